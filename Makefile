@@ -1,0 +1,94 @@
+# From a fresh machine with Python and make: `make demo`. See `make help`.
+
+PYTHON ?=
+JOBS ?= auto
+ARGS ?=
+
+CANDIDATES := python3.14 python3.13 python3.12 python3.11 python3
+# A folder that was moved gets a new stamp, for a virtual environment does not survive a move.
+STAMP := .venv/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+
+.PHONY: help demo test test-all check bench lock python clean
+.DEFAULT_GOAL := help
+
+help: ## say what the targets do
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: $(STAMP) ## twenty people for a month: what each check releases, and what it leaks
+	.venv/bin/reticent demo $(ARGS)
+
+test: $(STAMP) ## the tests that take less than four minutes
+	$(PY) -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+test-all: $(STAMP) ## all tests
+	$(PY) -m pytest -n $(JOBS) $(ARGS)
+
+check: $(STAMP) ## lint, format, types, and who may import whom
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+bench: $(STAMP) ## times, as ratios to what they are compared with
+	$(PY) -m benchmarks $(ARGS)
+
+lock: .lock/bin/uv ## solve requirements.lock anew from pyproject.toml
+	.lock/bin/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--fork-strategy fewest --only-binary :all: --generate-hashes --no-header --upgrade \
+		--output-file requirements.lock
+
+python: ## say which interpreter .venv would be made with
+	@WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON"
+
+clean: ## remove all that the targets made
+	rm -rf .venv .lock build dist demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Tries each interpreter by running it: a shim may exist and not answer. Prints the first that
+# will do, or says in one sentence what to do about it.
+define FIND_PYTHON
+case "$$(uname -s) $$(uname -m)" in
+    "Linux x86_64" | "Linux aarch64" | "Darwin arm64") ;;
+    *)
+        echo "Reticent runs on Linux (x86_64, aarch64) and Apple silicon: this is $$(uname -s) $$(uname -m)." >&2
+        exit 1 ;;
+esac
+without_venv=
+for python in $${WANTED:-$(CANDIDATES)}; do
+    version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+    case "$$version" in 3.11 | 3.12 | 3.13 | 3.14) ;; *) continue ;; esac
+    if "$$python" -c 'import venv, ensurepip' 2>/dev/null; then
+        echo "$$python"
+        exit 0
+    fi
+    without_venv="$${without_venv:-$$version}"
+done
+if [ -n "$$without_venv" ]; then
+    echo "Python $$without_venv has no venv: on Debian and Ubuntu, 'sudo apt-get install python$$without_venv-venv' mends it." >&2
+elif [ -n "$$WANTED" ]; then
+    echo "PYTHON=$$WANTED does not answer as Python 3.11, 3.12, 3.13 or 3.14: name one that does." >&2
+else
+    echo "Reticent needs Python 3.11, 3.12, 3.13 or 3.14, and none answers: install one, or name it with PYTHON=." >&2
+fi
+exit 1
+endef
+export FIND_PYTHON
+
+# `sh -c` runs the search in a shell of its own, so that `exit` ends only the search.
+.lock/bin/python:
+	@python=$$(WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON") && "$$python" -m venv --clear .lock
+
+.lock/bin/uv: .lock/bin/python
+	.lock/bin/python -m pip --disable-pip-version-check --quiet install --only-binary :all: uv
+
+# Without a stamp (new, moved or half made) the environment is made anew.
+$(STAMP): requirements.lock pyproject.toml
+	@if ! { [ -e $@ ] && $(PY) -c ''; } 2>/dev/null; then \
+		python=$$(WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON") && \
+		echo "Making .venv with $$python" && rm -f .venv/.installed-* && "$$python" -m venv --clear .venv; \
+	fi
+	$(PIP) --quiet install --require-hashes --only-binary :all: --requirement requirements.lock
+	$(PIP) --quiet install --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,1 @@
+"""People, days and experiments: what Reticent is tried on before a phone runs it."""
