@@ -1,0 +1,1 @@
+"""What Reticent is measured against: the published algorithms, as they were written."""
