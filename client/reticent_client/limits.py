@@ -1,0 +1,37 @@
+"""How long a search may go on: rounds, which are deterministic, and a deadline, which may cut them short."""
+
+from __future__ import annotations
+
+import math
+import operator
+import time
+from collections.abc import Callable
+
+
+class Deadline:
+    """A moment after which a search stops at the next good place; remembers whether it was ever asked too late."""
+
+    def __init__(self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"time_limit must be a number of seconds of at least 0: got {seconds}")
+        self._clock = clock
+        self._end = math.inf if seconds is None else clock() + seconds
+        self.struck = False
+
+    def passed(self) -> bool:
+        """Whether the time is over."""
+        over = self._clock() >= self._end
+        self.struck |= over
+        return over
+
+    def left(self) -> float:
+        """The seconds that are left, infinite without a limit."""
+        return self._end - self._clock()
+
+
+def rounds_of(effort: int) -> int:
+    """The effort, checked."""
+    rounds = operator.index(effort)
+    if rounds < 0:
+        raise ValueError(f"effort is a number of rounds, at least 0: got {effort}")
+    return rounds

@@ -1,0 +1,203 @@
+"""The optimal check: the most that any release-or-suppress policy can give, and how far the others are from it.
+
+After a release (t1, i) a policy loses nothing by forgetting what came before; inside the window the step, the context
+and the set of sensitive states passed since are all it can use. That is one linear program for each (t1, i), backwards
+in time.
+
+Few sensitive states matter in a window. A program that tracks only some of them is a relaxation: its value is an upper
+bound, and when its solution happens to keep all other bounds too, it is the optimum. So states are added until it
+does. Where that would make too many states, the window is cut: everything after the cut is suppressed, which is
+private, and the same program without the cut's price is the bound that remains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reticent_client.adaptive import nodes_of_table, plan_windows
+from reticent_client.automata import Nodes
+from reticent_client.chain import Floats
+from reticent_client.limits import Deadline
+from reticent_client.policy import SILENT, START
+from reticent_client.problem import Problem
+from reticent_client.programs import Program, Solution, State
+from reticent_client.windows import Table, Window
+
+STATES = 8_000  # the most states of a window's program, times the effort
+MARGINS = (0.0, 1e-8, 1e-6)  # how much of the caps to leave unused when rounding gets in the way
+CLOSE = 1e-7  # values this close are the same to the solver
+
+
+@dataclass
+class OptimalPlan:
+    """The best of each window, what it is worth, and what no policy can exceed."""
+
+    best: dict[State, Table | Solution]
+    value: float
+    ceiling: float
+
+    def nodes(self, start: int, index: int) -> Nodes:
+        """The nodes of one window."""
+        found = self.best.get((start, index))
+        if found is None:
+            return [], []
+        return _nodes_of_solution(found) if isinstance(found, Solution) else nodes_of_table(found)
+
+
+class Planner:
+    """Solves the windows of a problem from the last step to the start."""
+
+    def __init__(self, problem: Problem, vector: Floats, effort: int, deadline: Deadline) -> None:
+        chain = problem.chain
+        self.problem = problem
+        self.effort = effort
+        self.deadline = deadline
+        self.worth = np.ones((chain.horizon, chain.size))  # of the releases of the policy so far
+        self.most = np.ones((chain.horizon, chain.size))  # of the releases of any policy
+        self.after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
+        self._fallback = plan_windows(problem, vector, rounds=min(effort, 1), deadline=deadline)
+
+    def run(self) -> OptimalPlan:
+        """Solve every window."""
+        problem, chain = self.problem, self.problem.chain
+        best: dict[State, Table | Solution] = {}
+        value = bound = 0.0
+        for start in range(chain.horizon - 1, START - 1, -1):
+            if start == START:
+                indices = [0]
+            else:
+                indices = [int(i) for i in np.flatnonzero(problem.releasable[start])]
+                if start + 1 < chain.horizon:
+                    gain = np.where(problem.releasable[start + 1], self.most[start + 1], 0.0)
+                    self.after[start] = chain.transitions[start] @ np.maximum(gain, self.after[start + 1])
+            for i in indices:
+                if start + 1 == chain.horizon:
+                    continue
+                best[start, i], value, bound = self._window(start, i)
+                if start != START:
+                    self.worth[start, i] = 1 + value
+                    self.most[start, i] = 1 + bound
+        return OptimalPlan(best, value, max(bound, value))
+
+    def _window(self, start: int, i: int) -> tuple[Table | Solution, float, float]:
+        """The best of a window, its value, and an upper bound on what any policy can make of it."""
+        window = Window(self.problem, start, i, self.worth)
+        table = self._fallback.tables[start, i]
+        value = window.value(table)
+        found: Table | Solution = table
+        solution, bound = self._solve(window)
+        if solution is not None and solution.value > value:
+            found, value = solution, solution.value
+        return found, value, max(bound, value)
+
+    def _solve(self, window: Window) -> tuple[Solution | None, float]:
+        """The window's optimum, or the best below it that the limits allow, and the bound on both."""
+        everything = window.length * self.problem.chain.size
+        program = Program(window, [], everything)
+        suppression, _ = program.greedy(self.worth, self.after)
+        _, bound = program.greedy(self.most, self.after)
+        solution, promised = program.evaluate(suppression), bound
+        tracked: set[State] = set()
+        while not solution.private:
+            new = {state for state in solution.broken if state not in tracked}
+            if not new or self.effort == 0 or self.deadline.passed():
+                return None, bound
+            tracked |= new
+            program = Program(window, sorted(tracked), STATES * self.effort)
+            attempt = self._attempt(program)
+            if attempt is None:
+                return None, min(bound, self._bound(program))
+            solution, promised = attempt
+        if tracked:
+            bound = min(bound, self._bound(program, promised))
+        return solution, bound
+
+    def _attempt(self, program: Program) -> tuple[Solution, float] | None:
+        """The program's solution, evaluated exactly, and its value without any margin.
+
+        With a margin where rounding would break a bound; None when the solver gives up.
+        """
+        promised, solution = -np.inf, None
+        for margin in MARGINS:
+            result = program.solve(self.worth, None, margin, self.deadline.left())
+            if result is None:
+                break
+            promised = max(promised, result[1])
+            solution = program.evaluate(result[0])
+            if solution.private or set(solution.broken) - set(program.tracked):
+                break
+            repaired = program.evaluate(_silenced(solution))
+            if repaired.private and repaired.value > promised - CLOSE:
+                return repaired, promised
+        return None if solution is None else (solution, promised)
+
+    def _bound(self, program: Program, promised: float | None = None) -> float:
+        """What no policy can exceed in the program's window.
+
+        The value that the program promised will do where later releases cannot be worth more than they are.
+        """
+        later = slice(program.window.first, None)
+        missing = float((self.most - self.worth)[later].max(initial=0.0))
+        if promised is not None and program.whole and missing < CLOSE:
+            return promised + missing
+        after = None if program.whole else self.after
+        result = program.solve(self.most, after, 0.0, self.deadline.left())
+        return np.inf if result is None else result[1]
+
+
+def _silenced(solution: Solution) -> list[Floats]:
+    """The solution without the releases that break a bound: of no weight, or they would not break it by rounding."""
+    return [
+        np.where([(level.step, int(j)) in solution.at for j in level.contexts], 1.0, fraction)
+        for level, fraction in zip(solution.levels, solution.suppression, strict=True)
+    ]
+
+
+def _nodes_of_solution(solution: Solution) -> Nodes:
+    """One node for each step and set of tracked states passed before it, where anything may still be released."""
+    levels = solution.levels
+    size = len(levels[0].marks)
+    places = [
+        {(int(x), int(h)): k for k, (x, h) in enumerate(zip(level.contexts, level.passed, strict=True))}
+        for level in levels
+    ]
+    rows: list[Floats] = []
+    onward: list[list[int]] = []
+    numbers: dict[tuple[int, int], int] = {}
+
+    def row_of(depth: int, passed: int) -> tuple[Floats, list[int]]:
+        """The suppressions of a node, and the set with which each suppressed context goes on (-1 for none)."""
+        row, sets = np.ones(size), [-1] * size
+        for x in range(size):
+            after = passed | int(levels[depth].marks[x])
+            k = places[depth].get((x, after))
+            if k is not None:
+                row[x] = solution.suppression[depth][k]
+                sets[x] = after if row[x] > 0 else -1
+        return row, sets
+
+    def number_of(depth: int, passed: int) -> int:
+        """The node's number; SILENT where nothing is released from it on."""
+        if depth == len(levels):
+            return SILENT
+        known = numbers.get((depth, passed))
+        if known is not None:
+            return known
+        row, sets = row_of(depth, passed)
+        place = len(rows)
+        rows.append(row)
+        onward.append([])
+        leads = [SILENT if after == -1 else number_of(depth + 1, after) for after in sets]
+        if (row == 1).all() and all(lead == SILENT for lead in leads):
+            rows.pop()
+            onward.pop()
+            place = SILENT
+        else:
+            onward[place] = leads
+        numbers[depth, passed] = place
+        return place
+
+    number_of(0, 0)
+    return rows, onward

@@ -1,0 +1,321 @@
+"""Suppression vectors: one probability for each state, found coordinate by coordinate in closed form.
+
+Section 3.4 of Götz's dissertation. In the constraint of every window the numerator and the denominator are linear in
+each single suppression probability. With all others fixed, the smallest private one is therefore a maximum of ratios.
+Going once through the coordinates from p = 1, in any order, ends at a vector that no coordinate can leave downwards:
+privacy is monotone, so a coordinate that was as low as it could be when others were higher cannot go lower afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from reticent_client.chain import Bools, Floats
+from reticent_client.errors import TooLarge
+from reticent_client.limits import Deadline
+from reticent_client.problem import SEARCH, SLACK, TINY, Opponent, Problem
+
+LEAST_RELEASE = 1e-6
+"""A release less likely than this is not worth the windows it opens, nor the rounding it would rest on."""
+
+FAR = 0.9
+"""A coordinate that cannot fall this far waits for the others."""
+
+LARGEST_BLOCK = 1 << 22  # beliefs held at once, in numbers
+WORK = 1e9  # beliefs that one round of orders may look at before no further order is begun
+ORDERS = 12  # orders in one round
+EXACT_NODES = 50_000  # partial vectors that an exact search may visit
+
+Coordinate = tuple[int, int]
+Group = tuple[int, tuple[int, ...]]  # a step and the contexts that are lowered there, in this order
+
+
+@dataclass
+class _View:
+    """One opponent's masses between all pairs of states, under the current suppressions.
+
+    Node 0 is the start, node 1 + t n + i the state (t, i), the last node the end. `mass[u, v]` sums, over the paths
+    from u to v, the products of moves and of `weight` strictly in between; `can[u, v]` says whether there is such a
+    path, free of underflow. `weight` is the suppression divided by its mean at the step: beliefs are ratios in which a
+    step's scale cancels, and long days would underflow without it.
+    """
+
+    opponent: Opponent
+    mass: Floats
+    can: Bools
+    weight: Floats
+    nodes: npt.NDArray[np.int64]  # the capped nodes, in order of time
+    caps: Floats
+    work: float = 0.0  # beliefs looked at so far
+
+    @classmethod
+    def of(cls, opponent: Opponent) -> _View:
+        """The view of an opponent when everything is suppressed."""
+        chain = opponent.chain
+        horizon, n = chain.horizon, chain.size
+        end = horizon * n + 1
+        mass, can = np.zeros((end + 1, end + 1)), np.zeros((end + 1, end + 1), dtype=np.bool_)
+        mass[0, 1:end], can[0, 1:end] = chain.prior.ravel(), chain.reachable.ravel()
+        mass[:end, end], can[:end, end] = 1.0, True
+        for t in range(horizon):
+            possible = np.eye(n, dtype=np.bool_)
+            for gap, onward in enumerate(opponent.between[t]):
+                possible = possible @ (chain.transitions[t + gap] > 0)
+                there = _level(t + gap + 1, n)
+                mass[_level(t, n), there], can[_level(t, n), there] = onward, possible
+        capped = opponent.capped & chain.reachable
+        nodes = 1 + np.flatnonzero(capped.ravel())
+        return cls(opponent, mass, can, np.ones(end + 1), nodes, opponent.cap[capped] + SEARCH)
+
+    def copy(self) -> _View:
+        """A view that can be changed by itself."""
+        arrays = self.mass.copy(), self.can.copy(), self.weight.copy()
+        return _View(self.opponent, *arrays, self.nodes, self.caps)
+
+    def set(self, t: int, row: Floats) -> None:
+        """Make the suppressions at step t those of `row`."""
+        n = len(row)
+        here, before, after = _level(t, n), slice(0, 1 + t * n), slice(1 + (t + 1) * n, None)
+        mean = float(self.opponent.chain.prior[t] @ row)
+        self.weight[here] = row / mean if mean > TINY else row
+        self.work += (here.start * n * (len(self.mass) - here.stop)) / 10  # multiplied by the fast library
+        self.mass[before, after] = (self.mass[before, here] * self.weight[here]) @ self.mass[here, after]
+        passing = (self.can[before, here] & (row > 0)).astype(np.float32)
+        self.can[before, after] = passing @ self.can[here, after].astype(np.float32) > 0
+
+    def floor(self, t: int, i: int, row: Floats, live: Bools) -> float:
+        """The least suppression of (t, i) that keeps every belief of this opponent within its cap.
+
+        `row` (n,) holds the suppressions at step t; `live` the nodes that may be released. For a window (u, v) around
+        (t, i) and a capped state k in it, let D and N be its mass and the mass through k, both with (t, i) released,
+        and D1 and N1 the masses through (t, i). Then p has to keep N + p N1 <= cap (D + p D1).
+        """
+        n = len(row)
+        here, c = _level(t, n), 1 + t * n + i
+        starts = np.flatnonzero(live[: here.start] & self.can[: here.start, c])
+        stops = here.stop + np.flatnonzero(live[here.stop :] & self.can[c, here.stop :])
+        if not len(starts):
+            return 0.0  # this opponent rules the state out
+        into, out = self.mass[starts, c], self.mass[c, stops]  # (u,) and (v,)
+        if min(into.min(), out.min()) < TINY:
+            return 1.0
+        early, late = self.nodes < here.start, self.nodes >= here.stop
+        before, after, level = self.nodes[early], self.nodes[late], self.nodes[~early & ~late]
+        reach = self.mass[np.ix_(starts, before)] * self.weight[before]  # (u, k)
+        room_in = self.caps[early] * into[:, None] - reach * self.mass[before, c]
+        leave = self.mass[c, after] * self.weight[after]  # (k,)
+        rest = self.mass[np.ix_(after, stops)]  # (k, v)
+        room_out = self.caps[late, None] * out - leave[:, None] * rest
+        if (room_in < -SLACK * into[:, None]).any() or (room_out < -SLACK * out).any():
+            return 1.0  # releasing it would itself be a breach
+        self.work += len(starts) * len(stops) * len(self.nodes)
+        others = row.copy()
+        others[i] = 0.0
+        left, right = self.mass[starts, here], self.mass[here, stops]
+        total = (left * others) @ right  # D, (u, v)
+        possible = (self.can[starts, here] & (others > 0)).astype(np.float32)
+        if (total[possible @ self.can[here, stops].astype(np.float32) > 0] < TINY).any():
+            return 1.0
+        need = 0.0
+        through = (self.mass[before, here] * others) @ right  # (k, v)
+        for u in _blocks(len(starts), len(before) * len(stops)):
+            excess = reach[u, :, None] * through - self.caps[early, None] * total[u, None, :]
+            need = max(need, _most(excess, room_in[u, :, None] * out, total[u, None, :]))
+        through = (left * others) @ (self.mass[here, after] * self.weight[after])  # (u, k)
+        for u in _blocks(len(starts), len(after) * len(stops)):
+            excess = through[u, :, None] * rest - self.caps[late, None] * total[u, None, :]
+            need = max(need, _most(excess, into[u, None, None] * room_out, total[u, None, :]))
+        for k, cap in zip(level, self.caps[~early & ~late], strict=True):
+            suppressed = 0.0 if k == c else row[k - here.start]
+            excess = np.outer(self.mass[starts, k] * suppressed, self.mass[k, stops]) - cap * total
+            need = max(need, _most(excess, cap * np.outer(into, out), total))
+        return min(need, 1.0)
+
+
+class Lowering:
+    """A vector on its way down from "suppress everything"."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        chain = problem.chain
+        self.table = np.ones((chain.horizon, chain.size))
+        self._live = np.zeros(chain.horizon * chain.size + 2, dtype=np.bool_)
+        self._live[[0, -1]] = True
+        self._views = [_View.of(opponent) for opponent in problem.opponents]
+
+    @property
+    def work(self) -> float:
+        """How many beliefs were looked at: the cost of the way down, the same on every machine."""
+        return sum(view.work for view in self._views)
+
+    def copy(self) -> Lowering:
+        """A twin that can be lowered by itself."""
+        twin = object.__new__(Lowering)
+        twin.problem, twin.table, twin._live = self.problem, self.table.copy(), self._live.copy()
+        twin._views = [view.copy() for view in self._views]
+        return twin
+
+    def floor(self, t: int, i: int) -> float:
+        """The least private suppression of a coordinate that still stands at 1."""
+        if not self.problem.releasable[t, i]:
+            return 1.0
+        return max(view.floor(t, i, self.table[t], self._live) for view in self._views)
+
+    def set(self, t: int, i: int, value: float) -> None:
+        """Lower a coordinate; `settle` the step before another step's floor is asked."""
+        self.table[t, i] = value
+        self._live[1 + t * self.table.shape[1] + i] = value < 1
+
+    def settle(self, t: int) -> None:
+        """Carry the step's new suppressions into all windows across it."""
+        for view in self._views:
+            view.set(t, self.table[t])
+
+    def run(self, order: Sequence[Group], grid: int | None = None) -> Floats:
+        """Lower every coordinate as far as it goes, and return the vector.
+
+        What cannot fall far waits until all the others have had their turn: a release that hardly ever happens opens as
+        many windows as one that always does, and they stand in the way of all that comes after.
+        """
+        waiting = [(t, self._lower(t, contexts, FAR, grid)) for t, contexts in order]
+        for t, contexts in waiting:
+            self._lower(t, contexts, LEAST_RELEASE, grid)
+        return self.table
+
+    def _lower(self, t: int, contexts: Sequence[int], least: float, grid: int | None) -> tuple[int, ...]:
+        """Lower those contexts of a step that fall by at least `least`; the others are returned."""
+        waiting: list[int] = []
+        for i in contexts:
+            value = _on_grid(self.floor(t, i), grid)
+            if value <= 1 - least:
+                self.set(t, i, value)
+            else:
+                waiting.append(i)
+        if len(waiting) < len(contexts):
+            self.settle(t)
+        return tuple(waiting)
+
+
+def best_vector(problem: Problem, *, rounds: int, grid: int | None = None, deadline: Deadline) -> Floats | None:
+    """The vector with most utility among those of several orders; None when the deadline leaves time for none."""
+    best, most, work = None, -1.0, 0.0
+    for order in _orders(problem, max(1, ORDERS * rounds)):
+        if deadline.passed() or work > WORK * max(rounds, 1):
+            break
+        lowering = Lowering(problem)
+        table = lowering.run(order, grid)
+        work += lowering.work
+        utility = vector_utility(problem, table)
+        if utility > most:
+            best, most = table, utility
+    return best
+
+
+def vector_utility(problem: Problem, table: Floats) -> float:
+    """The expected releases of a day: the sum of (1 - p) times the prior."""
+    return float((problem.chain.prior * (1 - table)).sum())
+
+
+def exact_vector(problem: Problem, grid: int) -> Floats:
+    """The best vector on the grid {0, 1/grid, ..., 1} (what ALGPR finds), by branch and bound.
+
+    A branch is cut when its lowered coordinates breach with all others at 1, or when releasing all others could not
+    beat the best vector so far.
+    """
+    prior = problem.chain.prior
+    free = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable & (prior > 0))]
+    free.sort(key=lambda c: (c[0], -prior[c]))
+    rest = np.append(np.cumsum([prior[c] for c in reversed(free)])[::-1], 0.0)
+    best = np.ones_like(prior)
+    most = 0.0
+    visited = 0
+
+    def visit(lowering: Lowering, depth: int, value: float) -> None:
+        nonlocal best, most, visited
+        visited += 1
+        if visited > EXACT_NODES:
+            raise TooLarge(
+                f"an exact search over {len(free)} states on a grid of {grid} visits more than {EXACT_NODES} vectors: "
+                'use search="greedy", a coarser grid, or a shorter day'
+            )
+        if value > most + 1e-12:
+            best, most = lowering.table.copy(), value
+        if depth == len(free) or value + rest[depth] <= most + 1e-12:
+            return
+        t, i = free[depth]
+        least = _on_grid(lowering.floor(t, i), grid)
+        for step in range(round(least * grid), grid + 1):
+            lowered = step / grid
+            branch = lowering.copy()
+            if lowered < 1:
+                branch.set(t, i, lowered)
+                branch.settle(t)
+            visit(branch, depth + 1, value + prior[t, i] * (1 - lowered))
+
+    visit(Lowering(problem), 0, 0.0)
+    return best
+
+
+def _orders(problem: Problem, count: int) -> Iterator[list[Group]]:
+    """Orders to try, the most promising first. No order does best for everybody."""
+    chain = problem.chain
+    prior = chain.prior
+    states = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable)]
+    overall = prior.sum(axis=0)
+    rng = np.random.default_rng(0)  # which orders are tried is no secret and must not change between runs
+
+    def ordered(key: Callable[[Coordinate], object]) -> list[Group]:
+        return [(t, (i,)) for t, i in sorted(states, key=key)]  # type: ignore[arg-type]
+
+    for number in range(count):
+        match number:
+            case 0:
+                rows = [sorted((c for c in states if c[0] == t), key=lambda c: prior[c]) for t in range(chain.horizon)]
+                yield [(row[0][0], tuple(i for _, i in row)) for row in rows if row]
+            case 1:
+                yield ordered(lambda c: (-prior[c], c))
+            case 2:
+                yield ordered(lambda c: (prior[c], c))
+            case 3:
+                yield ordered(lambda c: (-overall[c[1]], c))
+            case _:
+                luck = rng.random(prior.shape) * prior
+                yield ordered(luck.__getitem__)
+
+
+def _on_grid(value: float, grid: int | None) -> float:
+    """The value, or the next one up on the grid; 1 when what is left to release is not worth having."""
+    if grid is not None:
+        value = math.ceil(value * grid * (1 - 1e-12)) / grid
+    return 1.0 if value > 1 - LEAST_RELEASE else value
+
+
+def _most(excess: Floats, gain: Floats, total: Floats) -> float:
+    """The largest excess / gain: the suppression that the tightest window needs.
+
+    A window that stands exactly at its bound, whatever is done here, shows an excess of rounding alone; it needs
+    nothing.
+    """
+    counts = excess > SLACK * total
+    if not counts.any():
+        return 0.0
+    ratio = np.divide(excess, np.maximum(gain, TINY), out=np.zeros_like(excess), where=counts)
+    return float(ratio.max())
+
+
+def _level(t: int, n: int) -> slice:
+    """The nodes of a step."""
+    return slice(1 + t * n, 1 + (t + 1) * n)
+
+
+def _blocks(rows: int, width: int) -> Iterator[slice]:
+    """Rows in blocks of bounded size."""
+    if width:
+        size = max(1, LARGEST_BLOCK // width)
+        for start in range(0, rows, size):
+            yield slice(start, min(start + size, rows))
