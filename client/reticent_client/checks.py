@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from reticent.errors import MissingExtra
-from reticent_client.adaptive import plan_windows
+from reticent_client.adaptation import plan_windows
 from reticent_client.automata import build
 from reticent_client.chain import Floats, MarkovChain
 from reticent_client.limits import Deadline, rounds_of
 from reticent_client.policy import Policy, Provenance, ReleaseTimes, VectorPolicy
 from reticent_client.problem import Problem, Sensitive, delta_table
-from reticent_client.simulatable import Plan, release_times
+from reticent_client.release_times import Plan, release_times
 from reticent_client.vectors import best_vector, exact_vector, vector_utility
 
 if TYPE_CHECKING:
-    from reticent_client.optimal import OptimalPlan
+    from reticent_client.planner import OptimalPlan
 
 DEFAULT_GRID = 10
+VECTOR_ROUNDS = 4  # rounds of orders that a check tries which takes its time anyway, for each of its own
 
 
 def mask_sensitive(chain: MarkovChain, *, sensitive: Sensitive) -> VectorPolicy:
@@ -98,7 +99,7 @@ def hybrid(
     """The better of simulatable and probabilistic for this user, by their exact utilities (section 3.6)."""
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
     problem = Problem.of(chain, sensitive, delta, against)
-    table = _vector(problem, rounds=rounds, deadline=deadline)
+    table = _vector(problem, rounds=VECTOR_ROUNDS * rounds, deadline=deadline)
     times, simulatable_utility = release_times(problem, "greedy")
     utility = vector_utility(problem, table)
     complete = not deadline.struck
@@ -112,14 +113,14 @@ def adaptive(
     *,
     sensitive: Sensitive,
     delta: float | None = None,
-    effort: int = 2,
+    effort: int = 1,
     time_limit: float | None = None,
     against: Sequence[MarkovChain] | None = None,
 ) -> Policy:
     """Suppress by the last release and the current context together; never worse than `hybrid` on any chain."""
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
     problem = Problem.of(chain, sensitive, delta, against)
-    table = _vector(problem, rounds=min(rounds, 1), deadline=deadline)
+    table = _vector(problem, rounds=VECTOR_ROUNDS * rounds, deadline=deadline)
     plan = plan_windows(problem, table, rounds=rounds, deadline=deadline)
     origin = provenance(problem, "adaptive", plan.value, complete=not deadline.struck)
     return build(origin, plan.nodes)
@@ -165,11 +166,11 @@ def ceiling(
 
 def _optimal_plan(problem: Problem, effort: int, time_limit: float | None) -> tuple[OptimalPlan, Deadline]:
     try:
-        from reticent_client.optimal import Planner  # noqa: PLC0415  # a phone has no scipy: it runs what it is given
+        from reticent_client.planner import Planner  # noqa: PLC0415  # a phone has no scipy: it runs what it is given
     except ImportError as error:
         raise MissingExtra("the optimal check", "plan", "scipy") from error
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
-    table = _vector(problem, rounds=min(rounds, 1), deadline=deadline)
+    table = _vector(problem, rounds=VECTOR_ROUNDS * rounds, deadline=deadline)
     return Planner(problem, table, rounds, deadline).run(), deadline
 
 

@@ -25,7 +25,7 @@ START = -1
 """The step before the first: where the day's first window begins."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Provenance:
     """Where a policy comes from: what it promises, and against whom."""
 

@@ -57,12 +57,12 @@ class Opponent:
     """An adversary who is certain of a chain, with the most that it may believe of each state."""
 
     chain: MarkovChain
-    cap: Floats  # (T, n): prior + delta where sensitive, infinite where not
+    cap: Floats  # (T, n): prior + delta where sensitive, infinite where that reaches 1 or nothing is sensitive
 
     @property
     def capped(self) -> Bools:
-        """(T, n): the states whose belief is bounded below 1; a bound of 1 or more bounds nothing."""
-        return self.cap < 1
+        """(T, n): the states whose belief is bounded."""
+        return np.isfinite(self.cap)
 
     @cached_property
     def between(self) -> list[list[Floats]]:
@@ -195,6 +195,7 @@ def _delta(delta: float, state: State | None = None) -> float:
 
 
 def _opponent(chain: MarkovChain, deltas: Floats) -> Opponent:
-    cap = np.where(np.isnan(deltas), np.inf, chain.prior + deltas)
+    cap = chain.prior + deltas
+    cap[~(cap < 1 - VERDICT)] = np.inf  # no belief exceeds 1, and where nothing is sensitive there is no bound
     cap.flags.writeable = False
     return Opponent(chain, cap)

@@ -11,6 +11,7 @@ different mass are solved equally well; what the solver returns is then evaluate
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +27,14 @@ Ints = npt.NDArray[np.int64]
 State = tuple[int, int]  # a step and a context
 
 MOST_TRACKED = 60  # bits that a set may use
+Flow = tuple[Floats, Floats]
+"""(m,) each: the fractions of what could arrive at a level's states that are suppressed and released there."""
+
 SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
 INTERIOR = 2_000  # from this many variables on, interior point is faster than simplex
-FEASIBLE = 1e-9  # the solver's tolerance
+TOLERANCES = (1e-9, 1e-7)  # of the solver
+ITERATIONS = 5_000  # that the solver may take, besides one for each variable
+MARGIN = 2e-9  # how far within the bounds repaired releases are put: the solver's tolerance, and some
 LONGEST = 1e9  # seconds, for no limit
 
 
@@ -49,10 +55,10 @@ class Level:
 
 
 def unfold(window: Window, tracked: list[State], limit: int, until: int) -> list[Level]:
-    """A window's states, given those to be tracked in order of time, up to a step or to a number of states."""
+    """A window's states, given those to be tracked in order of time, up to a step or to a size of the program."""
     chain = window.problem.chain
     levels: list[Level] = []
-    count = 0
+    entries = 0  # in the program's matrix, roughly
     for step in range(window.first, until):
         marks = np.zeros(chain.size, dtype=np.uint64)
         for bit, (when, i) in enumerate(tracked):
@@ -72,8 +78,9 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> list
             kernel = csr_array((moves[sources, contexts], (sources, states.ravel())), shape=shape)
             mass = before.mass @ kernel
             level = Level(step, keys % chain.size, sets[keys // chain.size], mass, kernel, marks)
-        count += len(level.contexts)
-        if levels and count > limit:
+        moves_in = 0 if level.kernel is None else level.kernel.nnz
+        entries += moves_in + len(level.contexts) * sum(when < step for when, _ in tracked)
+        if levels and entries > limit:
             break
         levels.append(level)
     return levels
@@ -88,7 +95,6 @@ class Solution:
     value: float  # what all releases are worth, exactly
     broken: list[State] = field(default_factory=list)  # whose bounds it breaks, among the levels
     breaks_later: bool = False  # whether it breaks a bound after the last level
-    at: set[State] = field(default_factory=set)  # the releases at which it does
 
     @property
     def private(self) -> bool:
@@ -113,13 +119,10 @@ class Program:
         """Whether the levels go to the end of the day."""
         return len(self.levels) == self.window.length
 
-    def greedy(self, worth: Floats, after: Floats) -> tuple[list[Floats], float]:
-        """The best suppressions if nothing had to be protected, and their value.
-
-        `after` (T, n) is what being suppressed at a state is worth, if nothing has to be protected from then on.
-        """
+    def greedy(self, worth: Floats) -> list[Floats]:
+        """The best suppressions if nothing had to be protected: release or wait, whichever is worth more."""
         suppression: list[Floats] = []
-        onward = after[self.levels[-1].step, self.levels[-1].contexts]
+        onward: Floats = np.zeros(len(self.levels[-1].contexts))
         for level, allowed in zip(reversed(self.levels), reversed(self.allowed), strict=True):
             gain = worth[level.step, level.contexts]
             release = allowed & (gain >= onward)
@@ -127,12 +130,10 @@ class Program:
             onward = np.where(release, gain, onward)
             if level.kernel is not None:
                 onward = level.kernel @ onward
-        return suppression[::-1], float(self.levels[0].mass @ onward)
+        return suppression[::-1]
 
-    def solve(
-        self, worth: Floats, after: Floats | None, margin: float, seconds: float
-    ) -> tuple[list[Floats], float] | None:
-        """The program's suppressions and value; None when the solver gives up.
+    def solve(self, worth: Floats, after: Floats | None, seconds: float) -> tuple[list[Flow], float] | None:
+        """The program's flows and value; None when the solver gives up.
 
         With `after`, mass that is still suppressed after the last level counts as much and has to protect nothing: a
         relaxation. Without, everything is suppressed from there to the end of the day.
@@ -150,33 +151,82 @@ class Program:
             objective[offsets[-2] : total] -= last.mass * after[last.step, last.contexts]
         bounds = _Rows()
         for level, offset, allowed in zip(self.levels, offsets, self.allowed, strict=False):
-            self._bound_releases(bounds, level, release[offset : offset + len(allowed)], allowed, margin)
+            self._bound_releases(bounds, level, release[offset : offset + len(allowed)], allowed)
         if after is None:
-            self._bound_the_end(bounds, int(offsets[-2]), margin)
-        result = linprog(  # type: ignore[call-overload]  # the stubs know no feasibility tolerances
+            self._bound_the_end(bounds, int(offsets[-2]))
+        result = _solved(
             objective,
-            A_ub=bounds.matrix(len(objective)),
-            b_ub=np.zeros(bounds.count),
+            bounds.matrix(len(objective)),
+            np.zeros(bounds.count),
+            seconds,
             A_eq=self._flow(offsets, release),
             b_eq=np.concatenate([np.ones(sizes[0]), np.zeros(total - sizes[0])]),
             bounds=(0, None),
-            method="highs-ipm" if len(objective) > INTERIOR else "highs",
-            options={
-                "primal_feasibility_tolerance": FEASIBLE,
-                "dual_feasibility_tolerance": FEASIBLE,
-                "time_limit": min(max(seconds, 1e-3), LONGEST),
-            },
         )
-        if result.status != 0:
+        if result is None:
             return None
         kept = np.maximum(result.x[:total], 0.0)
-        arriving = kept.copy()
-        arriving[free] += np.maximum(result.x[total:], 0.0)
-        fraction = np.ones(total)  # what carries no mass is suppressed
-        np.divide(kept, arriving, out=fraction, where=free & (arriving > SNAP))
-        fraction[fraction < SNAP] = 0.0
-        fraction[fraction > 1 - SNAP] = 1.0
-        return np.split(fraction, offsets[1:-1]), -float(result.fun)
+        given = np.zeros(total)
+        given[free] = np.maximum(result.x[total:], 0.0)
+        flows = list(zip(np.split(kept, offsets[1:-1]), np.split(given, offsets[1:-1]), strict=True))
+        return flows, -float(result.fun)
+
+    def suppressions(self, flows: list[Flow], silence: float) -> list[Floats]:
+        """The suppressions of a solution, as the solver would have meant them.
+
+        A solver's flows are right to some 1e-9 of mass; where little is released, a belief can be far off. So what each
+        release may carry is followed exactly, step by step, and moved to within its bounds; at the last step what stays
+        behind is, too. A share of `silence`, a solution that releases nothing, can be mixed in to make room for that.
+        """
+        mass = self.levels[0].mass
+        found: list[Floats] = []
+        for level, allowed, (kept, given) in zip(self.levels, self.allowed, flows, strict=True):
+            if level.kernel is not None:
+                mass = mass @ level.kernel
+            stays = (1 - silence) * kept + silence
+            goes = (1 - silence) * given
+            share = np.zeros(len(mass))  # what carries no mass is suppressed
+            np.divide(goes, stays + goes, out=share, where=allowed & (stays + goes > SNAP))
+            share[share < SNAP] = 0.0
+            share[share > 1 - SNAP] = 1.0
+            released = self._within_bounds(level, mass, mass * share, allowed)
+            fraction = 1 - np.divide(released, mass, out=np.zeros(len(mass)), where=mass > 0)
+            found.append(np.clip(fraction, 0.0, 1.0))
+            mass = mass * fraction
+            total = float(mass.sum())
+            if total > 0:
+                mass = mass / total
+        return found
+
+    def _within_bounds(self, level: Level, mass: Floats, released: Floats, allowed: Bools) -> Floats:
+        """What is released at a step, moved as little as it takes for each release, and the end, to keep its bounds."""
+        bits, caps = self._earlier(level)
+        excess = level.has(bits) - caps  # (m, k)
+        released = released.copy()
+        for j in np.unique(level.contexts[released > 0]):
+            states = np.flatnonzero((level.contexts == j) & allowed)
+            total = released[states].sum()
+            if (released[states] @ excess[states] > SEARCH * total).any():
+                released[states] = _moved(released[states], mass[states], excess[states] / total, np.zeros(len(caps)))
+        if level is self.levels[-1] and allowed.any():
+            behind, left = self._end_excess(), mass - released
+            if (left @ behind > SEARCH * left.sum()).any():
+                # all of the last step's releases together, and what stays behind
+                free = np.flatnonzero(allowed)
+                rows, limits = [-behind[free] / left.sum()], [-(mass @ behind) / left.sum()]
+                for j in np.unique(level.contexts[released > 0]):
+                    own = level.contexts[free] == j
+                    rows.append(excess[free] * own[:, None] / released[free][own].sum())
+                    limits.append(np.zeros(len(caps)))
+                released[free] = _moved(
+                    released[free], mass[free], np.concatenate(rows, axis=1), np.concatenate(limits)
+                )
+        return released
+
+    def _earlier(self, level: Level) -> tuple[Ints, Floats]:
+        """The tracked states before a level, by their bits, and their caps."""
+        bits = np.array([bit for bit, (step, _) in enumerate(self.tracked) if step < level.step], dtype=np.int64)
+        return bits, np.array([self._opponent.cap[self.tracked[bit]] for bit in bits])
 
     def _flow(self, offsets: Ints, release: Ints) -> csr_array:
         """What is suppressed and released at a state is what was suppressed before it."""
@@ -195,9 +245,8 @@ class Program:
         shape = (total, total + len(free))
         return coo_array(entries, shape=shape).tocsr()
 
-    def _bound_releases(self, bounds: _Rows, level: Level, release: Ints, allowed: Bools, margin: float) -> None:
-        bits = np.array([bit for bit, (step, _) in enumerate(self.tracked) if step < level.step], dtype=np.int64)
-        caps = np.array([self._opponent.cap[self.tracked[bit]] for bit in bits]) - margin
+    def _bound_releases(self, bounds: _Rows, level: Level, release: Ints, allowed: Bools) -> None:
+        bits, caps = self._earlier(level)
         has = level.has(bits)  # (m, k)
         for j in np.unique(level.contexts[allowed]):
             states = np.flatnonzero(level.contexts == j)
@@ -205,18 +254,19 @@ class Program:
             for k in np.flatnonzero(has[states].any(axis=0)):
                 bounds.add(release[states], share * (has[states, k] - caps[k]))
 
-    def _bound_the_end(self, bounds: _Rows, offset: int, margin: float) -> None:
+    def _bound_the_end(self, bounds: _Rows, offset: int) -> None:
         last = self.levels[-1]
         states = offset + np.arange(len(last.contexts))
-        has = last.has(np.arange(len(self.tracked)))
-        for k, state in enumerate(self.tracked):
-            if has[:, k].any():
-                bounds.add(states, last.mass * (has[:, k] - (self._opponent.cap[state] - margin)))
+        for column in self._end_excess().T:
+            bounds.add(states, last.mass * column)
+
+    def _end_excess(self) -> Floats:
+        """(m, k): by how much each state of the last level exceeds each bound, if it stays suppressed."""
+        last = self.levels[-1]
+        tracked = last.has(np.arange(len(self.tracked))) - np.array([self._opponent.cap[s] for s in self.tracked])
         ahead, caps = self._opponent.ahead[last.step]
-        for row, cap in zip(ahead.T, caps, strict=True):
-            expected = row[last.contexts]
-            if expected.any():
-                bounds.add(states, last.mass * (expected - (cap - margin)))
+        later = ahead[last.contexts] - (caps - SEARCH)
+        return np.concatenate([tracked, later], axis=1)
 
     def evaluate(self, suppression: list[Floats]) -> Solution:
         """Exactly what these suppressions are worth, and whose bounds they break."""
@@ -242,7 +292,6 @@ def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opp
         value += share * float(arriving @ window.worth[level.step])
         excess = passed @ released - np.array(caps)[:, None] * arriving
         broken |= {states[k] for k in np.flatnonzero((excess > 0).any(axis=1))}
-        solution.at |= {(level.step, int(j)) for j in np.flatnonzero((excess > 0).any(axis=0))}
         here = [int(i) for i in np.unique(level.contexts) if opponent.cap[level.step, i] < 1]
         states += [(level.step, i) for i in here]
         caps += [float(opponent.cap[level.step, i]) + VERDICT for i in here]
@@ -259,6 +308,52 @@ def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opp
         solution.breaks_later = bool((mass @ ahead[levels[-1].contexts] > later - SEARCH + VERDICT).any())
     solution.value, solution.broken = value, sorted(broken)
     return solution
+
+
+def _solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more: Any) -> Any:
+    """The solver's result, or None when it gives up.
+
+    A tight tolerance now and then sends it round in circles; it is then asked again with its usual one.
+    """
+    for tolerance in TOLERANCES:
+        result = linprog(
+            objective,
+            A_ub=rows,
+            b_ub=limits,
+            method="highs-ipm" if len(objective) > INTERIOR else "highs-ds",
+            options={
+                "primal_feasibility_tolerance": tolerance,
+                "dual_feasibility_tolerance": tolerance,
+                "maxiter": ITERATIONS + len(objective),
+                "time_limit": min(max(seconds, 1e-3), LONGEST),
+            },
+            **more,
+        )
+        if result.status == 0:
+            return result
+    return None
+
+
+def _moved(released: Floats, mass: Floats, rows: Floats, limits: Floats) -> Floats:
+    """The releases nearest to these with released @ rows <= limits, between 0 and the mass.
+
+    Nothing, where the solver finds no such releases.
+    """
+    size = len(released)
+    unit = float(mass.sum())
+    if unit == 0:
+        return released
+    result = _solved(
+        np.ones(2 * size),
+        unit * np.concatenate([rows.T, -rows.T], axis=1),
+        limits - released @ rows - MARGIN,
+        LONGEST,
+        bounds=np.stack([np.zeros(2 * size), np.concatenate([mass - released, released]) / unit], axis=1),
+    )
+    if result is None:
+        return np.zeros(size)
+    moved = released + unit * (result.x[:size] - result.x[size:])
+    return np.asarray(np.clip(moved, 0.0, mass))
 
 
 class _Rows:

@@ -8,6 +8,7 @@ privacy is monotone, so a coordinate that was as low as it could be when others 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ FAR = 0.9
 """A coordinate that cannot fall this far waits for the others."""
 
 LARGEST_BLOCK = 1 << 22  # beliefs held at once, in numbers
-WORK = 1e9  # beliefs that one round of orders may look at before no further order is begun
-ORDERS = 12  # orders in one round
-EXACT_NODES = 50_000  # partial vectors that an exact search may visit
+WORK = 4e8  # beliefs that one round of orders may look at before no further order is begun
+ORDERS = 3  # orders in one round
+EXACT_STATES = 40  # states that an exact search may choose for
+EXACT_NODES = 20_000  # partial vectors that it may visit
 
 Coordinate = tuple[int, int]
 Group = tuple[int, tuple[int, ...]]  # a step and the contexts that are lowered there, in this order
@@ -50,6 +52,7 @@ class _View:
     can: Bools
     weight: Floats
     nodes: npt.NDArray[np.int64]  # the capped nodes, in order of time
+    levels: list[tuple[int, int]]  # where those of each step begin and end
     caps: Floats
     work: float = 0.0  # beliefs looked at so far
 
@@ -70,12 +73,14 @@ class _View:
                 mass[_level(t, n), there], can[_level(t, n), there] = onward, possible
         capped = opponent.capped & chain.reachable
         nodes = 1 + np.flatnonzero(capped.ravel())
-        return cls(opponent, mass, can, np.ones(end + 1), nodes, opponent.cap[capped] + SEARCH)
+        ends = np.cumsum([0, *capped.sum(axis=1)])
+        levels = [(int(first), int(last)) for first, last in itertools.pairwise(ends)]
+        return cls(opponent, mass, can, np.ones(end + 1), nodes, levels, opponent.cap[capped] + SEARCH)
 
     def copy(self) -> _View:
         """A view that can be changed by itself."""
         arrays = self.mass.copy(), self.can.copy(), self.weight.copy()
-        return _View(self.opponent, *arrays, self.nodes, self.caps)
+        return _View(self.opponent, *arrays, self.nodes, self.levels, self.caps)
 
     def set(self, t: int, row: Floats) -> None:
         """Make the suppressions at step t those of `row`."""
@@ -93,47 +98,54 @@ class _View:
 
         `row` (n,) holds the suppressions at step t; `live` the nodes that may be released. For a window (u, v) around
         (t, i) and a capped state k in it, let D and N be its mass and the mass through k, both with (t, i) released,
-        and D1 and N1 the masses through (t, i). Then p has to keep N + p N1 <= cap (D + p D1).
+        and D1 and N1 the masses through (t, i). Then p has to keep N + p N1 <= cap (D + p D1). Where a window stands
+        exactly at its bound, whatever is done here, it shows an excess of rounding alone, and needs nothing.
         """
         n = len(row)
         here, c = _level(t, n), 1 + t * n + i
-        starts = np.flatnonzero(live[: here.start] & self.can[: here.start, c])
-        stops = here.stop + np.flatnonzero(live[here.stop :] & self.can[c, here.stop :])
+        (starts,) = (live[: here.start] & self.can[: here.start, c]).nonzero()
         if not len(starts):
             return 0.0  # this opponent rules the state out
-        into, out = self.mass[starts, c], self.mass[c, stops]  # (u,) and (v,)
-        if min(into.min(), out.min()) < TINY:
-            return 1.0
-        early, late = self.nodes < here.start, self.nodes >= here.stop
-        before, after, level = self.nodes[early], self.nodes[late], self.nodes[~early & ~late]
-        reach = self.mass[np.ix_(starts, before)] * self.weight[before]  # (u, k)
-        room_in = self.caps[early] * into[:, None] - reach * self.mass[before, c]
-        leave = self.mass[c, after] * self.weight[after]  # (k,)
-        rest = self.mass[np.ix_(after, stops)]  # (k, v)
-        room_out = self.caps[late, None] * out - leave[:, None] * rest
-        if (room_in < -SLACK * into[:, None]).any() or (room_out < -SLACK * out).any():
+        first, last = self.levels[t]
+        before, level, after = self.nodes[:first], self.nodes[first:last], self.nodes[last:]
+        rows = self.mass[starts]  # (u, nodes)
+        into = rows[:, c, None]  # (u, 1)
+        shape = len(starts), len(self.nodes)
+        through, gains = np.empty(shape), np.empty(shape)  # (u, k)
+        through[:, :first] = rows[:, before] * self.weight[before]
+        gains[:, :first] = self.caps[:first] * into - through[:, :first] * self.mass[before, c]
+        if into.min() < TINY or (gains[:, :first] < -SLACK * into).any():
             return 1.0  # releasing it would itself be a breach
-        self.work += len(starts) * len(stops) * len(self.nodes)
+        (stops,) = (live[here.stop :] & self.can[c, here.stop :]).nonzero()
+        stops += here.stop
+        out = self.mass[c, stops]  # (v,)
+        caps = self.caps[:, None]
+        onward, ways = np.empty((len(self.nodes), len(stops))), np.empty((len(self.nodes), len(stops)))  # (k, v)
+        onward[last:] = self.mass[after[:, None], stops]
+        ways[last:] = caps[last:] * out - (self.mass[c, after] * self.weight[after])[:, None] * onward[last:]
+        if out.min() < TINY or (ways[last:] < -SLACK * out).any():
+            return 1.0
         others = row.copy()
         others[i] = 0.0
-        left, right = self.mass[starts, here], self.mass[here, stops]
-        total = (left * others) @ right  # D, (u, v)
-        possible = (self.can[starts, here] & (others > 0)).astype(np.float32)
-        if (total[possible @ self.can[here, stops].astype(np.float32) > 0] < TINY).any():
+        left, right = rows[:, here] * others, self.mass[here, stops]
+        total = left @ right  # D, (u, v)
+        if total.min() < TINY and (total[(left > 0) @ self.can[here, stops]] < TINY).any():
             return 1.0
+        through[:, first:last] = left[:, level - here.start]
+        through[:, last:] = left @ (self.mass[here, after] * self.weight[after])
+        onward[:first] = (self.mass[before, here] * others) @ right
+        onward[first:last] = self.mass[level[:, None], stops]
+        gains[:, first:last] = self.caps[first:last] * into
+        gains[:, last:] = into
+        ways[:last] = out
+        self.work += len(starts) * onward.size
         need = 0.0
-        through = (self.mass[before, here] * others) @ right  # (k, v)
-        for u in _blocks(len(starts), len(before) * len(stops)):
-            excess = reach[u, :, None] * through - self.caps[early, None] * total[u, None, :]
-            need = max(need, _most(excess, room_in[u, :, None] * out, total[u, None, :]))
-        through = (left * others) @ (self.mass[here, after] * self.weight[after])  # (u, k)
-        for u in _blocks(len(starts), len(after) * len(stops)):
-            excess = through[u, :, None] * rest - self.caps[late, None] * total[u, None, :]
-            need = max(need, _most(excess, into[u, None, None] * room_out, total[u, None, :]))
-        for k, cap in zip(level, self.caps[~early & ~late], strict=True):
-            suppressed = 0.0 if k == c else row[k - here.start]
-            excess = np.outer(self.mass[starts, k] * suppressed, self.mass[k, stops]) - cap * total
-            need = max(need, _most(excess, cap * np.outer(into, out), total))
+        for u in _blocks(len(starts), onward.size):  # N = through * onward; cap D1 - N1 = gains * ways
+            excess = through[u, :, None] * onward - caps * total[u, None, :]
+            counts = excess > SLACK * total[u, None, :]
+            if counts.any():
+                gain = np.maximum((gains[u, :, None] * ways)[counts], TINY)
+                need = max(need, float((excess[counts] / gain).max()))
         return min(need, 1.0)
 
 
@@ -180,7 +192,8 @@ class Lowering:
         """Lower every coordinate as far as it goes, and return the vector.
 
         What cannot fall far waits until all the others have had their turn: a release that hardly ever happens opens as
-        many windows as one that always does, and they stand in the way of all that comes after.
+        many windows as one that always does, and they stand in the way of all that comes after. What cannot fall at all
+        never will: as others fall, floors only rise.
         """
         waiting = [(t, self._lower(t, contexts, FAR, grid)) for t, contexts in order]
         for t, contexts in waiting:
@@ -188,15 +201,17 @@ class Lowering:
         return self.table
 
     def _lower(self, t: int, contexts: Sequence[int], least: float, grid: int | None) -> tuple[int, ...]:
-        """Lower those contexts of a step that fall by at least `least`; the others are returned."""
+        """Lower those contexts of a step that fall by at least `least`; those that fall less are returned."""
         waiting: list[int] = []
+        lowered = False
         for i in contexts:
             value = _on_grid(self.floor(t, i), grid)
             if value <= 1 - least:
                 self.set(t, i, value)
-            else:
+                lowered = True
+            elif value < 1:
                 waiting.append(i)
-        if len(waiting) < len(contexts):
+        if lowered:
             self.settle(t)
         return tuple(waiting)
 
@@ -204,10 +219,11 @@ class Lowering:
 def best_vector(problem: Problem, *, rounds: int, grid: int | None = None, deadline: Deadline) -> Floats | None:
     """The vector with most utility among those of several orders; None when the deadline leaves time for none."""
     best, most, work = None, -1.0, 0.0
+    untouched = Lowering(problem)
     for order in _orders(problem, max(1, ORDERS * rounds)):
         if deadline.passed() or work > WORK * max(rounds, 1):
             break
-        lowering = Lowering(problem)
+        lowering = untouched.copy()
         table = lowering.run(order, grid)
         work += lowering.work
         utility = vector_utility(problem, table)
@@ -230,6 +246,11 @@ def exact_vector(problem: Problem, grid: int) -> Floats:
     prior = problem.chain.prior
     free = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable & (prior > 0))]
     free.sort(key=lambda c: (c[0], -prior[c]))
+    advice = 'use search="greedy", a coarser grid, or a shorter day'
+    if len(free) > EXACT_STATES:
+        raise TooLarge(
+            f"an exact search chooses for at most {EXACT_STATES} states, this chain has {len(free)}: {advice}"
+        )
     rest = np.append(np.cumsum([prior[c] for c in reversed(free)])[::-1], 0.0)
     best = np.ones_like(prior)
     most = 0.0
@@ -241,7 +262,7 @@ def exact_vector(problem: Problem, grid: int) -> Floats:
         if visited > EXACT_NODES:
             raise TooLarge(
                 f"an exact search over {len(free)} states on a grid of {grid} visits more than {EXACT_NODES} vectors: "
-                'use search="greedy", a coarser grid, or a shorter day'
+                f"{advice}"
             )
         if value > most + 1e-12:
             best, most = lowering.table.copy(), value
@@ -263,29 +284,24 @@ def exact_vector(problem: Problem, grid: int) -> Floats:
 
 def _orders(problem: Problem, count: int) -> Iterator[list[Group]]:
     """Orders to try, the most promising first. No order does best for everybody."""
-    chain = problem.chain
-    prior = chain.prior
-    states = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable)]
+    prior = problem.chain.prior
     overall = prior.sum(axis=0)
+    states = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable)]
     rng = np.random.default_rng(0)  # which orders are tried is no secret and must not change between runs
-
-    def ordered(key: Callable[[Coordinate], object]) -> list[Group]:
-        return [(t, (i,)) for t, i in sorted(states, key=key)]  # type: ignore[arg-type]
-
+    ranks: list[Callable[[Coordinate], object]] = [
+        lambda c: (-prior[c], c),
+        lambda c: (prior[c], c),
+        lambda c: (c[0], prior[c]),
+        lambda c: (-overall[c[1]], -c[0]),
+        lambda c: (overall[c[1]], c),
+    ]
     for number in range(count):
-        match number:
-            case 0:
-                rows = [sorted((c for c in states if c[0] == t), key=lambda c: prior[c]) for t in range(chain.horizon)]
-                yield [(row[0][0], tuple(i for _, i in row)) for row in rows if row]
-            case 1:
-                yield ordered(lambda c: (-prior[c], c))
-            case 2:
-                yield ordered(lambda c: (prior[c], c))
-            case 3:
-                yield ordered(lambda c: (-overall[c[1]], c))
-            case _:
-                luck = rng.random(prior.shape) * prior
-                yield ordered(luck.__getitem__)
+        if number < len(ranks):
+            order = sorted(states, key=ranks[number])  # type: ignore[arg-type]  # all return what can be compared
+        else:
+            luck = rng.random(prior.shape) * prior
+            order = sorted(states, key=luck.__getitem__)
+        yield [(t, tuple(i for _, i in group)) for t, group in itertools.groupby(order, key=lambda c: c[0])]
 
 
 def _on_grid(value: float, grid: int | None) -> float:
@@ -293,19 +309,6 @@ def _on_grid(value: float, grid: int | None) -> float:
     if grid is not None:
         value = math.ceil(value * grid * (1 - 1e-12)) / grid
     return 1.0 if value > 1 - LEAST_RELEASE else value
-
-
-def _most(excess: Floats, gain: Floats, total: Floats) -> float:
-    """The largest excess / gain: the suppression that the tightest window needs.
-
-    A window that stands exactly at its bound, whatever is done here, shows an excess of rounding alone; it needs
-    nothing.
-    """
-    counts = excess > SLACK * total
-    if not counts.any():
-        return 0.0
-    ratio = np.divide(excess, np.maximum(gain, TINY), out=np.zeros_like(excess), where=counts)
-    return float(ratio.max())
 
 
 def _level(t: int, n: int) -> slice:

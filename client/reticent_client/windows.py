@@ -54,6 +54,20 @@ class Window:
         """The table that suppresses everything."""
         return np.ones((self.length, self.problem.chain.size))
 
+    def as_run(self, table: Table) -> Table:
+        """The table with the phone's own rule in it: what the user's chain rules out since the release is suppressed.
+
+        Another opponent may expect those contexts. A step at which the user is sure to be released needs no rule.
+        """
+        ran = table.copy()
+        possible = self.opening(self.problem.chain) > 0
+        for row, step in zip(ran, range(self.first, self.problem.chain.horizon), strict=True):
+            if step > self.first:
+                possible = (self.problem.chain.transitions[step - 1][possible] > 0).any(axis=0)
+            if (row[possible] > 0).any():
+                row[~possible] = 1.0
+        return ran
+
     def value(self, table: Table) -> float:
         """What the table's releases are worth."""
         value, mass = 0.0, 1.0

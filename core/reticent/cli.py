@@ -1,10 +1,11 @@
 """The program `reticent`: which subcommands there are, and how each run ends.
 
-A role is imported only when its subcommand is called. A run ends with one of three codes:
+A role is imported only when its subcommand is called. A run ends with one of these codes:
 
     0    done
     1    done, and the answer is bad (an audit found a breach), or Reticent refuses
     2    not done: wrong usage, bad input, an unreadable file, an extra that is not installed
+    130  stopped from the keyboard
 
 Errors are one sentence on standard error.
 """
@@ -22,7 +23,7 @@ from reticent.errors import MissingExtra, ReticentError
 
 __all__ = ["COMMANDS", "Command", "main"]
 
-DONE, BAD_ANSWER, NOT_DONE = 0, 1, 2
+DONE, BAD_ANSWER, NOT_DONE, STOPPED = 0, 1, 2, 130
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _say("stopped", STOPPED)
     except BrokenPipeError:  # whoever read our output has stopped: there is nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_DONE

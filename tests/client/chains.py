@@ -13,11 +13,8 @@ from numpy.typing import NDArray
 from reticent_client import MarkovChain
 from tests.client import oracle
 
-# An enumeration costs more than most properties; the profile in force says how thorough to be.
-FAST = settings(
-    max_examples=max(1, settings().max_examples // 2),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+# The profile in force says how thorough to be; slow tests are four times as thorough.
+FAST = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 SLOW = settings(FAST, max_examples=4 * FAST.max_examples)
 
 Layer = Mapping[str, Mapping[str, float]]
@@ -125,6 +122,26 @@ def independent(*chances: float) -> MarkovChain:
     return layered(rows[0], *[{"s": row, "x": row} for row in rows[1:]])
 
 
+def common() -> MarkovChain:
+    """Three steps of which the last is s five times in six, whatever came before."""
+    often = {"s": 5 / 6, "x": 1 / 6}
+    return layered(
+        uniform("s", "x"),
+        {"s": uniform("s", "x"), "x": {"s": 1 / 3, "x": 2 / 3}},
+        {"s": often, "x": often},
+    )
+
+
+def habits() -> MarkovChain:
+    """Four steps of strong habits: some transitions happen once in a hundred thousand days."""
+    return layered(
+        {"x": 100 / 101, "s": 1 / 101},
+        {"x": uniform("x", "s"), "s": uniform("x", "s")},
+        {"x": {"x": 10 / 11, "s": 1 / 11}, "s": {"x": 1 - 1e-5, "s": 1e-5}},
+        {"x": {"x": 1 - 1e-5, "s": 1e-5}, "s": {"x": 1 / 101, "s": 100 / 101}},
+    )
+
+
 @dataclass(frozen=True)
 class Problem:
     """A chain and what its user asks for."""
@@ -161,6 +178,7 @@ FLAVOURS = {
     "tiny": [0.0, 1e-6, 1e-6, 1.0, 3.0],
 }
 MODERATE = ("even", "sparse")
+EXTREME = ("nearly deterministic", "tiny")
 
 DELTAS = st.sampled_from([0.01, 0.05, 0.1, 1 / 6, 0.25, 1 / 3, 0.5, 0.9]) | st.floats(0.01, 0.95)
 

@@ -6,10 +6,12 @@ Source: chapter 3 of Goetz's thesis, sections 3.3 to 3.6.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
 
+import reticent_client
 from reticent_client import (
     Adversary,
     MarkovChain,
@@ -215,6 +217,33 @@ def test_independent_steps_have_a_closed_form(chances: tuple[float, ...], delta:
         least = prior * (1 - prior - delta) / (prior + delta) / (1 - prior)
         assert policy.suppression(step, memory) == pytest.approx([1.0, least], abs=1e-7)
         memory = policy.advance(step, memory, 0, False)
+
+
+def test_a_limit_that_reaches_one_binds_nothing() -> None:
+    """Where prior + delta is 1 up to rounding, s may be told: the last step is always released."""
+    chain = chains.common()
+    asked: dict[str, Any] = {"sensitive": {"s"}, "delta": 1 / 6}
+    most = oracle.causal_optimum(chain, oracle.limits(chain, {"s"}, 1 / 6))
+    assert simulatable(chain, **asked).utility == pytest.approx(1.0, abs=1e-9)
+    assert simulatable(chain, plan="best", **asked).utility == pytest.approx(1.0, abs=1e-9)
+    assert optimal(chain, **asked).utility == pytest.approx(most, abs=1e-6)
+    assert ceiling(chain, **asked) >= most - 1e-6
+
+
+def test_optimal_on_strong_habits() -> None:
+    """Transitions of 1e-5 do not keep the optimal check from what any policy can reach."""
+    chain = chains.habits()
+    policy = optimal(chain, sensitive={"s"}, delta=0.05)
+    most = oracle.causal_optimum(chain, oracle.limits(chain, {"s"}, 0.05))
+    assert policy.utility == pytest.approx(most, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["simulatable", "probabilistic", "hybrid", "adaptive", "optimal"])
+def test_a_check_is_still_a_function_after_it_ran(name: str) -> None:
+    """Whatever a check imports when it is first called, its public name stays its own."""
+    for _ in range(2):
+        check = getattr(reticent_client, name)
+        assert check(chains.coin(), sensitive={"s"}, delta=1 / 4).check == name
 
 
 @pytest.mark.parametrize("delta", [0.01, 0.05])

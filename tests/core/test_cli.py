@@ -211,3 +211,16 @@ def _brought(extra: str, extras: dict[str, list[str]]) -> Iterator[str]:
 def _python(*lines: str) -> subprocess.CompletedProcess[str]:
     code = textwrap.dedent("\n".join(lines))
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_an_interrupt_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Control-C says one word, and the code that shells expect of it."""
+
+    def interrupted(_: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+    assert cli.main(["demo"]) == cli.STOPPED
+    assert capsys.readouterr().err == "reticent: stopped\n"

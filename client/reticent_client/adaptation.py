@@ -18,9 +18,11 @@ from reticent_client.chain import Bools, Floats
 from reticent_client.limits import Deadline
 from reticent_client.policy import SILENT, START
 from reticent_client.problem import SEARCH, SLACK, TINY, Opponent, Problem
-from reticent_client.simulatable import safe_steps
+from reticent_client.release_times import safe_steps
 from reticent_client.vectors import FAR, LEAST_RELEASE
 from reticent_client.windows import Masses, Table, Window
+
+SWEEPS = 2  # times that a round goes through a table; a third time hardly ever finds more
 
 FADED = 1e-10
 """When no more than this of a window is still suppressed, the rest of it may as well stay so."""
@@ -50,7 +52,7 @@ def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Dea
         indices = [0] if start == START else map(int, np.flatnonzero(problem.releasable[start]))
         for i in indices:
             window = Window(problem, start, i, worth)
-            sweeps = 0 if deadline.passed() else rounds
+            sweeps = 0 if deadline.passed() else SWEEPS * rounds
             table, value = best_table(window, safe[i], vector, sweeps)
             tables[start, i] = table
             if start != START:
@@ -70,7 +72,8 @@ def best_table(window: Window, safe: Bools, vector: Floats, sweeps: int) -> tupl
 
 def _candidates(window: Window, safe: Bools, vector: Floats, sweeps: int) -> Iterator[Table]:
     """Where the search begins, and how far each beginning can be improved."""
-    starts = [table for table in (_safe_table(window, safe), vector[window.first :]) if window.private(table)]
+    known = [_safe_table(window, safe), window.as_run(vector[window.first :])]
+    starts = [table for table in known if window.private(table)]
     yield from starts
     if sweeps:
         starts.append(_Search(window, window.silence()).forward())

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reticent_client.adaptive import nodes_of_table, plan_windows
+from reticent_client.adaptation import nodes_of_table, plan_windows
 from reticent_client.automata import Nodes
 from reticent_client.chain import Floats
 from reticent_client.limits import Deadline
@@ -25,8 +25,8 @@ from reticent_client.problem import Problem
 from reticent_client.programs import Program, Solution, State
 from reticent_client.windows import Table, Window
 
-STATES = 8_000  # the most states of a window's program, times the effort
-MARGINS = (0.0, 1e-8, 1e-6)  # how much of the caps to leave unused when rounding gets in the way
+ENTRIES = 100_000  # in the matrix of a window's program, at most, times the effort
+SILENCES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # shares of a solution given up where rounding would break a bound
 CLOSE = 1e-7  # values this close are the same to the solver
 
 
@@ -57,24 +57,21 @@ class Planner:
         self.worth = np.ones((chain.horizon, chain.size))  # of the releases of the policy so far
         self.most = np.ones((chain.horizon, chain.size))  # of the releases of any policy
         self.after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
-        self._fallback = plan_windows(problem, vector, rounds=min(effort, 1), deadline=deadline)
+        self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
 
     def run(self) -> OptimalPlan:
         """Solve every window."""
         problem, chain = self.problem, self.problem.chain
         best: dict[State, Table | Solution] = {}
         value = bound = 0.0
-        for start in range(chain.horizon - 1, START - 1, -1):
+        for start in range(chain.horizon - 2, START - 1, -1):
             if start == START:
                 indices = [0]
             else:
                 indices = [int(i) for i in np.flatnonzero(problem.releasable[start])]
-                if start + 1 < chain.horizon:
-                    gain = np.where(problem.releasable[start + 1], self.most[start + 1], 0.0)
-                    self.after[start] = chain.transitions[start] @ np.maximum(gain, self.after[start + 1])
+                gain = np.where(problem.releasable[start + 1], self.most[start + 1], 0.0)
+                self.after[start] = chain.transitions[start] @ np.maximum(gain, self.after[start + 1])
             for i in indices:
-                if start + 1 == chain.horizon:
-                    continue
                 best[start, i], value, bound = self._window(start, i)
                 if start != START:
                     self.worth[start, i] = 1 + value
@@ -94,44 +91,44 @@ class Planner:
 
     def _solve(self, window: Window) -> tuple[Solution | None, float]:
         """The window's optimum, or the best below it that the limits allow, and the bound on both."""
-        everything = window.length * self.problem.chain.size
-        program = Program(window, [], everything)
-        suppression, _ = program.greedy(self.worth, self.after)
-        _, bound = program.greedy(self.most, self.after)
-        solution, promised = program.evaluate(suppression), bound
+        bound = self._unprotected(window)
+        if self.deadline.passed():
+            return None, bound
+        program = Program(window, [], window.length * self.problem.chain.size**2)
+        solution = program.evaluate(program.greedy(self.worth))
         tracked: set[State] = set()
         while not solution.private:
             new = {state for state in solution.broken if state not in tracked}
             if not new or self.effort == 0 or self.deadline.passed():
                 return None, bound
             tracked |= new
-            program = Program(window, sorted(tracked), STATES * self.effort)
+            program = Program(window, sorted(tracked), ENTRIES * self.effort)
             attempt = self._attempt(program)
             if attempt is None:
                 return None, min(bound, self._bound(program))
             solution, promised = attempt
-        if tracked:
-            bound = min(bound, self._bound(program, promised))
+            if solution.private:
+                bound = min(bound, self._bound(program, promised))
         return solution, bound
 
-    def _attempt(self, program: Program) -> tuple[Solution, float] | None:
-        """The program's solution, evaluated exactly, and its value without any margin.
+    def _unprotected(self, window: Window) -> float:
+        """What no policy can exceed in the window, since none exceeds it even if nothing has to be protected."""
+        first = window.first
+        gain = np.where(self.problem.releasable[first], self.most[first], 0.0)
+        return float(window.opening(self.problem.chain) @ np.maximum(gain, self.after[first]))
 
-        With a margin where rounding would break a bound; None when the solver gives up.
-        """
-        promised, solution = -np.inf, None
-        for margin in MARGINS:
-            result = program.solve(self.worth, None, margin, self.deadline.left())
-            if result is None:
-                break
-            promised = max(promised, result[1])
-            solution = program.evaluate(result[0])
-            if solution.private or set(solution.broken) - set(program.tracked):
-                break
-            repaired = program.evaluate(_silenced(solution))
-            if repaired.private and repaired.value > promised - CLOSE:
-                return repaired, promised
-        return None if solution is None else (solution, promised)
+    def _attempt(self, program: Program) -> tuple[Solution, float] | None:
+        """The program's solution, evaluated exactly, and the value that the solver promised; None when it gives up."""
+        result = program.solve(self.worth, None, self.deadline.left())
+        if result is None:
+            return None
+        flows, promised = result
+        known = set(program.tracked)
+        solutions = (program.evaluate(program.suppressions(flows, silence)) for silence in SILENCES)
+        for solution in solutions:
+            if solution.private or set(solution.broken) - known:
+                return solution, promised
+        return None
 
     def _bound(self, program: Program, promised: float | None = None) -> float:
         """What no policy can exceed in the program's window.
@@ -143,16 +140,8 @@ class Planner:
         if promised is not None and program.whole and missing < CLOSE:
             return promised + missing
         after = None if program.whole else self.after
-        result = program.solve(self.most, after, 0.0, self.deadline.left())
+        result = program.solve(self.most, after, self.deadline.left())
         return np.inf if result is None else result[1]
-
-
-def _silenced(solution: Solution) -> list[Floats]:
-    """The solution without the releases that break a bound: of no weight, or they would not break it by rounding."""
-    return [
-        np.where([(level.step, int(j)) in solution.at for j in level.contexts], 1.0, fraction)
-        for level, fraction in zip(solution.levels, solution.suppression, strict=True)
-    ]
 
 
 def _nodes_of_solution(solution: Solution) -> Nodes:

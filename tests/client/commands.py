@@ -1,0 +1,28 @@
+"""What the tests of the command line share: a folder of files, and days."""
+
+from pathlib import Path
+
+from reticent.randomness import seeded
+from reticent_client import mask_sensitive, simulatable
+from reticent_client.days_file import NamedDay, write_days
+from tests.client import chains
+
+
+def lines(text: str) -> list[str]:
+    """A text without the blanks at the ends of its lines."""
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def days(count: int) -> list[NamedDay]:
+    """Some days of two paths."""
+    return [NamedDay(f"day {k}", list(chains.two_paths().sample(seeded(k)))) for k in range(count)]
+
+
+def furnish(folder: Path) -> None:
+    """A chain, days, a private policy and one that leaks."""
+    chain = chains.two_paths()
+    chain.save(folder / "chain.json")
+    with (folder / "days.csv").open("w", newline="") as file:
+        write_days(file, days(20))
+    simulatable(chain, sensitive={"s"}, delta=0.1).save(folder / "private.npz")
+    mask_sensitive(chain, sensitive={"s"}).save(folder / "leaky.npz")
