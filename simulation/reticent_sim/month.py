@@ -1,0 +1,200 @@
+"""One person's month under every check: what was released, and what an adversary made of it.
+
+The chain is learned from the days before the month, apart for weekdays and weekends, since an adversary knows which it
+is. Whatever happens in the month and not in the chain is off the model: there the checks promise nothing, and such days
+are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reticent.randomness import seeded
+from reticent_client import MarkovChain, Policy, audit, checks
+from reticent_client.chain import UNKNOWN
+from reticent_sim.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
+
+LEARNED_DAYS = 84  # twelve weeks
+SENSITIVE = frozenset({HOSPITAL})
+KINDS = {"weekday": WEEKDAYS, "weekend": WEEKEND}
+
+LEAKY = "mask_sensitive"
+BEST = "optimal"
+CHECKS: Mapping[str, Callable[[MarkovChain, float], Policy]] = {
+    LEAKY: lambda chain, _: checks.mask_sensitive(chain, sensitive=SENSITIVE),
+    "simulatable": lambda chain, delta: checks.simulatable(chain, sensitive=SENSITIVE, delta=delta),
+    "probabilistic": lambda chain, delta: checks.probabilistic(chain, sensitive=SENSITIVE, delta=delta),
+    "hybrid": lambda chain, delta: checks.hybrid(chain, sensitive=SENSITIVE, delta=delta),
+    "adaptive": lambda chain, delta: checks.adaptive(chain, sensitive=SENSITIVE, delta=delta),
+    BEST: lambda chain, delta: checks.optimal(chain, sensitive=SENSITIVE, delta=delta),
+}
+"""How each check is called, from the one that leaks to the one that nothing can beat."""
+
+Progress = Callable[[str], None]
+"""Told the name of each check before it is computed."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a check did on some days, all of which follow the chain or none of which does."""
+
+    days: int = 0
+    released: int = 0
+    visits: int = 0
+    """Hours in the hospital."""
+    breaches: int = 0
+    """Those at which the belief in the hospital rose by more than delta."""
+    largest_gain: float = 0.0
+    """The most that the belief in the hospital rose, whether rightly or not."""
+    off_model_hours: int = 0
+    """Hours that the policy suppressed because it gives no release for what happened."""
+
+    def __add__(self, other: Findings) -> Findings:
+        return Findings(
+            self.days + other.days,
+            self.released + other.released,
+            self.visits + other.visits,
+            self.breaches + other.breaches,
+            max(self.largest_gain, other.largest_gain),
+            self.off_model_hours + other.off_model_hours,
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    """A check over the days of some people."""
+
+    check: str
+    expected: float = 0.0
+    """The releases of all days, if they were samples of the chains."""
+    ceiling: float = 0.0
+    """The most that any private policy could expect there."""
+    complete: bool = True
+    on_model: Findings = Findings()
+    off_model: Findings = Findings()
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.check,
+            self.expected + other.expected,
+            self.ceiling + other.ceiling,
+            self.complete and other.complete,
+            self.on_model + other.on_model,
+            self.off_model + other.off_model,
+        )
+
+    @property
+    def days(self) -> int:
+        """All days."""
+        return self.on_model.days + self.off_model.days
+
+    def per_day(self, total: float) -> float:
+        """A total over the days, for one of them."""
+        return total / max(self.days, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """One row of the demo's table. Releases are hours a day."""
+        return {
+            "check": self.check,
+            "expected": self.per_day(self.expected),
+            "realised": self.per_day(self.on_model.released + self.off_model.released),
+            "ceiling": self.per_day(self.ceiling),
+            "to_ceiling": self.per_day(self.ceiling - self.expected),
+            "visits": self.on_model.visits,
+            "breaches": self.on_model.breaches,
+            "largest_gain": self.on_model.largest_gain,
+            "off_model_hours": self.off_model.off_model_hours,
+            "off_model_visits": self.off_model.visits,
+            "off_model_breaches": self.off_model.breaches,
+            "off_model_largest_gain": self.off_model.largest_gain,
+            "complete": self.complete,
+        }
+
+
+@dataclass(frozen=True)
+class Part:
+    """The days of one kind in a person's month, and a policy of each check for them."""
+
+    person: Person
+    chain: MarkovChain
+    policies: Mapping[str, Policy]
+    followed: Sequence[int]
+    """The days that follow the chain, by number."""
+    strayed: Sequence[int]
+    """The others."""
+    delta: float
+
+    def scores(self) -> list[Score]:
+        """What came of each check."""
+        days = len(self.followed) + len(self.strayed)
+        best = self.policies[BEST]
+        most = best.utility if best.ceiling is None else best.ceiling
+        return [
+            Score(
+                check,
+                policy.utility * days,
+                most * days,
+                policy.complete,
+                self._findings(policy, self.followed),
+                self._findings(policy, self.strayed),
+            )
+            for check, policy in self.policies.items()
+        ]
+
+    def coins(self, *path: str | int) -> np.random.Generator:
+        """What a policy of this person's tosses."""
+        return seeded(self.person.seed, "person", self.person.number, "coins", *path)
+
+    def _findings(self, policy: Policy, numbers: Sequence[int]) -> Findings:
+        if not numbers:
+            return Findings()
+        days = self.person.days(numbers)
+        # No window: what is believed of "some hour of the day" is not in the table, and takes as long as all the rest.
+        found = audit(policy, days, delta=self.delta, rng=self.coins(policy.check, *numbers), window=())
+        return Findings(
+            days=found.days,
+            released=found.released,
+            visits=found.visits,
+            breaches=found.breaches,
+            largest_gain=found.largest.rise if found.largest else 0.0,
+            off_model_hours=found.off_model,
+        )
+
+
+def month(person: Person, days: int, delta: float, progress: Progress) -> list[Part]:
+    """A person's month, by kinds of days, and the policies for it."""
+    past, present = range(LEARNED_DAYS), range(LEARNED_DAYS, LEARNED_DAYS + days)
+    return [
+        _part(person, _of_kind(past, kind), now, delta, progress)
+        for kind in KINDS.values()
+        if (now := _of_kind(present, kind))
+    ]
+
+
+def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float, progress: Progress) -> Part:
+    chain = MarkovChain.fit(person.days(past), contexts=(*CONTEXTS, UNKNOWN), horizon=HOURS)
+    policies = {}
+    for check, compute in CHECKS.items():
+        progress(check)
+        policies[check] = compute(chain, delta)
+    followed = [number for number in now if follows(chain, person.day(number))]
+    strayed = [number for number in now if number not in followed]
+    return Part(person, chain, policies, followed, strayed, delta)
+
+
+def follows(chain: MarkovChain, day: Day) -> bool:
+    """Whether a day can be a sample of the chain."""
+    here, *onward = [chain.find(UNKNOWN if context is None else context) for context in day]
+    possible = here is not None and chain.initial[here] > 0
+    for move, there in zip(chain.transitions, onward, strict=True):
+        possible = possible and there is not None and move[here, there] > 0
+        here = there
+    return bool(possible)
+
+
+def _of_kind(numbers: Iterable[int], weekdays: Sequence[int]) -> list[int]:
+    return [number for number in numbers if weekday(number) in weekdays]

@@ -1,0 +1,84 @@
+"""The day that shows best what silence tells: one check gives a visit away, another hides it and little else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from reticent_client import Adversary, MaskIt
+from reticent_sim.month import BEST, LEAKY, Part
+from reticent_sim.people import HOSPITAL, HOURS, Day
+
+Floats = npt.NDArray[np.float64]
+
+SHOWN = (LEAKY, "hybrid", BEST)
+LIVELIEST, TOSSES = 3, 3
+"""How many days of each part of a month are looked at, and how often the coins are tossed for each."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What one check told of a day, and what an adversary then believed about the hospital."""
+
+    check: str
+    outputs: Day
+    beliefs: Floats  # (T,)
+
+    @property
+    def released(self) -> int:
+        """The number of hours released."""
+        return HOURS - self.outputs.count(None)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A day as it happened, as three checks told it, and as an adversary saw it through each."""
+
+    seed: int
+    person: int
+    day: int
+    delta: float
+    happened: Day
+    prior: Floats  # (T,): the belief in the hospital before anything is told
+    views: tuple[View, ...]
+
+    @property
+    def visits(self) -> list[int]:
+        """The hours in the hospital."""
+        return [hour for hour, context in enumerate(self.happened) if context == HOSPITAL]
+
+    @property
+    def interest(self) -> float:
+        """How plainly the first check gives a visit away, how much the last one tells, and how much happens."""
+        leaky, *_, best = self.views
+        rise = max((leaky.beliefs[hour] - self.prior[hour] for hour in self.visits), default=0.0)
+        return float(rise + best.released / HOURS + _liveliness(self.happened) / 5)
+
+
+def scenes(part: Part) -> Iterator[Scene]:
+    """The liveliest days of a part of a month."""
+    days = part.followed or part.strayed
+    for number in sorted(days, key=lambda number: _liveliness(part.person.day(number)))[-LIVELIEST:]:
+        for toss in range(TOSSES):
+            yield _scene(part, number, toss)
+
+
+def _scene(part: Part, number: int, toss: int) -> Scene:
+    happened = part.person.day(number)
+    column = part.chain.index(HOSPITAL)
+    views = []
+    for check in SHOWN:
+        policy = part.policies[check]
+        outputs = MaskIt(policy, part.coins("scene", check, number, toss)).filter_day(happened)
+        beliefs, _ = Adversary(policy).beliefs_of_real_day(outputs)
+        views.append(View(check, outputs, beliefs[:, column]))
+    prior = part.chain.prior[:, column]
+    return Scene(part.person.seed, part.person.number, number, part.delta, happened, prior, tuple(views))
+
+
+def _liveliness(day: Day) -> int:
+    """The number of contexts in a day; less than none without a visit to the hospital, or with gaps."""
+    return len(set(day)) - len(day) * ((HOSPITAL not in day) + (None in day))
