@@ -174,10 +174,7 @@ class ThesisProbabilistic:
     def _shown(self, suppression: Array) -> list[list[bool]]:
         """Say of every state if it can be released: conditions 1 and 2 of section 3.4.5."""
         inner = [
-            [
-                visited > 0.0 and p < 1.0
-                for visited, p in zip(self._chain.prior(t), row, strict=True)
-            ]
+            [visited > 0.0 and p < 1.0 for visited, p in zip(self._chain.prior(t), row, strict=True)]
             for t, row in enumerate(suppression.tolist(), start=1)
         ]
         return [[True], *inner, [True]]
@@ -198,9 +195,7 @@ class ThesisProbabilistic:
     def _messages(self, suppression: Array) -> tuple[Message, Message]:
         """Return the alpha and beta of section 3.2, adapted to partial outputs as in 3.4.5."""
         chain = self._chain
-        keep: Callable[[Message], Message] = (
-            functools.cache if self._cache_messages else lambda message: message
-        )
+        keep: Callable[[Message], Message] = functools.cache if self._cache_messages else lambda message: message
 
         @keep
         def forward(t1: int, i: int, t: int) -> Array:
@@ -230,9 +225,7 @@ class ThesisSimulatable:
     listing does; that beliefs could be cached is a remark of lemma 8.
     """
 
-    def __init__(
-        self, initial: Array, transitions: Array, sensitive: set[int], delta: float
-    ) -> None:
+    def __init__(self, initial: Array, transitions: Array, sensitive: set[int], delta: float) -> None:
         self._chain = ThesisChain(initial, transitions)
         self._sensitive = sorted(sensitive)
         self._delta = delta
@@ -265,9 +258,7 @@ class ThesisSimulatable:
             if following > horizon:
                 return float(suppressed)
             reached = self._chain.reach(t, i, following)
-            return suppressed + sum(
-                float(reached[j]) * gamma(following, j) for j in np.flatnonzero(reached).tolist()
-            )
+            return suppressed + sum(float(reached[j]) * gamma(following, j) for j in np.flatnonzero(reached).tolist())
 
         return horizon - gamma(0, START)
 

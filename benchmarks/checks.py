@@ -1,0 +1,138 @@
+"""How fast the checks are computed and decide, beside the published algorithms on the same chains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from benchmarks.chains import dense, learned, visited
+from benchmarks.measure import Row, best_of, in_fresh_process, seconds, table
+from benchmarks.rivals.thesis import ThesisProbabilistic, ThesisSimulatable
+from reticent.randomness import seeded
+from reticent_client import MarkovChain, MaskIt, Policy, adaptive, hybrid, optimal, probabilistic, simulatable
+
+DELTA = 0.1
+
+
+def run() -> Iterator[str]:
+    """All tables, one after the other."""
+    yield table("Computing the probabilistic check: T = 12, n = 8, one sensitive context", _probabilistic())
+    yield table("One decision of the simulatable check: T = 48, n = 19", _simulatable())
+    yield table("One decision of every policy: T = 96, n = 19", _decisions())
+    yield table("Computing the larger checks, on one core", _larger())
+
+
+def _probabilistic() -> list[Row]:
+    chains = {f"learned chain {seed}": learned(12, 8, 30, seed) for seed in range(5)}
+    chains |= {f"dense chain, sensitive one rare, {seed}": dense(12, 8, seed, rare=0.02) for seed in range(2)}
+    rows = []
+    for name, chain in chains.items():
+        sensitive = {chain.contexts[0]} if name.startswith("dense") else visited(chain, 1)
+
+        def ours(chain: MarkovChain = chain, sensitive: set[str] = sensitive) -> Policy:
+            return probabilistic(chain, sensitive=sensitive, delta=DELTA)
+
+        hidden = {chain.index(label) for label in sensitive}
+        mine, utility = best_of(5, ours), ours().utility
+        for title, largest_first in (("in the order of the states", False), ("likely states first", True)):
+            rival = ThesisProbabilistic(chain.initial, chain.transitions, hidden, DELTA, largest_first=largest_first)
+            begin = time.perf_counter()
+            vector = rival.initialize()
+            theirs = time.perf_counter() - begin
+            released = float((chain.prior * (1 - vector)).sum())
+            rows.append(
+                Row(
+                    f"{name}, rival {title}",
+                    f"{seconds(mine)}, releases {utility:.2f}",
+                    f"{seconds(theirs)}, releases {released:.2f}",
+                    theirs / mine,
+                    ">= 200 x",
+                )
+            )
+    ratios = [row.ratio for row in rows if row.ratio is not None]
+    rows.append(Row("median over these", "", "", median(ratios), ">= 200 x"))
+    return rows
+
+
+def _simulatable() -> list[Row]:
+    chain = learned(48, 19, 60, 0)
+    steps = range(30, 34)
+    sensitive = {(t, chain.contexts[0]) for t in steps}
+    begin = time.perf_counter()
+    policy = simulatable(chain, sensitive=sensitive, delta=DELTA)
+    once = time.perf_counter() - begin
+    day = chain.sample(seeded(0, "day"))
+    mask = MaskIt(policy, rng=seeded(0, "coins"))
+    ours = best_of(20, lambda: mask.filter_day(day)) / len(day)
+    outputs = mask.filter_day(day)
+    rival = ThesisSimulatable(chain.initial, chain.transitions, {0}, DELTA)
+    indices = [None if label is None else chain.index(label) for label in outputs]
+    asked = range(0, len(day), 6)
+    begin = time.perf_counter()
+    for t in asked:
+        rival.okay_to_release(t, indices[:t])
+    theirs = (time.perf_counter() - begin) / len(asked)
+    return [
+        Row("a decision", seconds(ours), seconds(theirs), theirs / ours, ">= 100 x"),
+        Row("the table that it is looked up in, once", seconds(once)),
+    ]
+
+
+def _decisions() -> list[Row]:
+    chain = learned(96, 19, 60, 1)
+    few = visited(chain, 1)
+    day = chain.sample(seeded(1, "day"))
+    checks: dict[str, Callable[[], Policy]] = {
+        "simulatable": lambda: simulatable(chain, sensitive=few, delta=DELTA),
+        "probabilistic": lambda: probabilistic(chain, sensitive=few, delta=DELTA),
+        "adaptive": lambda: adaptive(chain, sensitive=few, delta=DELTA),
+        "optimal": lambda: optimal(chain, sensitive=few, delta=DELTA, time_limit=20),
+    }
+    rows = []
+    for name, check in checks.items():
+        mask = MaskIt(check())
+        time_of_day = best_of(20, lambda mask=mask: mask.filter_day(day))  # type: ignore[misc]  # bound at once
+        rows.append(Row(name, seconds(time_of_day / len(day)), target="< 20 µs"))
+    return rows
+
+
+def _larger() -> list[Row]:
+    rows = []
+    for what, function, target in (
+        ("hybrid, T = 96, n = 19, three sensitive contexts, learned chain", "hybrid_96", "10 s, 500 MB"),
+        ("hybrid, the same on a dense chain", "hybrid_96_dense", ""),
+        ("adaptive, T = 48, n = 11, learned chain", "adaptive_48", "60 s"),
+        ("optimal, T = 24, n = 11, learned chain", "optimal_24", "5 s"),
+    ):
+        found = in_fresh_process(f"benchmarks.checks:{function}")
+        detail = f"{seconds(found['seconds'])}, {found['memory']:.0f} MB, releases {found['released']:.0%}"
+        rows.append(Row(what, detail, target=target))
+    return rows
+
+
+def hybrid_96() -> dict[str, float]:
+    """Measured in a process of its own."""
+    return _timed(hybrid, learned(96, 19, 60, 2), 3)
+
+
+def hybrid_96_dense() -> dict[str, float]:
+    """Measured in a process of its own."""
+    return _timed(hybrid, dense(96, 19, 2), 3)
+
+
+def adaptive_48() -> dict[str, float]:
+    """Measured in a process of its own."""
+    return _timed(adaptive, learned(48, 11, 60, 3), 1)
+
+
+def optimal_24() -> dict[str, float]:
+    """Measured in a process of its own."""
+    return _timed(optimal, learned(24, 11, 60, 4), 1)
+
+
+def _timed(check: Callable[..., Policy], chain: MarkovChain, count: int) -> dict[str, float]:
+    sensitive = visited(chain, count)
+    begin = time.perf_counter()
+    policy = check(chain, sensitive=sensitive, delta=DELTA)
+    return {"seconds": time.perf_counter() - begin, "released": policy.utility / chain.horizon}

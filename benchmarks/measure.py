@@ -1,0 +1,76 @@
+"""Timing, fresh processes and tables: what every benchmark needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: what was measured, how much it is, how much its rival needs, and what it should be."""
+
+    what: str
+    ours: str
+    rival: str = ""
+    ratio: float | None = None
+    target: str = ""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The line as text."""
+        return self.what, self.ours, self.rival, "" if self.ratio is None else f"{self.ratio:,.0f} x", self.target
+
+
+def best_of(times: int, call: Callable[[], Any]) -> float:
+    """The shortest of several runs, in seconds: what the code needs when nothing gets in its way."""
+    shortest = float("inf")
+    for _ in range(times):
+        begin = time.perf_counter()
+        call()
+        shortest = min(shortest, time.perf_counter() - begin)
+    return shortest
+
+
+def table(title: str, rows: list[Row]) -> str:
+    """A table in plain text."""
+    heads = ("", "Reticent", "rival", "ratio", "target")
+    lines = [heads, *(row.cells for row in rows)]
+    used = [k for k in range(len(heads)) if any(line[k] for line in lines[1:])]
+    widths = {k: max(len(line[k]) for line in lines) for k in used}
+    text = ["  ".join(line[k].ljust(widths[k]) for k in used).rstrip() for line in lines]
+    return "\n".join([title, "-" * len(title), *text, ""])
+
+
+def seconds(value: float) -> str:
+    """A time with the unit that suits it."""
+    if value >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
+
+
+def in_fresh_process(function: str) -> dict[str, float]:
+    """What `module:function` returns in a process of its own, on one core, with its peak memory in MB."""
+    module, name = function.split(":")
+    code = f"from {module} import {name}; from benchmarks.measure import report; report({name}())"
+    run = subprocess.run(  # noqa: S603  # our own interpreter, and functions named in this folder
+        [sys.executable, "-c", code], env=os.environ | ONE_CORE, check=True, capture_output=True, text=True
+    )
+    found: dict[str, float] = json.loads(run.stdout)
+    return found
+
+
+def report(values: dict[str, float]) -> None:
+    """Print what a fresh process measured."""
+    unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    print(json.dumps(values | {"memory": peak}))

@@ -1,0 +1,99 @@
+"""How much each check releases, on chains learned from real traces."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.chains import from_traces
+from benchmarks.measure import Row, table
+from reticent_client import (
+    MarkovChain,
+    Policy,
+    adaptive,
+    hybrid,
+    mask_sensitive,
+    optimal,
+    probabilistic,
+    simulatable,
+)
+from reticent_client.chain import UNKNOWN
+
+DELTA = 0.1
+CLOSE = 1e-7  # utilities are sums of float64, and the optimal check's come from a solver
+CHECKS: dict[str, Callable[..., Policy]] = {
+    "simulatable": simulatable,
+    "probabilistic": probabilistic,
+    "hybrid": hybrid,
+    "adaptive": adaptive,
+    "optimal": optimal,
+}
+PROTOTYPE = {
+    "mask_sensitive": 0.85,
+    "simulatable": 0.45,
+    "probabilistic": 0.41,
+    "hybrid": 0.48,
+    "adaptive": 0.59,
+    "optimal": 0.68,
+}
+
+
+def run(traces: Path) -> Iterator[str]:
+    """The tables of utility, and of what `optimal` takes."""
+    chains = from_traces(traces, horizon=8, top=5)
+    released = {name: [] for name in ("mask_sensitive", *CHECKS, "ceiling")}  # type: dict[str, list[float]]
+    for chain in chains.values():
+        for place in _places(chain):
+            for name, value in _released(chain, place).items():
+                released[name].append(value)
+    rows = [Row(name, f"{np.mean(values):.1%}", target=_target(name)) for name, values in released.items()]
+    title = f"Released: {len(chains)} users, 8 steps, every choice of one sensitive place, delta {DELTA}"
+    yield table(title, rows)
+    yield table(
+        "The optimal check, T = 24, n = 11 and 12: one sensitive place, the user's most visited", _hours(traces)
+    )
+
+
+def _hours(traces: Path) -> list[Row]:
+    chains = from_traces(traces, horizon=24, top=10)
+    taken: dict[str, tuple[float, float, float]] = {}
+    for user, chain in chains.items():
+        overall = chain.prior.sum(axis=0)
+        place = max(_places(chain), key=lambda label: overall[chain.index(label)])
+        begin = time.perf_counter()
+        policy = optimal(chain, sensitive={place}, delta=DELTA)
+        ceiling = policy.ceiling or policy.utility
+        taken[user] = (time.perf_counter() - begin, policy.utility / 24, ceiling / 24)
+    rows = [
+        Row(user, f"{spent:.2f} s, releases {got:.1%}", target="" if most - got < CLOSE else f"ceiling {most:.1%}")
+        for user, (spent, got, most) in taken.items()
+    ]
+    quick = sum(spent < 5 for spent, _, _ in taken.values())
+    exact = sum(most - got < CLOSE for _, got, most in taken.values())
+    rows.append(Row("all", f"{quick} of {len(taken)} within 5 s, {exact} solved to the ceiling", target="most in 5 s"))
+    return rows
+
+
+def _released(chain: MarkovChain, place: str) -> dict[str, float]:
+    """The share that each check releases for one choice of the sensitive place; their order is verified."""
+    policies = {name: check(chain, sensitive={place}, delta=DELTA) for name, check in CHECKS.items()}
+    values = {name: policy.utility for name, policy in policies.items()}
+    best = policies["optimal"]
+    values["ceiling"] = best.utility if best.ceiling is None else best.ceiling
+    assert max(values["simulatable"], values["probabilistic"]) <= values["hybrid"] + CLOSE, (chain, place)
+    ordered = [values[name] for name in ("hybrid", "adaptive", "optimal", "ceiling")]
+    assert all(low <= high + CLOSE for low, high in itertools.pairwise(ordered)), (chain, place)
+    values["mask_sensitive"] = mask_sensitive(chain, sensitive={place}).utility
+    return {name: value / chain.horizon for name, value in values.items()}
+
+
+def _places(chain: MarkovChain) -> list[str]:
+    return [label for label in chain.contexts if label != UNKNOWN]
+
+
+def _target(name: str) -> str:
+    return f"prototype, one random choice each: {PROTOTYPE[name]:.0%}" if name in PROTOTYPE else ""
