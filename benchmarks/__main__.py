@@ -28,10 +28,7 @@ def main() -> None:
     if "checks" in chosen:
         _print(checks.run())
     if "utility" in chosen:
-        if arguments.traces is None:
-            print("utility: left out, it needs --traces FILE")
-        else:
-            _print(utility.run(Path(arguments.traces)))
+        _print(utility.run(None if arguments.traces is None else Path(arguments.traces)))
 
 
 def _print(tables: Iterable[str]) -> None:

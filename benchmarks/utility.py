@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.chains import from_traces
+from benchmarks.chains import from_traces, learned
 from benchmarks.measure import Row, table
 from reticent_client import (
     MarkovChain,
@@ -24,6 +24,7 @@ from reticent_client import (
 from reticent_client.chain import UNKNOWN
 
 DELTA = 0.1
+SETTING = f"8 steps, every choice of one sensitive place, delta {DELTA}"
 CLOSE = 1e-7  # utilities are sums of float64, and the optimal check's come from a solver
 CHECKS: dict[str, Callable[..., Policy]] = {
     "simulatable": simulatable,
@@ -42,20 +43,28 @@ PROTOTYPE = {
 }
 
 
-def run(traces: Path) -> Iterator[str]:
-    """The tables of utility, and of what `optimal` takes."""
+def run(traces: Path | None) -> Iterator[str]:
+    """The tables of utility, and of what `optimal` takes; on made-up habits where there are no traces."""
+    if traces is None:
+        made_up = [learned(8, 7, 30, seed) for seed in range(10)]
+        yield table(f"Released: 10 made-up users, {SETTING}", _shares(made_up, prototype=False))
+        return
     chains = from_traces(traces, horizon=8, top=5)
+    yield table(f"Released: {len(chains)} users of {traces.name}, {SETTING}", _shares(chains.values(), prototype=True))
+    yield table("The optimal check, 24 steps, 10 places and other, the most visited sensitive", _hours(traces))
+
+
+def _shares(chains: Iterable[MarkovChain], *, prototype: bool) -> list[Row]:
+    """The mean share that each check releases, over all users and all choices of one sensitive place."""
     released = {name: [] for name in ("mask_sensitive", *CHECKS, "ceiling")}  # type: dict[str, list[float]]
-    for chain in chains.values():
+    for chain in chains:
         for place in _places(chain):
             for name, value in _released(chain, place).items():
                 released[name].append(value)
-    rows = [Row(name, f"{np.mean(values):.1%}", target=_target(name)) for name, values in released.items()]
-    title = f"Released: {len(chains)} users, 8 steps, every choice of one sensitive place, delta {DELTA}"
-    yield table(title, rows)
-    yield table(
-        "The optimal check, T = 24, n = 11 and 12: one sensitive place, the user's most visited", _hours(traces)
-    )
+    return [
+        Row(name, f"{np.mean(values):.1%}", target=_target(name) if prototype else "")
+        for name, values in released.items()
+    ]
 
 
 def _hours(traces: Path) -> list[Row]:

@@ -25,7 +25,9 @@ from reticent_client.problem import Problem
 from reticent_client.programs import Program, Solution, State
 from reticent_client.windows import Table, Window
 
-ENTRIES = 100_000  # in the matrix of a window's program, at most, times the effort
+BUDGET = 1_000_000  # entries in the matrices of all programs, before they are kept small, times the effort
+SMALLEST, LARGEST = 40_000, 300_000  # entries that one program may always have, and never more than, times the effort
+SHARE = 4  # one program takes no more than this part of what is left
 SILENCES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # shares of a solution given up where rounding would break a bound
 CLOSE = 1e-7  # values this close are the same to the solver
 
@@ -57,6 +59,7 @@ class Planner:
         self.worth = np.ones((chain.horizon, chain.size))  # of the releases of the policy so far
         self.most = np.ones((chain.horizon, chain.size))  # of the releases of any policy
         self.after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
+        self.spent = 0  # entries of the programs so far
         self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
 
     def run(self) -> OptimalPlan:
@@ -102,7 +105,8 @@ class Planner:
             if not new or self.effort == 0 or self.deadline.passed():
                 return None, bound
             tracked |= new
-            program = Program(window, sorted(tracked), ENTRIES * self.effort)
+            program = Program(window, sorted(tracked), self._limit())
+            self.spent += program.entries
             attempt = self._attempt(program)
             if attempt is None:
                 return None, min(bound, self._bound(program))
@@ -110,6 +114,11 @@ class Planner:
             if solution.private:
                 bound = min(bound, self._bound(program, promised))
         return solution, bound
+
+    def _limit(self) -> int:
+        """How large the next program may be: early ones must leave something for those that begin the day."""
+        left = (BUDGET * self.effort - self.spent) // SHARE
+        return min(max(left, SMALLEST * self.effort), LARGEST * self.effort)
 
     def _unprotected(self, window: Window) -> float:
         """What no policy can exceed in the window, since none exceeds it even if nothing has to be protected."""
@@ -157,14 +166,19 @@ def _nodes_of_solution(solution: Solution) -> Nodes:
     numbers: dict[tuple[int, int], int] = {}
 
     def row_of(depth: int, passed: int) -> tuple[Floats, list[int]]:
-        """The suppressions of a node, and the set with which each suppressed context goes on (-1 for none)."""
+        """The suppressions of a node, and the set with which each suppressed context goes on (-1 for none).
+
+        A context that cannot come there may come all the same; it adds nothing to the set.
+        """
         row, sets = np.ones(size), [-1] * size
         for x in range(size):
-            after = passed | int(levels[depth].marks[x])
-            k = places[depth].get((x, after))
+            mark = int(levels[depth].marks[x])
+            k = places[depth].get((x, passed | mark))
             if k is not None:
                 row[x] = solution.suppression[depth][k]
-                sets[x] = after if row[x] > 0 else -1
+                sets[x] = passed | mark if row[x] > 0 else -1
+            elif not mark:
+                sets[x] = passed
         return row, sets
 
     def number_of(depth: int, passed: int) -> int:

@@ -54,11 +54,14 @@ class Level:
         return np.asarray((self.passed[:, None] >> bits.astype(np.uint64)) & np.uint64(1), dtype=np.bool_)
 
 
-def unfold(window: Window, tracked: list[State], limit: int, until: int) -> list[Level]:
-    """A window's states, given those to be tracked in order of time, up to a step or to a size of the program."""
+def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tuple[list[Level], int]:
+    """A window's states, given those to be tracked in order of time, up to a step or to a size of the program.
+
+    The size, which comes second, is roughly the number of entries in the program's matrix.
+    """
     chain = window.problem.chain
     levels: list[Level] = []
-    entries = 0  # in the program's matrix, roughly
+    entries = 0
     for step in range(window.first, until):
         marks = np.zeros(chain.size, dtype=np.uint64)
         for bit, (when, i) in enumerate(tracked):
@@ -79,11 +82,12 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> list
             mass = before.mass @ kernel
             level = Level(step, keys % chain.size, sets[keys // chain.size], mass, kernel, marks)
         moves_in = 0 if level.kernel is None else level.kernel.nnz
-        entries += moves_in + len(level.contexts) * sum(when < step for when, _ in tracked)
-        if levels and entries > limit:
+        more = moves_in + len(level.contexts) * sum(when < step for when, _ in tracked)
+        if levels and entries + more > limit:
             break
+        entries += more
         levels.append(level)
-    return levels
+    return levels, entries
 
 
 @dataclass
@@ -109,7 +113,7 @@ class Program:
         self.window = window
         self.tracked = tracked[:MOST_TRACKED]
         until = tracked[MOST_TRACKED][0] if len(tracked) > MOST_TRACKED else window.problem.chain.horizon
-        self.levels = unfold(window, self.tracked, limit, max(until, window.first + 1))
+        self.levels, self.entries = unfold(window, self.tracked, limit, max(until, window.first + 1))
         releasable = window.problem.releasable
         self.allowed = [releasable[level.step, level.contexts] for level in self.levels]
         (self._opponent,) = window.problem.opponents
