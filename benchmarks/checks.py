@@ -13,6 +13,8 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, adaptive, hybrid, optimal, probabilistic, simulatable
 
 DELTA = 0.1
+RIVAL_ORDERS = (("in the order of the states", False), ("likely states first", True))
+"""The text leaves the order open. The first releases little and is soon done; the second releases as much as ours."""
 
 
 def run() -> Iterator[str]:
@@ -35,7 +37,7 @@ def _probabilistic() -> list[Row]:
 
         hidden = {chain.index(label) for label in sensitive}
         mine, utility = best_of(5, ours), ours().utility
-        for title, largest_first in (("in the order of the states", False), ("likely states first", True)):
+        for title, largest_first in RIVAL_ORDERS:
             rival = ThesisProbabilistic(chain.initial, chain.transitions, hidden, DELTA, largest_first=largest_first)
             begin = time.perf_counter()
             vector = rival.initialize()
@@ -50,15 +52,15 @@ def _probabilistic() -> list[Row]:
                     ">= 200 x",
                 )
             )
-    ratios = [row.ratio for row in rows if row.ratio is not None]
-    rows.append(Row("median over these", "", "", median(ratios), ">= 200 x"))
+    for title, _ in RIVAL_ORDERS:
+        ratios = [row.ratio for row in rows if row.ratio is not None and row.what.endswith(title)]
+        rows.append(Row(f"median, rival {title}", "", "", median(ratios), ">= 200 x"))
     return rows
 
 
 def _simulatable() -> list[Row]:
-    chain = learned(48, 19, 60, 0)
-    steps = range(30, 34)
-    sensitive = {(t, chain.contexts[0]) for t in steps}
+    chain = learned(48, 19, 60, 4)
+    sensitive = visited(chain, 1)
     begin = time.perf_counter()
     policy = simulatable(chain, sensitive=sensitive, delta=DELTA)
     once = time.perf_counter() - begin
@@ -66,15 +68,21 @@ def _simulatable() -> list[Row]:
     mask = MaskIt(policy, rng=seeded(0, "coins"))
     ours = best_of(20, lambda: mask.filter_day(day)) / len(day)
     outputs = mask.filter_day(day)
-    rival = ThesisSimulatable(chain.initial, chain.transitions, {0}, DELTA)
+    rival = ThesisSimulatable(chain.initial, chain.transitions, {chain.index(label) for label in sensitive}, DELTA)
     indices = [None if label is None else chain.index(label) for label in outputs]
-    asked = range(0, len(day), 6)
+    asked = range(0, len(day), 3)
     begin = time.perf_counter()
     for t in asked:
         rival.okay_to_release(t, indices[:t])
     theirs = (time.perf_counter() - begin) / len(asked)
     return [
-        Row("a decision", seconds(ours), seconds(theirs), theirs / ours, ">= 100 x"),
+        Row(
+            f"a decision, {sum(label is not None for label in outputs)} of 48 released",
+            seconds(ours),
+            seconds(theirs),
+            theirs / ours,
+            ">= 100 x",
+        ),
         Row("the table that it is looked up in, once", seconds(once)),
     ]
 
@@ -103,7 +111,11 @@ def _larger() -> list[Row]:
         ("hybrid, T = 96, n = 19, three sensitive contexts, learned chain", "hybrid_96", "10 s, 500 MB"),
         ("hybrid, the same on a dense chain", "hybrid_96_dense", ""),
         ("adaptive, T = 48, n = 11, learned chain", "adaptive_48", "60 s"),
-        ("optimal, T = 24, n = 11, learned chain", "optimal_24", "5 s"),
+        (
+            "optimal, T = 24, n = 11, a learned chain far less sparse than people's",
+            "optimal_24",
+            "5 s for most of the traces",
+        ),
     ):
         found = in_fresh_process(f"benchmarks.checks:{function}")
         detail = f"{seconds(found['seconds'])}, {found['memory']:.0f} MB, releases {found['released']:.0%}"
