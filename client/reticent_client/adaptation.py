@@ -211,7 +211,8 @@ class _Future:
     def step_back(self, row: Floats, level: Masses | None) -> None:
         """Go from this step to the one before it; `row` are this step's suppressions."""
         move = self.opponent.chain.transitions[self.step - 1]
-        scale = 1.0 if level is None else float(level.masses @ row) or 1.0
+        share = 0.0 if level is None else float(level.masses @ row)
+        scale = share if share >= TINY else 1.0  # any will do: beliefs are ratios
         states = np.flatnonzero(self.opponent.cap[self.step] < 1)
         live = np.flatnonzero((row < 1) & level.reachable) if level is not None else np.zeros(0, int)
         n = len(row)

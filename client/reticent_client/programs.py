@@ -19,7 +19,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
 from reticent_client.chain import Bools, Floats
-from reticent_client.problem import SEARCH, VERDICT, Opponent
+from reticent_client.problem import SEARCH, TINY, VERDICT, Opponent
 from reticent_client.windows import Window
 
 Sets = npt.NDArray[np.uint64]  # each a set of tracked states, as bits
@@ -68,7 +68,7 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tupl
             if when == step:
                 marks[i] = np.uint64(1) << np.uint64(bit)
         if not levels:
-            contexts = np.flatnonzero(window.opening(chain))
+            contexts = np.flatnonzero(window.opening(chain) >= TINY)
             mass = window.opening(chain)[contexts]
             level = Level(step, contexts, marks[contexts], mass, None, marks)
         else:
@@ -80,7 +80,9 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tupl
             shape = (len(before.contexts), len(keys))
             kernel = csr_array((moves[sources, contexts], (sources, states.ravel())), shape=shape)
             mass = before.mass @ kernel
-            level = Level(step, keys % chain.size, sets[keys // chain.size], mass, kernel, marks)
+            clear = np.flatnonzero(mass >= TINY)  # what is fainter is no state, and so never released
+            keys = keys[clear]
+            level = Level(step, keys % chain.size, sets[keys // chain.size], mass[clear], kernel[:, clear], marks)
         moves_in = 0 if level.kernel is None else level.kernel.nnz
         more = moves_in + len(level.contexts) * sum(when < step for when, _ in tracked)
         if levels and entries + more > limit:

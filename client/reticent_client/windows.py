@@ -149,5 +149,5 @@ class Masses:
                 return
             move = chain.transitions[step]
             masses = (masses * row / scale) @ move
-            passed = (passed * (row / scale)) @ move
+            passed = (passed * row / scale) @ move
             reachable = (move[reachable & (row > 0)] > 0).any(axis=0)
