@@ -49,7 +49,8 @@ def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Dea
     value = 0.0
     for start in range(chain.horizon - 2, START - 1, -1):
         safe = safe_steps(problem, start)
-        indices = [0] if start == START else map(int, np.flatnonzero(problem.releasable[start]))
+        # a state that an opponent rules out after some release may be released then, if not after every other
+        indices = [0] if start == START else map(int, np.flatnonzero(chain.reachable[start]))
         for i in indices:
             window = Window(problem, start, i, worth)
             sweeps = 0 if deadline.passed() else SWEEPS * rounds
@@ -191,7 +192,8 @@ class _Search:
 class _Future:
     """What follows a step, for one opponent: the probabilities, all steps after it being suppressed as the table says.
 
-    A target is a later release, or the end of the day. Each step is scaled as in `Masses`.
+    A target is a later release, or the end of the day. Every column is scaled to a largest entry of 1: what is compared
+    with a target's mass is scaled with it.
     """
 
     opponent: Opponent
@@ -211,20 +213,19 @@ class _Future:
     def step_back(self, row: Floats, level: Masses | None) -> None:
         """Go from this step to the one before it; `row` are this step's suppressions."""
         move = self.opponent.chain.transitions[self.step - 1]
-        share = 0.0 if level is None else float(level.masses @ row)
-        scale = share if share >= TINY else 1.0  # any will do: beliefs are ratios
-        states = np.flatnonzero(self.opponent.cap[self.step] < 1)
+        states = np.flatnonzero(np.isfinite(self.opponent.cap[self.step]))
         live = np.flatnonzero((row < 1) & level.reachable) if level is not None else np.zeros(0, int)
-        n = len(row)
-        weight = (row / scale)[:, None]
-        eye = np.eye(n)
-        tracked = np.concatenate([eye[:, states] * weight, self.tracked * weight], axis=1)
+        weight, eye = row[:, None], np.eye(len(row))
+        targets = move @ np.concatenate([self.targets * weight, eye[:, live]], axis=1)
+        tracked = move @ np.concatenate([eye[:, states] * weight, self.tracked * weight], axis=1)
         rest = np.concatenate([self.targets[states], self.rest])
-        targets = np.concatenate([self.targets * weight, eye[:, live]], axis=1)
-        keep = (targets > 0).any(axis=0)
-        self.rest = np.concatenate([rest, np.zeros((len(rest), len(live)))], axis=1)[:, keep]
-        self.targets = move @ targets[:, keep]
-        self.tracked = move @ tracked
+        rest = np.concatenate([rest, np.zeros((len(rest), len(live)))], axis=1)
+        keep = targets.max(axis=0) > 0
+        most = targets[:, keep].max(axis=0)
+        self.targets, rest = targets[:, keep] / most, rest[:, keep] / most
+        likely = tracked.max(axis=0)
+        likely[likely == 0] = 1.0
+        self.tracked, self.rest = tracked / likely, rest * likely[:, None]
         self.caps = np.concatenate([self.opponent.cap[self.step, states] + SEARCH, self.caps])
         self.step -= 1
 

@@ -103,7 +103,7 @@ class Adversary:
             if not 0 <= t < self.chain.horizon:
                 raise ValueError(f"step {t} of the window lies outside the day of {self.chain.horizon} steps")
         never = self._log_weight(outputs, self.chain.index(context), steps)
-        return float(-np.expm1(never - self._log_weight(outputs)))
+        return max(0.0, float(-np.expm1(never - self._log_weight(outputs))))
 
     def _forward(self, outputs: Outputs, *, surprised: bool = False) -> _Pass:
         """Weigh every (memory, context) before each step's output."""

@@ -7,6 +7,7 @@ before step 0 and ends after step T - 1.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,7 +103,7 @@ class MarkovChain:
         """The index of a label; `ValueError` for one that the chain does not know."""
         try:
             return self._index[label]
-        except KeyError:
+        except (KeyError, TypeError):
             known = ", ".join(map(repr, self.contexts))
             raise ValueError(f"unknown context {label!r}: this chain has {known}") from None
 
@@ -129,12 +130,10 @@ class MarkovChain:
         """
         if not (smoothing >= 0 and np.isfinite(smoothing)):
             raise ValueError(f"smoothing must be a number of at least 0: got {smoothing}")
-        labelled = [[UNKNOWN if label is None else label for label in day] for day in days]
+        labelled = [_labelled(day, number) for number, day in enumerate(days)]
         if not labelled:
             raise ValueError("fit needs at least one day: got none")
-        steps = len(labelled[0]) if horizon is None else horizon
-        if steps < 1:
-            raise ValueError(f"a day must have at least one step: got {steps}")
+        steps = _steps(len(labelled[0]) if horizon is None else horizon)
         for number, day in enumerate(labelled):
             if len(day) != steps:
                 raise ValueError(f"day {number} has {len(day)} steps where {steps} were expected")
@@ -159,8 +158,9 @@ class MarkovChain:
     @classmethod
     def uniform(cls, contexts: Sequence[str], horizon: int) -> Self:
         """The chain of somebody who knows nothing: every context equally likely at every step."""
-        n = len(contexts)
-        return cls(contexts, np.full(n, 1 / n), np.full((horizon - 1, n, n), 1 / n))
+        labels, steps = _labels(contexts), _steps(horizon)
+        n = len(labels)
+        return cls(labels, np.full(n, 1 / n), np.full((steps - 1, n, n), 1 / n))
 
     def frequencies(self) -> MarkovChain:
         """The same prior without memory: what somebody knows who has only seen how often each context occurs."""
@@ -229,6 +229,28 @@ def _labels(contexts: Sequence[str]) -> tuple[str, ...]:
         if labels.count(label) > 1:
             raise ValueError(f"the context {label!r} is named twice")
     return labels
+
+
+def _labelled(day: Sequence[str | None], number: int) -> list[str]:
+    """A day to learn from, checked, with "unknown" where there is a gap."""
+    if isinstance(day, str) or not isinstance(day, Iterable):
+        raise ValueError(f"day {number} must be a list of contexts: got {day!r}")
+    labels = [UNKNOWN if label is None else label for label in day]
+    for t, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise ValueError(f"day {number}, step {t}: a context is a string, or None for a gap: got {label!r}")
+    return labels
+
+
+def _steps(horizon: int) -> int:
+    """The number of steps of a day, checked."""
+    try:
+        steps = operator.index(horizon)
+    except TypeError:
+        raise ValueError(f"a day must have a whole number of steps: got {horizon!r}") from None
+    if steps < 1:
+        raise ValueError(f"a day must have at least one step: got {steps}")
+    return steps
 
 
 def _seen(days: list[list[str]]) -> list[str]:

@@ -9,6 +9,7 @@ that can occur, every step and every sensitive context, the adversary's belief r
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -74,7 +75,7 @@ def probabilistic(
     vector; with `grid=d` on the grid {0, 1/d, ..., 1}. `search="exact"` finds the best vector on the grid (10 by
     default) and is for small chains.
     """
-    if grid is not None and grid < 1:
+    if grid is not None and operator.index(grid) < 1:
         raise ValueError(f"grid must be at least 1: got {grid}")
     problem = Problem.of(chain, sensitive, delta, against)
     if search == "exact":
@@ -99,7 +100,7 @@ def hybrid(
     """The better of simulatable and probabilistic for this user, by their exact utilities (section 3.6)."""
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
     problem = Problem.of(chain, sensitive, delta, against)
-    table = _vector(problem, rounds=VECTOR_ROUNDS * rounds, deadline=deadline)
+    table = _vector(problem, rounds=max(1, VECTOR_ROUNDS * rounds), deadline=deadline)
     times, simulatable_utility = release_times(problem, "greedy")
     utility = vector_utility(problem, table)
     complete = not deadline.struck
@@ -120,7 +121,7 @@ def adaptive(
     """Suppress by the last release and the current context together; never worse than `hybrid` on any chain."""
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
     problem = Problem.of(chain, sensitive, delta, against)
-    table = _vector(problem, rounds=VECTOR_ROUNDS * rounds, deadline=deadline)
+    table = _vector(problem, rounds=max(1, VECTOR_ROUNDS * rounds), deadline=deadline)
     plan = plan_windows(problem, table, rounds=rounds, deadline=deadline)
     origin = provenance(problem, "adaptive", plan.value, complete=not deadline.struck)
     return build(origin, plan.nodes)
@@ -140,8 +141,8 @@ def optimal(
     it.
     """
     problem = Problem.of(chain, sensitive, delta)
-    plan, deadline = _optimal_plan(problem, effort, time_limit)
-    origin = provenance(problem, "optimal", plan.value, complete=not deadline.struck, ceiling=plan.ceiling)
+    plan = _optimal_plan(problem, effort, time_limit)
+    origin = provenance(problem, "optimal", plan.value, complete=plan.complete, ceiling=plan.ceiling)
     return build(origin, plan.nodes)
 
 
@@ -161,17 +162,17 @@ def ceiling(
     simple = float(chain.prior[problem.releasable].sum())
     if rounds_of(effort) == 0:
         return simple
-    return min(simple, _optimal_plan(problem, effort, time_limit)[0].ceiling)
+    return min(simple, _optimal_plan(problem, effort, time_limit).ceiling)
 
 
-def _optimal_plan(problem: Problem, effort: int, time_limit: float | None) -> tuple[OptimalPlan, Deadline]:
+def _optimal_plan(problem: Problem, effort: int, time_limit: float | None) -> OptimalPlan:
     try:
         from reticent_client.planner import Planner  # noqa: PLC0415  # a phone has no scipy: it runs what it is given
     except ImportError as error:
         raise MissingExtra("the optimal check", "plan", "scipy") from error
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
-    table = _vector(problem, rounds=VECTOR_ROUNDS * rounds, deadline=deadline)
-    return Planner(problem, table, rounds, deadline).run(), deadline
+    table = _vector(problem, rounds=max(1, VECTOR_ROUNDS * rounds), deadline=deadline)
+    return Planner(problem, table, rounds, deadline).run()
 
 
 def provenance(

@@ -26,9 +26,11 @@ def write(path: str | Path, content: bytes, mode: int = PUBLIC) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             draft.unlink()
+        if isinstance(error, OSError) and error.errno:  # whoever reads it knows the path that was given, and no draft
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     folder = os.open(target.parent, os.O_RDONLY)
     try:

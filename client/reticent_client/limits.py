@@ -31,7 +31,10 @@ class Deadline:
 
 def rounds_of(effort: int) -> int:
     """The effort, checked."""
-    rounds = operator.index(effort)
+    try:
+        rounds = operator.index(effort)
+    except TypeError:
+        raise ValueError(f"effort is a whole number of rounds, at least 0: got {effort!r}") from None
     if rounds < 0:
         raise ValueError(f"effort is a number of rounds, at least 0: got {effort}")
     return rounds

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from reticent_client.store import Store
 
 SNAPSHOT_FORMAT = "reticent-mask"
 SNAPSHOT_VERSION = 1
+
+MAX_DAYS = 60
+"""How many names of days that have begun are kept."""
 
 
 class MaskIt:
@@ -52,7 +56,8 @@ class MaskIt:
             is empty may have been lost in the middle of a day, so nothing is released until the
             next day begins.
         day: What today is called, "2026-03-01" for example. With it a restart knows whether the
-            stored state is today's, or a new day has begun since.
+            stored state is today's, or a new day has begun since. One whose day is over already
+            stands at its end; the names of the last 60 days are kept.
 
     >>> from reticent_client import MarkovChain, mask_sensitive
     >>> chain = MarkovChain(["home", "hospital"], [1, 0], [[[0.9, 0.1], [0.9, 0.1]]])
@@ -79,7 +84,8 @@ class MaskIt:
     ) -> None:
         self.policy = policy
         self.day = day
-        self._rng = secure() if rng is None else rng
+        self._days = [] if day is None else [day]  # the names of the last days that have begun, today's included
+        self._rng = _coins(rng)
         self._store = store
         self._lock = threading.Lock()
         self._onward = _moves(policy.chain)
@@ -115,6 +121,8 @@ class MaskIt:
         """
         if not isinstance(context, str | None):
             raise TypeError(f"a context is a string, or None for no reading: got {context!r}")
+        if step is not None:
+            step = _whole(step)
         with self._lock:
             if step is None and self._adrift:
                 raise StepError(
@@ -157,8 +165,10 @@ class MaskIt:
             StepError: The day of this name has begun already.
         """
         with self._lock:
-            if day is not None and day == self.day:
-                raise StepError(f"the day {day!r} has begun already: the next step is {self._step}")
+            if day is not None and day in self._days:
+                running = day == self.day and self._step < self.policy.horizon
+                place = f"the next step is {self._step}" if running else "it is over"
+                raise StepError(f"the day {day!r} has begun already: {place}")
             self._turn(day)
 
     def snapshot(self) -> str:
@@ -191,12 +201,18 @@ class MaskIt:
 
     def _turn(self, day: str | None) -> None:
         """Begin a day, and have it stored."""
+        self._leave(day)
+        if day is not None:
+            self._days = [*self._days, day][-MAX_DAYS:]
+        self._keep()
+
+    def _leave(self, day: str | None) -> None:
+        """Be done with the day so far, for another one."""
         if self._begun:
             self._tally.counts["missed"] += self.policy.horizon - self._step
         self._begin()
         self.day = day
         self._unpublished = False
-        self._keep()
 
     def _wake(self, kept: str | None, day: str | None) -> None:
         """Go on from what was stored, if it is today's; without anything, go dark."""
@@ -206,6 +222,10 @@ class MaskIt:
             return
         self._resume(kept)
         if day is not None and day != self.day:
+            if day in self._days:  # its steps may be published; what is stored is of a later day, and stays
+                self._leave(day)
+                self._step = self.policy.horizon
+                return
             self._turn(day)
         self._adrift = True
 
@@ -217,7 +237,8 @@ class MaskIt:
         """Miss the steps before this one; refuse one that cannot come next."""
         horizon = self.policy.horizon
         if self._step == horizon and 0 <= step <= horizon:
-            raise StepError(f"step {step} cannot follow step {horizon - 1}, the day's last: call next_day()")
+            over = "" if self.day is None else f"the day {self.day!r} is over: "
+            raise StepError(f"{over}step {step} cannot follow step {horizon - 1}, the day's last: call next_day()")
         if not 0 <= step < horizon:
             raise StepError(f"step {step} lies outside the day of {horizon} steps")
         if step < self._step:
@@ -243,8 +264,7 @@ class MaskIt:
             self._miss()
         elif index is None or not self._possible >> index & 1:
             self._tally.off_model(UNKNOWN if context is None else context)
-            if index is not None:
-                self._memory = self.policy.advance(t, memory, index, False)
+            self._memory = self._surprised(memory, index)
         else:
             released = bool(coin >= self.policy.suppression(t, memory)[index])
             self._memory = self.policy.advance(t, memory, index, released)
@@ -255,6 +275,15 @@ class MaskIt:
             else:
                 counts["suppressed"] += 1
         self._move()
+
+    def _surprised(self, memory: Memory, index: int | None) -> Memory | None:
+        """The memory after a context that cannot come; None where the policy cannot tell what to make of it.
+
+        A context that the chain does not know has to be taken for any that it knows.
+        """
+        indices = range(len(self.policy.contexts)) if index is None else (index,)
+        after = {self.policy.advance(self._step, memory, i, False) for i in indices}
+        return after.pop() if len(after) == 1 else None
 
     def _miss(self) -> None:
         """Nothing was read at this step, and nothing is released."""
@@ -291,6 +320,7 @@ class MaskIt:
             "version": SNAPSHOT_VERSION,
             "policy": self._fingerprint,
             "day": self.day,
+            "days": self._days,
             "step": self._step,
             "memory": self._memory,
             "possible": f"{self._possible:x}",
@@ -310,6 +340,7 @@ class MaskIt:
         self._last = state["last"]
         self._begun = state["begun"]
         self.day = state["day"]
+        self._days = state.get("days", [] if self.day is None else [self.day])
         self._tally = Tally.from_json(state, seeded=self._tally.seeded)
         self._unpublished = True
 
@@ -333,6 +364,22 @@ def _read(snapshot: str) -> dict[str, Any]:
 
 def _digest(state: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _coins(rng: object) -> np.random.Generator:
+    """Secure coins unless some are given; whatever tosses like a generator will do."""
+    if rng is None:
+        return secure()
+    if not callable(getattr(rng, "random", None)):
+        raise ValueError(f"rng must be a NumPy Generator, as reticent.randomness.seeded(1) is: got {rng!r}")
+    return cast("np.random.Generator", rng)
+
+
+def _whole(step: object) -> int:
+    try:
+        return operator.index(cast("SupportsIndex", step))
+    except TypeError:
+        raise TypeError(f"step must be a whole number: got {step!r}") from None
 
 
 def _moves(chain: MarkovChain) -> list[list[int]]:

@@ -12,6 +12,7 @@ private, and the same program without the cut's price is the bound that remains.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,14 +23,23 @@ from reticent_client.chain import Floats
 from reticent_client.limits import Deadline
 from reticent_client.policy import SILENT, START
 from reticent_client.problem import Problem
-from reticent_client.programs import Program, Solution, State
+from reticent_client.programs import Flow, Program, Solution, State
 from reticent_client.windows import Table, Window
 
 BUDGET = 1_000_000  # entries in the matrices of all programs, before they are kept small, times the effort
 SMALLEST, LARGEST = 40_000, 300_000  # entries that one program may always have, and never more than, times the effort
 SHARE = 4  # one program takes no more than this part of what is left
-SILENCES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # shares of a solution given up where rounding would break a bound
+SILENCES = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # shares given up where rounding would break a bound
+FAINTEST = (
+    0.0,
+    1e-8,
+    1e-6,
+    1e-5,
+    1e-4,
+)  # how likely a context must be to be released, where that is what a solver stumbles on
+CRUMBS = (0.0, 1e-12)  # shares of a state that may be left away as rounding
 CLOSE = 1e-7  # values this close are the same to the solver
+SHORT = 1e-6  # a policy further below its bound than this is not called complete, if nothing was cut
 
 
 @dataclass
@@ -39,6 +49,7 @@ class OptimalPlan:
     best: dict[State, Table | Solution]
     value: float
     ceiling: float
+    complete: bool
 
     def nodes(self, start: int, index: int) -> Nodes:
         """The nodes of one window."""
@@ -60,6 +71,8 @@ class Planner:
         self.most = np.ones((chain.horizon, chain.size))  # of the releases of any policy
         self.after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
         self.spent = 0  # entries of the programs so far
+        self.in_trouble = False  # whether the solver gave up on a program
+        self.cut = False  # whether a program was kept smaller than the day
         self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
 
     def run(self) -> OptimalPlan:
@@ -79,7 +92,9 @@ class Planner:
                 if start != START:
                     self.worth[start, i] = 1 + value
                     self.most[start, i] = 1 + bound
-        return OptimalPlan(best, value, max(bound, value))
+        short = bound - value > SHORT and not self.cut
+        complete = not (self.deadline.struck or self.in_trouble or short)
+        return OptimalPlan(best, value, max(bound, value), complete)
 
     def _window(self, start: int, i: int) -> tuple[Table | Solution, float, float]:
         """The best of a window, its value, and an upper bound on what any policy can make of it."""
@@ -103,10 +118,12 @@ class Planner:
         while not solution.private:
             new = {state for state in solution.broken if state not in tracked}
             if not new or self.effort == 0 or self.deadline.passed():
+                self.cut |= self.effort == 0
                 return None, bound
             tracked |= new
             program = Program(window, sorted(tracked), self._limit())
             self.spent += program.entries
+            self.cut |= not program.whole
             attempt = self._attempt(program)
             if attempt is None:
                 return None, min(bound, self._bound(program))
@@ -128,16 +145,36 @@ class Planner:
 
     def _attempt(self, program: Program) -> tuple[Solution, float] | None:
         """The program's solution, evaluated exactly, and the value that the solver promised; None when it gives up."""
-        result = program.solve(self.worth, None, self.deadline.left())
-        if result is None:
-            return None
-        flows, promised = result
+        promised, best = -np.inf, None
+        for least in FAINTEST:
+            tried = program if least == 0 else program.without_faint_releases(least)
+            result = tried.solve(self.worth, None, self.deadline.left())
+            if result is None:
+                break
+            promised = max(promised, result[1])
+            solution = self._made_private(tried, *result)
+            if solution is not None and not solution.private:
+                return solution, promised  # states are missing
+            if solution is not None and (best is None or solution.value > best.value):
+                best = solution
+            if best is not None and best.value > promised - SHORT:
+                break
+        self.in_trouble |= best is None
+        return None if best is None else (best, promised)
+
+    def _made_private(self, program: Program, flows: list[Flow], promised: float) -> Solution | None:
+        """The best private solution near the solver's; one that breaks the bounds of untracked states, if it does."""
         known = set(program.tracked)
-        solutions = (program.evaluate(program.suppressions(flows, silence)) for silence in SILENCES)
-        for solution in solutions:
-            if solution.private or set(solution.broken) - known:
-                return solution, promised
-        return None
+        best: Solution | None = None
+        for silence, crumb in itertools.product(SILENCES, CRUMBS):
+            solution = program.evaluate(program.suppressions(flows, silence, crumb))
+            if set(solution.broken) - known:
+                return solution
+            if solution.private and (best is None or solution.value > best.value):
+                best = solution
+                if best.value > promised - CLOSE:
+                    break
+        return best
 
     def _bound(self, program: Program, promised: float | None = None) -> float:
         """What no policy can exceed in the program's window.

@@ -137,7 +137,7 @@ class Policy(ABC):
 
     @property
     def complete(self) -> bool:
-        """False when a limit cut the search short: the policy is private, but a longer search may release more."""
+        """False when a time limit, or a solver in trouble, cut the search short; it is private all the same."""
         return self.provenance.complete
 
     @property

@@ -7,9 +7,10 @@ Pr[X_t = s | output] - Pr[X_t = s] <= delta. Here that is a `cap` for each state
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 
 import numpy as np
 
@@ -46,6 +47,8 @@ def split_delta(delta: float, among: int | Collection[object]) -> float:
     >>> split_delta(0.2, {"hospital", "pharmacy"})
     0.1
     """
+    if isinstance(among, str | bool) or not isinstance(among, int | Collection):
+        raise ValueError(f"delta is split among a number of contexts or a set of them: got {among!r}")
     parts = among if isinstance(among, int) else len(among)
     if parts < 1:
         raise ValueError(f"delta is split among at least one context: got {parts}")
@@ -136,10 +139,10 @@ class Problem:
         against: Sequence[MarkovChain] | None = None,
     ) -> Problem:
         """The problem that a check's arguments describe."""
+        if isinstance(sensitive, Mapping) and delta is not None:
+            raise ValueError("sensitive gives deltas of its own, and delta is given too: give one of the two")
         deltas = delta_table(chain, sensitive, delta)
-        chains = [chain] if against is None else list(against)
-        if not chains:
-            raise ValueError("against names no adversary: give at least one chain, or leave it out")
+        chains = [chain] if against is None else _chains(against)
         for number, other in enumerate(chains):
             if other.contexts != chain.contexts or other.horizon != chain.horizon:
                 raise ValueError(f"against[{number}] is over other contexts or another horizon than the user's chain")
@@ -154,20 +157,35 @@ class Problem:
         return allowed
 
 
+def _chains(against: object) -> list[MarkovChain]:
+    if isinstance(against, str) or not isinstance(against, Iterable):
+        got = "one chain" if isinstance(against, MarkovChain) else repr(against)
+        raise ValueError(f"against must be a list of chains: got {got}")
+    chains = list(against)
+    if not chains:
+        raise ValueError("against names no adversary: give at least one chain, or leave it out")
+    for number, other in enumerate(chains):
+        if not isinstance(other, MarkovChain):
+            raise ValueError(f"against[{number}] must be a chain: got {other!r}")
+    return chains
+
+
 def delta_table(chain: MarkovChain, sensitive: Sensitive, delta: float | None) -> Floats:
     """(T, n): how far the belief in each sensitive state may rise, NaN for the others."""
     if isinstance(sensitive, str):
         raise ValueError(f"sensitive must be a set of contexts: got the one string {sensitive!r}")
     if not sensitive:
         raise ValueError("sensitive names no context: there is nothing to protect")
+    if not isinstance(sensitive, Iterable):
+        raise ValueError(f"sensitive must be a set of contexts: got {sensitive!r}")
     if isinstance(sensitive, Mapping):
-        own = {state: _delta(value, state) for state, value in sensitive.items()}
+        own = [(state, _delta(value, state)) for state, value in sensitive.items()]
     else:
         if delta is None:
             raise ValueError("delta is missing: give delta=, or a delta for each sensitive context")
-        own = dict.fromkeys(sensitive, _delta(delta))
+        own = [(state, _delta(delta)) for state in sensitive]
     table = np.full((chain.horizon, chain.size), np.nan)
-    for state, value in own.items():
+    for state, value in own:
         where = _where(chain, state)
         table[where] = np.fmin(table[where], value)
     return table
@@ -187,11 +205,14 @@ def _where(chain: MarkovChain, state: State) -> tuple[slice | int, int]:
     return step, chain.index(label)
 
 
-def _delta(delta: float, state: State | None = None) -> float:
-    if not 0 < delta < 1:  # also refuses NaN
-        place = "" if state is None else f" of {state!r}"
+def _delta(delta: object, state: State | None = None) -> float:
+    place = "" if state is None else f" of {state!r}"
+    if not isinstance(delta, Real):
+        raise ValueError(f"delta{place} must be a number in (0, 1): got {delta!r}")
+    value = float(delta)
+    if not 0 < value < 1:  # also refuses NaN
         raise ValueError(f"delta{place} must lie in (0, 1): got {delta}")
-    return float(delta)
+    return value
 
 
 def _opponent(chain: MarkovChain, deltas: Floats) -> Opponent:

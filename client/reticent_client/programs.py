@@ -10,6 +10,7 @@ different mass are solved equally well; what the solver returns is then evaluate
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ Sets = npt.NDArray[np.uint64]  # each a set of tracked states, as bits
 Ints = npt.NDArray[np.int64]
 State = tuple[int, int]  # a step and a context
 
+CLEAR = 1e-270  # an output of at least this mass owes nothing to states below TINY
 MOST_TRACKED = 60  # bits that a set may use
 Flow = tuple[Floats, Floats]
 """(m,) each: the fractions of what could arrive at a level's states that are suppressed and released there."""
@@ -48,6 +50,7 @@ class Level:
     mass: Floats  # (m,): what arrives if everything is suppressed
     kernel: csr_array | None  # (m before, m): the moves that lead here; None at the first step
     marks: Sets  # (n,): what being in each context now adds to a set
+    dropped: Bools  # (n,): where states were left out because float64 can hardly tell their mass from none
 
     def has(self, bits: Ints) -> Bools:
         """(m, k): whether each state passed each of some tracked states."""
@@ -68,9 +71,10 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tupl
             if when == step:
                 marks[i] = np.uint64(1) << np.uint64(bit)
         if not levels:
-            contexts = np.flatnonzero(window.opening(chain) >= TINY)
-            mass = window.opening(chain)[contexts]
-            level = Level(step, contexts, marks[contexts], mass, None, marks)
+            opening = window.opening(chain)
+            contexts = np.flatnonzero(opening >= TINY)
+            dropped = (opening > 0) & (opening < TINY)
+            level = Level(step, contexts, marks[contexts], opening[contexts], None, marks, dropped)
         else:
             before = levels[-1]
             moves = chain.transitions[step - 1][before.contexts]  # (m before, n)
@@ -80,9 +84,13 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tupl
             shape = (len(before.contexts), len(keys))
             kernel = csr_array((moves[sources, contexts], (sources, states.ravel())), shape=shape)
             mass = before.mass @ kernel
-            clear = np.flatnonzero(mass >= TINY)  # what is fainter is no state, and so never released
+            clear = np.flatnonzero(mass >= TINY)
+            dropped = np.zeros(chain.size, dtype=np.bool_)
+            dropped[keys[mass < TINY] % chain.size] = True
             keys = keys[clear]
-            level = Level(step, keys % chain.size, sets[keys // chain.size], mass[clear], kernel[:, clear], marks)
+            level = Level(
+                step, keys % chain.size, sets[keys // chain.size], mass[clear], kernel[:, clear], marks, dropped
+            )
         moves_in = 0 if level.kernel is None else level.kernel.nnz
         more = moves_in + len(level.contexts) * sum(when < step for when, _ in tracked)
         if levels and entries + more > limit:
@@ -101,11 +109,12 @@ class Solution:
     value: float  # what all releases are worth, exactly
     broken: list[State] = field(default_factory=list)  # whose bounds it breaks, among the levels
     breaks_later: bool = False  # whether it breaks a bound after the last level
+    unclear: bool = False  # whether some output rests on states that float64 can hardly tell from none
 
     @property
     def private(self) -> bool:
         """Whether it keeps all bounds."""
-        return not self.broken and not self.breaks_later
+        return not (self.broken or self.breaks_later or self.unclear)
 
 
 class Program:
@@ -119,6 +128,18 @@ class Program:
         releasable = window.problem.releasable
         self.allowed = [releasable[level.step, level.contexts] for level in self.levels]
         (self._opponent,) = window.problem.opponents
+
+    def without_faint_releases(self, least: float) -> Program:
+        """The same program, in which a context that is less likely than this at its step is not released there.
+
+        It is worth hardly less, and its solutions do not turn on the ratios of masses that a solver neglects.
+        """
+        twin = copy.copy(self)
+        twin.allowed = []
+        for level, allowed in zip(self.levels, self.allowed, strict=True):
+            likely = np.bincount(level.contexts, level.mass, len(level.marks)) >= least
+            twin.allowed.append(allowed & likely[level.contexts])
+        return twin
 
     @property
     def whole(self) -> bool:
@@ -177,12 +198,13 @@ class Program:
         flows = list(zip(np.split(kept, offsets[1:-1]), np.split(given, offsets[1:-1]), strict=True))
         return flows, -float(result.fun)
 
-    def suppressions(self, flows: list[Flow], silence: float) -> list[Floats]:
+    def suppressions(self, flows: list[Flow], silence: float, crumb: float) -> list[Floats]:
         """The suppressions of a solution, as the solver would have meant them.
 
         A solver's flows are right to some 1e-9 of mass; where little is released, a belief can be far off. So what each
         release may carry is followed exactly, step by step, and moved to within its bounds; at the last step what stays
-        behind is, too. A share of `silence`, a solution that releases nothing, can be mixed in to make room for that.
+        behind is, too. A share of `silence`, a solution that releases nothing, can be mixed in to make room for that,
+        and releases and remainders below the share `crumb` of a state can be left away.
         """
         mass = self.levels[0].mass
         found: list[Floats] = []
@@ -196,8 +218,10 @@ class Program:
             share[share < SNAP] = 0.0
             share[share > 1 - SNAP] = 1.0
             released = self._within_bounds(level, mass, mass * share, allowed)
-            fraction = 1 - np.divide(released, mass, out=np.zeros(len(mass)), where=mass > 0)
-            found.append(np.clip(fraction, 0.0, 1.0))
+            fraction = np.divide(mass - released, mass, out=np.ones(len(mass)), where=mass > 0)
+            fraction[fraction < crumb] = 0.0
+            fraction[fraction > 1 - crumb] = 1.0
+            found.append(fraction)
             mass = mass * fraction
             total = float(mass.sum())
             if total > 0:
@@ -313,7 +337,48 @@ def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opp
         ahead, later = opponent.ahead[levels[-1].step]
         solution.breaks_later = bool((mass @ ahead[levels[-1].contexts] > later - SEARCH + VERDICT).any())
     solution.value, solution.broken = value, sorted(broken)
+    solution.unclear = _rests_on_the_faint(window, levels, suppression)
     return solution
+
+
+def _rests_on_the_faint(window: Window, levels: list[Level], suppression: list[Floats]) -> bool:
+    """Whether some output can come about through states that were left out, with too little else behind it.
+
+    Those states are suppressed, and can go on to others: an output that clear mass makes hides them; one that it does
+    not make has a belief that was never looked at.
+    """
+    if not any(level.dropped.any() for level in levels):
+        return False
+    chain = window.problem.chain
+    mass, share = levels[0].mass, 1.0
+    faint = silent = np.zeros(chain.size, dtype=np.bool_)  # contexts reached in silence: by faint paths, by clear ones
+    for level, fraction in zip(levels, suppression, strict=True):
+        if level.kernel is None:
+            faint = level.dropped.copy()
+        else:
+            mass = mass @ level.kernel
+            moves = chain.transitions[level.step - 1] > 0
+            faint = moves[faint].any(axis=0) | (moves[silent].any(axis=0) & level.dropped)
+        released = share * np.bincount(level.contexts, mass * (1 - fraction), chain.size)
+        if (faint & _among(level.contexts[fraction < 1], chain.size) & (released < CLEAR)).any():
+            return True
+        faint &= _among(level.contexts[fraction > 0], chain.size) | level.dropped
+        silent = _among(level.contexts[(fraction > 0) & (mass > 0)], chain.size)
+        mass = mass * fraction
+        left = float(mass.sum())
+        if faint.any() and share * left < CLEAR:
+            return True
+        if left == 0:
+            return False
+        mass, share = mass / left, share * left
+    return False
+
+
+def _among(contexts: Ints, size: int) -> Bools:
+    """(size,): whether each context is one of these."""
+    found = np.zeros(size, dtype=np.bool_)
+    found[contexts] = True
+    return found
 
 
 def _solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more: Any) -> Any:

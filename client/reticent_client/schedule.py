@@ -32,6 +32,9 @@ class Schedule:
         if unknown:
             known = ", ".join([*GROUPS, *DAYS])
             raise ValueError(f"{unknown[0]!r} is no day of a schedule: use {known}")
+        for name, policy in policies.items():
+            if not isinstance(policy, Policy):
+                raise ValueError(f"the schedule needs a policy for {name}: got {policy!r}")
         self._policies: dict[str, Policy] = {}
         for group, days in GROUPS.items():
             if group in policies:

@@ -24,6 +24,9 @@ from reticent_client.problem import SEARCH, SLACK, TINY, Opponent, Problem
 LEAST_RELEASE = 1e-6
 """A release less likely than this is not worth the windows it opens, nor the rounding it would rest on."""
 
+LARGEST_SCALE = 250.0
+"""The power of ten that all weights together may reach: no mass can exceed it, and so none overflows."""
+
 FAR = 0.9
 """A coordinate that cannot fall this far waits for the others."""
 
@@ -43,8 +46,8 @@ class _View:
 
     Node 0 is the start, node 1 + t n + i the state (t, i), the last node the end. `mass[u, v]` sums, over the paths
     from u to v, the products of moves and of `weight` strictly in between; `can[u, v]` says whether there is such a
-    path, free of underflow. `weight` is the suppression divided by its mean at the step: beliefs are ratios in which a
-    step's scale cancels, and long days would underflow without it.
+    path, free of underflow. `weight` is the suppression divided by its mean at the step, as far as the product of all
+    such scales allows: beliefs are ratios in which a step's scale cancels, and long days would underflow without it.
     """
 
     opponent: Opponent
@@ -54,6 +57,7 @@ class _View:
     nodes: npt.NDArray[np.int64]  # the capped nodes, in order of time
     levels: list[tuple[int, int]]  # where those of each step begin and end
     caps: Floats
+    scales: Floats  # (T,): the powers of ten in the weights
     work: float = 0.0  # beliefs looked at so far
 
     @classmethod
@@ -75,19 +79,23 @@ class _View:
         nodes = 1 + np.flatnonzero(capped.ravel())
         ends = np.cumsum([0, *capped.sum(axis=1)])
         levels = [(int(first), int(last)) for first, last in itertools.pairwise(ends)]
-        return cls(opponent, mass, can, np.ones(end + 1), nodes, levels, opponent.cap[capped] + SEARCH)
+        return cls(
+            opponent, mass, can, np.ones(end + 1), nodes, levels, opponent.cap[capped] + SEARCH, np.zeros(horizon)
+        )
 
     def copy(self) -> _View:
         """A view that can be changed by itself."""
         arrays = self.mass.copy(), self.can.copy(), self.weight.copy()
-        return _View(self.opponent, *arrays, self.nodes, self.levels, self.caps)
+        return _View(self.opponent, *arrays, self.nodes, self.levels, self.caps, self.scales.copy())
 
     def set(self, t: int, row: Floats) -> None:
         """Make the suppressions at step t those of `row`."""
         n = len(row)
         here, before, after = _level(t, n), slice(0, 1 + t * n), slice(1 + (t + 1) * n, None)
         mean = float(self.opponent.chain.prior[t] @ row)
-        self.weight[here] = row / mean if mean > TINY else row
+        others = float(self.scales.sum() - self.scales[t])
+        self.scales[t] = min(-math.log10(max(mean, TINY)), LARGEST_SCALE - others)
+        self.weight[here] = row * 10 ** self.scales[t]
         self.work += (here.start * n * (len(self.mass) - here.stop)) / 10  # multiplied by the fast library
         self.mass[before, after] = (self.mass[before, here] * self.weight[here]) @ self.mass[here, after]
         passing = (self.can[before, here] & (row > 0)).astype(np.float32)
@@ -129,8 +137,10 @@ class _View:
         others[i] = 0.0
         left, right = rows[:, here] * others, self.mass[here, stops]
         total = left @ right  # D, (u, v)
-        if total.min() < TINY and (total[(left > 0) @ self.can[here, stops]] < TINY).any():
-            return 1.0
+        if total.min() < TINY:
+            possible = (self.can[starts, here] & (others > 0)) @ self.can[here, stops]
+            if (total[possible] < TINY).any():
+                return 1.0
         through[:, first:last] = left[:, level - here.start]
         through[:, last:] = left @ (self.mass[here, after] * self.weight[after])
         onward[:first] = (self.mass[before, here] * others) @ right

@@ -82,18 +82,17 @@ class Window:
         return all(self._private_against(opponent, table) for opponent in self.opponents)
 
     def _private_against(self, opponent: Opponent, table: Table) -> bool:
-        final = None
         for level in Masses.run(self, opponent.chain, table, opponent, VERDICT):
             row = table[level.step - self.first]
-            live = (row < 1) & level.reachable
-            if (live & ~(opponent.releasable[level.step] & level.releasable)).any():
+            if ((row < 1) & level.reachable & ~(opponent.releasable[level.step] & level.releasable)).any():
                 return False
-            final = level, row
-        if final is None:
-            return True
-        level, row = final
-        total = float(level.masses @ row)
-        return total == 0 or bool((level.passed @ row <= level.caps * total).all())
+            silent = ((row > 0) & level.reachable).any()
+            left = float(level.masses @ row)
+            if silent and left < TINY:
+                return False  # silence can come about, and cannot be judged
+            if silent and level.step + 1 == opponent.chain.horizon and (level.passed @ row > level.caps * left).any():
+                return False
+        return True
 
 
 @dataclass

@@ -250,7 +250,19 @@ def grid_optimum(chain: Chain, bounds: Sequence[Limit], parts: int, slack: float
     raise AssertionError("suppressing everything must be private")
 
 
+class Optimum(NamedTuple):
+    """What a solver says is the most that any policy can release, and by how much its own policy breaches."""
+
+    value: float
+    excess: float
+
+
 def causal_optimum(chain: Chain, bounds: Sequence[Limit]) -> float:
+    """The most that any policy can release, as the solver says."""
+    return causal_program(chain, bounds).value
+
+
+def causal_program(chain: Chain, bounds: Sequence[Limit]) -> Optimum:
     """The most that any policy can release: one linear program over all of them.
 
     A variable is Pr[these steps are released | this is the day so far], for every beginning of a
@@ -289,7 +301,8 @@ def causal_optimum(chain: Chain, bounds: Sequence[Limit]) -> float:
     )
     assert result.status == 0, result.message
     assert result.fun is not None
-    return -float(result.fun)
+    assert result.x is not None
+    return Optimum(-float(result.fun), _worst_of_program(chain, bounds, masses, np.maximum(result.x, 0.0)))
 
 
 def _causality(variables: Mapping[tuple[Day, tuple[bool, ...]], int]) -> tuple[Array, Array]:
@@ -325,6 +338,25 @@ def _posterior_rows(
                 passes = 1.0 if day[step] == index else 0.0
                 row[column] = chance / scale * (passes - prior[step, index] - delta)
             yield row
+
+
+def _worst_of_program(
+    chain: Chain,
+    bounds: Sequence[Limit],
+    masses: Mapping[Output, Mapping[Day, tuple[int, float]]],
+    solution: Array,
+) -> float:
+    """The largest excess over a limit in a solution: a solver is content with 1e-10 of mass, which may be an output."""
+    prior = priors(chain)
+    worst = -np.inf
+    for behind in masses.values():
+        joint = {day: chance * solution[column] for day, (column, chance) in behind.items()}
+        total = sum(joint.values())
+        if total > 0:
+            for step, index, delta in bounds:
+                passing = sum(mass for day, mass in joint.items() if day[step] == index)
+                worst = max(worst, passing / total - prior[step, index] - delta)
+    return float(worst)
 
 
 def _agreeing(masses: Mapping[Day, float], output: Output) -> dict[Day, float]:

@@ -116,6 +116,12 @@ def test_against_the_enumeration(check: Callable[..., Policy], problem: Problem,
     assert found.largest_some.rise == pytest.approx(worst_some(policy, problem, outputs), abs=1e-9)
 
 
+def test_nothing_is_never_less_than_nothing() -> None:
+    """Over no steps the probability is 0, and not -0."""
+    adversary = Adversary(mask_sensitive(chains.coin(), sensitive={"s"}))
+    assert str(adversary.some([], "x", [])) == "0.0"
+
+
 def worst_some(policy: Policy, problem: Problem, outputs: list[oracle.Output]) -> float:
     """The largest rise of the belief in a sensitive context at some step at which it is sensitive."""
     silent = oracle.Vector(np.ones((problem.chain.horizon, problem.chain.size)))

@@ -99,6 +99,10 @@ def test_learned_days_are_possible(days: list[list[str]]) -> None:
         ([[]], {}, "a day must have at least one step: got 0"),
         ([["a"]], {"horizon": 0}, "a day must have at least one step: got 0"),
         ([["a", "b"], ["a", "c"]], {"contexts": ["a", "b"]}, "day 1, step 1: unknown context 'c'"),
+        ([["a", "a"], [1, "a"]], {}, "day 1, step 0: a context is a string, or None for a gap: got 1"),
+        (["ab", "cd"], {}, "day 0 must be a list of contexts: got 'ab'"),
+        ([["a"], 5], {}, "day 1 must be a list of contexts: got 5"),
+        ([["a"]], {"horizon": 1.5}, "a day must have a whole number of steps: got 1.5"),
         ([["a"]], {"contexts": ["a", "b", "a"]}, "the context 'a' is named twice"),
         ([["a"]], {"contexts": "a"}, "contexts must be a list of labels: got the one string 'a'"),
         ([["a"]], {"contexts": []}, "a chain needs at least one context: got none"),
@@ -242,6 +246,20 @@ def test_frequencies_forget_the_moves() -> None:
     assert memoryless.prior == pytest.approx(chain.prior)
     for step in memoryless.transitions:
         assert (step == step[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("contexts", "horizon", "said"),
+    [
+        ([], 2, "a chain needs at least one context: got none"),
+        (["a"], 0, "a day must have at least one step: got 0"),
+        (["a"], 1.5, "a day must have a whole number of steps: got 1.5"),
+    ],
+)
+def test_what_is_no_uniform_chain(contexts: list[str], horizon: Any, said: str) -> None:
+    """One sentence, which names the place."""
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        MarkovChain.uniform(contexts, horizon)
 
 
 def test_a_uniform_chain() -> None:

@@ -138,12 +138,18 @@ def assert_optimal(problem: Problem) -> None:
 
 
 def assert_optimal_or_incomplete(problem: Problem) -> None:
-    """Where solvers struggle, the check may fall short, but then it says so."""
+    """Where solvers struggle, the check may fall short, but then it says so.
+
+    What is promised is delta and a tolerance of 1e-9, and on such chains that can be worth 1e-5 of a release. The
+    program to compare with struggles as well: where its own policy breaches, it has promised too much.
+    """
     policy = optimal(problem.chain, **problem.asked)
-    most = oracle.causal_optimum(problem.chain, problem.limits)
-    assert policy.utility <= most + 1e-6
-    assert not policy.complete or policy.utility >= most - 1e-6
-    assert ceiling(problem.chain, **problem.asked) >= most - 1e-6
+    program = oracle.causal_program(problem.chain, problem.limits)
+    allowed = [limit._replace(delta=limit.delta + oracle.TOLERANCE) for limit in problem.limits]
+    assert policy.utility <= oracle.causal_optimum(problem.chain, allowed) + 1e-6
+    if program.excess <= oracle.TOLERANCE:
+        assert not policy.complete or policy.utility >= program.value - 1e-6
+        assert ceiling(problem.chain, **problem.asked) >= program.value - 1e-6
 
 
 def assert_ordered(problem: Problem) -> None:

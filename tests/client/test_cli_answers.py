@@ -288,6 +288,7 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
         ("audit leaky.npz days.csv", "--delta is missing: a mask_sensitive policy has none of its own"),
         ("audit private.npz days.csv --delta 0", "delta must lie in (0, 1): got 0.0"),
         ("audit private.npz long.csv", "long.csv:3: step 3 lies outside the day of 3 steps"),
+        ("policy chain.json --sensitive s --delta .1 -o none/p.npz", "none/p.npz: No such file or directory"),
         ("fit none.csv -o c.json", "none.csv: No such file or directory"),
         ("fit empty.csv -o c.json", "fit needs at least one day: got none"),
         ("fit days.csv -o c.json --smoothing -1", "smoothing must be a number of at least 0: got -1.0"),

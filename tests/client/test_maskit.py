@@ -147,7 +147,7 @@ def test_a_surprise_at_a_bound_release_ends_in_silence() -> None:
 
 
 def test_a_surprise_moves_the_memory_of_an_automaton() -> None:
-    """A known context advances the policy as suppressed; an unknown label leaves the memory as it is."""
+    """A known context advances the policy as suppressed; an unknown label is taken for any that is known."""
     advanced: list[tuple[int, int, bool]] = []
 
     class Spy(VectorPolicy):
@@ -158,7 +158,28 @@ def test_a_surprise_moves_the_memory_of_an_automaton() -> None:
     policy = vector(commute())
     mask = MaskIt(Spy(policy.provenance, policy.table))
     mask.filter_day(["home", "gym", "home", "bus", None])
-    assert advanced == [(0, 0, True), (2, 0, False), (3, 1, True)]
+    assert advanced == [(0, 0, True), *((1, i, False) for i in range(4)), (2, 0, False), (3, 1, True)]
+
+
+FORBIDDEN = MarkovChain(["x", "s"], [0.5, 0.5], np.full((3, 2, 2), 0.5))
+
+
+@pytest.mark.parametrize("check", [adaptive, optimal])
+@pytest.mark.parametrize("day", [["x", "mars", "s", "x"], ["mars", "x", "s", "x"], ["mars", "mars", "s", "x"]])
+def test_nothing_sensitive_is_released_after_an_unknown_label(check: Callable[..., Policy], day: list[str]) -> None:
+    """The memory moves on, and does not answer for a step at which s may be released."""
+    policy = check(FORBIDDEN, sensitive={(2, "s")}, delta=0.1)
+    assert isinstance(policy, Automaton)
+    outputs = [MaskIt(policy, seeded(seed)).filter_day(day) for seed in range(50)]
+    assert {output[2] for output in outputs} == {None}
+    assert MaskIt(policy, seeded(1)).filter_day(["x", "s", "x", "x"])[1] == "s"  # which another step may release
+
+
+def test_a_vector_goes_on_after_an_unknown_label() -> None:
+    """It remembers nothing that could be lost."""
+    policy = probabilistic(FORBIDDEN, sensitive={(2, "s")}, delta=0.1)
+    assert MaskIt(policy).filter_day(["x", "mars", "s", "x"]) == ["x", None, None, "x"]
+    assert MaskIt(vector(FORBIDDEN)).filter_day(["x", "mars", "s", "x"]) == ["x", None, "s", "x"]
 
 
 def test_the_report_names_only_some_contexts() -> None:
@@ -268,6 +289,16 @@ def test_wrong_steps_are_refused(step: int, said: str) -> None:
     with pytest.raises(StepError, match=f"^{said}$"):
         mask.observe("bus", step=step)
     assert mask.snapshot() == before
+
+
+@pytest.mark.parametrize("step", [1.5, 0.0, "1"])
+def test_a_step_is_a_whole_number(step: Any) -> None:
+    """Nothing is rounded, and nothing has happened."""
+    mask = MaskIt(vector(commute()))
+    with pytest.raises(TypeError, match=f"^step must be a whole number: got {step!r}$"):
+        mask.observe("home", step=step)
+    assert mask.report().steps == 0
+    assert mask.observe("home", step=np.int64(0)) == "home"  # type: ignore[arg-type]  # but any whole number will do
 
 
 @pytest.mark.parametrize("step", [None, 0, 4, 5])

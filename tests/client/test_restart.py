@@ -1,6 +1,7 @@
 """Whatever becomes of the phone, nobody learns more than the policy allows."""
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reticent.randomness import seeded
 from reticent_client import (
     MarkovChain,
     MaskIt,
     Policy,
+    StepError,
     adaptive,
     hybrid,
     optimal,
@@ -119,6 +122,78 @@ def test_gaps(check: Callable[..., Policy], problem: Problem) -> None:
     policy = check(problem.chain, **problem.asked)
     for gaps in itertools.product(("missed", "missing", "read"), repeat=policy.horizon):
         assert worst_excess_with_gaps(policy, problem.limits, gaps) <= oracle.TOLERANCE, gaps
+
+
+# Days that are over
+
+
+def tossing() -> VectorPolicy:
+    """Releases half of the time, four times a day."""
+    chain = MarkovChain.uniform(["x", "y"], 4)
+    origin = probabilistic(chain, sensitive={"x"}, delta=0.1).provenance
+    return VectorPolicy(origin, np.full((4, 2), 0.5))
+
+
+def filtered(flash: Flash) -> MaskIt:
+    """A phone that has decided on the whole day d1."""
+    MaskIt(tossing(), store=flash, day="d0")
+    mask = MaskIt(tossing(), store=flash, day="d1")
+    mask.filter_day(["x"] * 4)
+    return mask
+
+
+def test_a_filtered_day_is_not_decided_again() -> None:
+    """A restart stands at its end, with whatever coins, and leaves the store as it was."""
+    flash = Flash()
+    mask = filtered(flash)
+    kept, report = flash.text, mask.report()
+    for seed in range(5):
+        again = MaskIt(tossing(), seeded(seed), store=flash, day="d1")
+        assert (again.step, again.day, again.dark) == (4, "d1", False)
+        for step in (None, 0, 3, 4):
+            with pytest.raises(StepError, match=r"^the day 'd1' is over: step . cannot follow step 3"):
+                again.observe("x", step=step)
+        with pytest.raises(StepError, match="a whole day begins at step 0"):
+            again.filter_day(["x"] * 4)
+        assert again.report().steps == report.steps
+    assert flash.text == kept
+    assert MaskIt(tossing(), store=flash, day="d2").step == 0
+
+
+def test_a_day_that_was_followed_by_another_is_over() -> None:
+    """By name; the later day is not lost by it."""
+    flash = Flash()
+    filtered(flash).next_day("d2")
+    MaskIt(tossing(), store=flash, day="d2").observe("x", step=1)
+    assert MaskIt(tossing(), store=flash, day="d1").step == 4
+    assert MaskIt(tossing(), store=flash, day="d2").step == 2
+    stale = MaskIt(tossing(), store=flash, day="d1")
+    stale.next_day("d3")
+    assert stale.report().missed == 1 + 2
+    assert [MaskIt(tossing(), store=flash, day=day).step for day in ("d1", "d2", "d3")] == [4, 4, 0]
+
+
+@pytest.mark.parametrize("day", ["d0", "d1"])
+def test_a_day_that_is_over_cannot_begin(day: str) -> None:
+    """Neither at once nor after a restart."""
+    flash = Flash()
+    for mask in (filtered(flash), MaskIt(tossing(), store=flash), MaskIt(tossing(), store=flash, day="d1")):
+        before = mask.snapshot()
+        with pytest.raises(StepError, match=f"^the day '{day}' has begun already: it is over$"):
+            mask.next_day(day)
+        assert mask.snapshot() == before
+
+
+def test_only_the_last_days_are_kept() -> None:
+    """The state stays small."""
+    mask = MaskIt(tossing())
+    for number in range(200):
+        mask.next_day(f"2026-{number:05}")
+    assert len(json.loads(mask.snapshot())["days"]) == 60
+    assert len(mask.snapshot()) < 2000
+    with pytest.raises(StepError, match="it is over"):
+        mask.next_day("2026-00140")
+    mask.next_day("2026-00139")
 
 
 # Phones that do not follow the rules: the enumeration sees what they leak.

@@ -1,6 +1,7 @@
 """Which policy applies on which day."""
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_a_week_must_be_covered(names: list[str], said: str) -> None:
     (policy,) = policies(1)
     with pytest.raises(ValueError, match=said):
         Schedule(dict.fromkeys(names, policy))
+
+
+def test_a_schedule_holds_policies() -> None:
+    """And says for which name there is none."""
+    (policy,) = policies(1)
+    week: Any = {"weekday": policy, "weekend": 2}
+    with pytest.raises(ValueError, match=r"^the schedule needs a policy for weekend: got 2$"):
+        Schedule(week)
 
 
 def test_a_policy_of_the_schedule_runs() -> None:
