@@ -408,23 +408,26 @@ def _solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more
 def _moved(released: Floats, mass: Floats, rows: Floats, limits: Floats) -> Floats:
     """The releases nearest to these with released @ rows <= limits, between 0 and the mass.
 
-    Nothing, where the solver finds no such releases.
+    Each release is moved in parts of itself, so that the solver's tolerance is a part of it too; nothing is returned
+    where it finds no such releases.
     """
-    size = len(released)
-    unit = float(mass.sum())
-    if unit == 0:
+    some = np.flatnonzero(released > 0)
+    if not len(some):
         return released
+    parts = released[some, None] * rows[some]  # (m, constraints)
+    room = np.minimum(mass[some] / released[some] - 1, 1.0)
+    count = len(some)
     result = _solved(
-        np.ones(2 * size),
-        unit * np.concatenate([rows.T, -rows.T], axis=1),
+        np.ones(2 * count),
+        np.concatenate([parts.T, -parts.T], axis=1),
         limits - released @ rows - MARGIN,
         LONGEST,
-        bounds=np.stack([np.zeros(2 * size), np.concatenate([mass - released, released]) / unit], axis=1),
+        bounds=np.stack([np.zeros(2 * count), np.concatenate([np.maximum(room, 0.0), np.ones(count)])], axis=1),
     )
-    if result is None:
-        return np.zeros(size)
-    moved = released + unit * (result.x[:size] - result.x[size:])
-    return np.asarray(np.clip(moved, 0.0, mass))
+    moved = np.zeros(len(released))
+    if result is not None:
+        moved[some] = released[some] * np.clip(1 + result.x[:count] - result.x[count:], 0.0, None)
+    return np.asarray(np.minimum(moved, mass))
 
 
 class _Rows:
