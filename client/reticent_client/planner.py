@@ -23,7 +23,8 @@ from reticent_client.chain import Floats
 from reticent_client.limits import Deadline
 from reticent_client.policy import SILENT, START
 from reticent_client.problem import Problem
-from reticent_client.programs import Flow, Program, Solution, State
+from reticent_client.programs import Flow, Program
+from reticent_client.unfolding import Solution, State
 from reticent_client.windows import Table, Window
 
 BUDGET = 1_000_000  # entries in the matrices of all programs, before they are kept small, times the effort

@@ -1,8 +1,8 @@
 """One window's linear program: how much of each state to suppress, so that no next release tells too much.
 
-A state is the step, the context and H, the set of *tracked* sensitive states passed since the window began. Suppressed
-and released mass flow linearly through the states. Privacy asks of each next release (t2, j), and of reaching the end
-suppressed: of the mass that arrives, at most the cap of each sensitive state between passed through it.
+Suppressed and released mass flow linearly through the window's states. Privacy asks of each next release (t2, j), and
+of reaching the end suppressed: of the mass that arrives, at most the cap of each sensitive state between passed through
+it.
 
 All variables are fractions of what would arrive at their state if nothing were released, so that states of very
 different mass are solved equally well; what the solver returns is then evaluated exactly.
@@ -11,110 +11,21 @@ different mass are solved equally well; what the solver returns is then evaluate
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
 from reticent_client.chain import Bools, Floats
-from reticent_client.problem import SEARCH, TINY, VERDICT, Opponent
+from reticent_client.problem import SEARCH
+from reticent_client.solver import Rows, moved_within, solved
+from reticent_client.unfolding import Ints, Level, Solution, State, evaluate, unfold
 from reticent_client.windows import Window
 
-Sets = npt.NDArray[np.uint64]  # each a set of tracked states, as bits
-Ints = npt.NDArray[np.int64]
-State = tuple[int, int]  # a step and a context
-
-CLEAR = 1e-270  # an output of at least this mass owes nothing to states below TINY
 MOST_TRACKED = 60  # bits that a set may use
+SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
+
 Flow = tuple[Floats, Floats]
 """(m,) each: the fractions of what could arrive at a level's states that are suppressed and released there."""
-
-SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
-INTERIOR = 2_000  # from this many variables on, interior point is faster than simplex
-TOLERANCES = (1e-9, 1e-7)  # of the solver
-ITERATIONS = 5_000  # that the solver may take, besides one for each variable
-MARGIN = 2e-9  # how far within the bounds repaired releases are put: the solver's tolerance, and some
-LONGEST = 1e9  # seconds, for no limit
-
-
-@dataclass
-class Level:
-    """The states of one step: where the user is, and which tracked states were passed, this step's included."""
-
-    step: int
-    contexts: Ints  # (m,)
-    passed: Sets  # (m,)
-    mass: Floats  # (m,): what arrives if everything is suppressed
-    kernel: csr_array | None  # (m before, m): the moves that lead here; None at the first step
-    marks: Sets  # (n,): what being in each context now adds to a set
-    dropped: Bools  # (n,): where states were left out because float64 can hardly tell their mass from none
-
-    def has(self, bits: Ints) -> Bools:
-        """(m, k): whether each state passed each of some tracked states."""
-        return np.asarray((self.passed[:, None] >> bits.astype(np.uint64)) & np.uint64(1), dtype=np.bool_)
-
-
-def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tuple[list[Level], int]:
-    """A window's states, given those to be tracked in order of time, up to a step or to a size of the program.
-
-    The size, which comes second, is roughly the number of entries in the program's matrix.
-    """
-    chain = window.problem.chain
-    levels: list[Level] = []
-    entries = 0
-    for step in range(window.first, until):
-        marks = np.zeros(chain.size, dtype=np.uint64)
-        for bit, (when, i) in enumerate(tracked):
-            if when == step:
-                marks[i] = np.uint64(1) << np.uint64(bit)
-        if not levels:
-            opening = window.opening(chain)
-            contexts = np.flatnonzero(opening >= TINY)
-            dropped = (opening > 0) & (opening < TINY)
-            level = Level(step, contexts, marks[contexts], opening[contexts], None, marks, dropped)
-        else:
-            before = levels[-1]
-            moves = chain.transitions[step - 1][before.contexts]  # (m before, n)
-            sources, contexts = np.nonzero(moves)
-            sets, which = np.unique(before.passed[sources] | marks[contexts], return_inverse=True)
-            keys, states = np.unique(which.ravel() * chain.size + contexts, return_inverse=True)
-            shape = (len(before.contexts), len(keys))
-            kernel = csr_array((moves[sources, contexts], (sources, states.ravel())), shape=shape)
-            mass = before.mass @ kernel
-            clear = np.flatnonzero(mass >= TINY)
-            dropped = np.zeros(chain.size, dtype=np.bool_)
-            dropped[keys[mass < TINY] % chain.size] = True
-            keys = keys[clear]
-            level = Level(
-                step, keys % chain.size, sets[keys // chain.size], mass[clear], kernel[:, clear], marks, dropped
-            )
-        moves_in = 0 if level.kernel is None else level.kernel.nnz
-        more = moves_in + len(level.contexts) * sum(when < step for when, _ in tracked)
-        if levels and entries + more > limit:
-            break
-        entries += more
-        levels.append(level)
-    return levels, entries
-
-
-@dataclass
-class Solution:
-    """How much of each state is suppressed, of what arrives there; everything after the last level is."""
-
-    levels: list[Level]
-    suppression: list[Floats]  # per level (m,)
-    value: float  # what all releases are worth, exactly
-    broken: list[State] = field(default_factory=list)  # whose bounds it breaks, among the levels
-    breaks_later: bool = False  # whether it breaks a bound after the last level
-    unclear: bool = False  # whether some output rests on states that float64 can hardly tell from none
-
-    @property
-    def private(self) -> bool:
-        """Whether it keeps all bounds."""
-        return not (self.broken or self.breaks_later or self.unclear)
 
 
 class Program:
@@ -176,12 +87,12 @@ class Program:
         last = self.levels[-1]
         if after is not None:
             objective[offsets[-2] : total] -= last.mass * after[last.step, last.contexts]
-        bounds = _Rows()
+        bounds = Rows()
         for level, offset, allowed in zip(self.levels, offsets, self.allowed, strict=False):
             self._bound_releases(bounds, level, release[offset : offset + len(allowed)], allowed)
         if after is None:
             self._bound_the_end(bounds, int(offsets[-2]))
-        result = _solved(
+        result = solved(
             objective,
             bounds.matrix(len(objective)),
             np.zeros(bounds.count),
@@ -237,7 +148,9 @@ class Program:
             states = np.flatnonzero((level.contexts == j) & allowed)
             total = released[states].sum()
             if (released[states] @ excess[states] > SEARCH * total).any():
-                released[states] = _moved(released[states], mass[states], excess[states] / total, np.zeros(len(caps)))
+                released[states] = moved_within(
+                    released[states], mass[states], excess[states] / total, np.zeros(len(caps))
+                )
         if level is self.levels[-1] and allowed.any():
             behind, left = self._end_excess(), mass - released
             if (left @ behind > SEARCH * left.sum()).any():
@@ -248,7 +161,7 @@ class Program:
                     own = level.contexts[free] == j
                     rows.append(excess[free] * own[:, None] / released[free][own].sum())
                     limits.append(np.zeros(len(caps)))
-                released[free] = _moved(
+                released[free] = moved_within(
                     released[free], mass[free], np.concatenate(rows, axis=1), np.concatenate(limits)
                 )
         return released
@@ -275,7 +188,7 @@ class Program:
         shape = (total, total + len(free))
         return coo_array(entries, shape=shape).tocsr()
 
-    def _bound_releases(self, bounds: _Rows, level: Level, release: Ints, allowed: Bools) -> None:
+    def _bound_releases(self, bounds: Rows, level: Level, release: Ints, allowed: Bools) -> None:
         bits, caps = self._earlier(level)
         has = level.has(bits)  # (m, k)
         for j in np.unique(level.contexts[allowed]):
@@ -284,7 +197,7 @@ class Program:
             for k in np.flatnonzero(has[states].any(axis=0)):
                 bounds.add(release[states], share * (has[states, k] - caps[k]))
 
-    def _bound_the_end(self, bounds: _Rows, offset: int) -> None:
+    def _bound_the_end(self, bounds: Rows, offset: int) -> None:
         last = self.levels[-1]
         states = offset + np.arange(len(last.contexts))
         for column in self._end_excess().T:
@@ -301,150 +214,3 @@ class Program:
     def evaluate(self, suppression: list[Floats]) -> Solution:
         """Exactly what these suppressions are worth, and whose bounds they break."""
         return evaluate(self.window, self.levels, suppression, self._opponent)
-
-
-def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opponent: Opponent) -> Solution:
-    """Exactly what these suppressions are worth, and whose bounds they break; nothing rests on a solver's word."""
-    n = window.problem.chain.size
-    value, share = 0.0, 1.0
-    mass = levels[0].mass
-    passed = np.zeros((0, len(mass)))  # what passed through each capped state so far
-    states: list[State] = []
-    caps: list[float] = []
-    solution = Solution(levels, suppression, 0.0)
-    broken: set[State] = set()
-    for level, fraction in zip(levels, suppression, strict=True):
-        if level.kernel is not None:
-            mass, passed = mass @ level.kernel, passed @ level.kernel
-        released = np.zeros((len(mass), n))
-        released[np.arange(len(mass)), level.contexts] = 1 - fraction
-        arriving = mass @ released  # (n,)
-        value += share * float(arriving @ window.worth[level.step])
-        excess = passed @ released - np.array(caps)[:, None] * arriving
-        broken |= {states[k] for k in np.flatnonzero((excess > 0).any(axis=1))}
-        here = [int(i) for i in np.unique(level.contexts) if opponent.cap[level.step, i] < 1]
-        states += [(level.step, i) for i in here]
-        caps += [float(opponent.cap[level.step, i]) + VERDICT for i in here]
-        rows = [np.where(level.contexts == i, mass, 0.0) for i in here]
-        passed = np.concatenate([passed, np.reshape(rows, (len(here), len(mass)))]) * fraction
-        mass = mass * fraction
-        left = float(mass.sum())
-        if left == 0:
-            break
-        mass, passed, share = mass / left, passed / left, share * left
-    else:
-        broken |= {states[k] for k in np.flatnonzero(passed.sum(axis=1) > np.array(caps))}
-        ahead, later = opponent.ahead[levels[-1].step]
-        solution.breaks_later = bool((mass @ ahead[levels[-1].contexts] > later - SEARCH + VERDICT).any())
-    solution.value, solution.broken = value, sorted(broken)
-    solution.unclear = _rests_on_the_faint(window, levels, suppression)
-    return solution
-
-
-def _rests_on_the_faint(window: Window, levels: list[Level], suppression: list[Floats]) -> bool:
-    """Whether some output can come about through states that were left out, with too little else behind it.
-
-    Those states are suppressed, and can go on to others: an output that clear mass makes hides them; one that it does
-    not make has a belief that was never looked at.
-    """
-    if not any(level.dropped.any() for level in levels):
-        return False
-    chain = window.problem.chain
-    mass, share = levels[0].mass, 1.0
-    faint = silent = np.zeros(chain.size, dtype=np.bool_)  # contexts reached in silence: by faint paths, by clear ones
-    for level, fraction in zip(levels, suppression, strict=True):
-        if level.kernel is None:
-            faint = level.dropped.copy()
-        else:
-            mass = mass @ level.kernel
-            moves = chain.transitions[level.step - 1] > 0
-            faint = moves[faint].any(axis=0) | (moves[silent].any(axis=0) & level.dropped)
-        released = share * np.bincount(level.contexts, mass * (1 - fraction), chain.size)
-        if (faint & _among(level.contexts[fraction < 1], chain.size) & (released < CLEAR)).any():
-            return True
-        faint &= _among(level.contexts[fraction > 0], chain.size) | level.dropped
-        silent = _among(level.contexts[(fraction > 0) & (mass > 0)], chain.size)
-        mass = mass * fraction
-        left = float(mass.sum())
-        if faint.any() and share * left < CLEAR:
-            return True
-        if left == 0:
-            return False
-        mass, share = mass / left, share * left
-    return False
-
-
-def _among(contexts: Ints, size: int) -> Bools:
-    """(size,): whether each context is one of these."""
-    found = np.zeros(size, dtype=np.bool_)
-    found[contexts] = True
-    return found
-
-
-def _solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more: Any) -> Any:
-    """The solver's result, or None when it gives up.
-
-    A tight tolerance now and then sends it round in circles; it is then asked again with its usual one.
-    """
-    for tolerance in TOLERANCES:
-        result = linprog(
-            objective,
-            A_ub=rows,
-            b_ub=limits,
-            method="highs-ipm" if len(objective) > INTERIOR else "highs-ds",
-            options={
-                "primal_feasibility_tolerance": tolerance,
-                "dual_feasibility_tolerance": tolerance,
-                "maxiter": ITERATIONS + len(objective),
-                "time_limit": min(max(seconds, 1e-3), LONGEST),
-            },
-            **more,
-        )
-        if result.status == 0:
-            return result
-    return None
-
-
-def _moved(released: Floats, mass: Floats, rows: Floats, limits: Floats) -> Floats:
-    """The releases nearest to these with released @ rows <= limits, between 0 and the mass.
-
-    Each release is moved in parts of itself, so that the solver's tolerance is a part of it too; nothing is returned
-    where it finds no such releases.
-    """
-    some = np.flatnonzero(released > 0)
-    if not len(some):
-        return released
-    parts = released[some, None] * rows[some]  # (m, constraints)
-    room = np.minimum(mass[some] / released[some] - 1, 1.0)
-    count = len(some)
-    result = _solved(
-        np.ones(2 * count),
-        np.concatenate([parts.T, -parts.T], axis=1),
-        limits - released @ rows - MARGIN,
-        LONGEST,
-        bounds=np.stack([np.zeros(2 * count), np.concatenate([np.maximum(room, 0.0), np.ones(count)])], axis=1),
-    )
-    moved = np.zeros(len(released))
-    if result is not None:
-        moved[some] = released[some] * np.clip(1 + result.x[:count] - result.x[count:], 0.0, None)
-    return np.asarray(np.minimum(moved, mass))
-
-
-class _Rows:
-    """Constraints, one after the other: each a sum that must not exceed 0."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._rows: list[Ints] = [np.zeros(0, dtype=np.int64)]
-        self._columns: list[Ints] = [np.zeros(0, dtype=np.int64)]
-        self._values: list[Floats] = [np.zeros(0)]
-
-    def add(self, columns: Ints, values: Floats) -> None:
-        self._rows.append(np.full(len(columns), self.count))
-        self._columns.append(columns)
-        self._values.append(values)
-        self.count += 1
-
-    def matrix(self, variables: int) -> csr_array:
-        entries = (np.concatenate(self._values), (np.concatenate(self._rows), np.concatenate(self._columns)))
-        return coo_array(entries, shape=(self.count, variables)).tocsr()
