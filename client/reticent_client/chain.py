@@ -7,7 +7,6 @@ before step 0 and ends after step T - 1.
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent_client.errors import FileError
+from reticent_client.limits import whole_number
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -94,6 +94,13 @@ class MarkovChain:
             reachable[t + 1] = (step[reachable[t]] > 0).any(axis=0)
         reachable.flags.writeable = False
         return reachable
+
+    def onward(self, t: int) -> list[Floats]:
+        """[t2 - t - 1] -> (n, n): the probabilities of moving from each context at step t to each at t2 > t."""
+        products: list[Floats] = []
+        for step in self.transitions[t:]:
+            products.append(products[-1] @ step if products else step)
+        return products
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -244,10 +251,7 @@ def _labelled(day: Sequence[str | None], number: int) -> list[str]:
 
 def _steps(horizon: int) -> int:
     """The number of steps of a day, checked."""
-    try:
-        steps = operator.index(horizon)
-    except TypeError:
-        raise ValueError(f"a day must have a whole number of steps: got {horizon!r}") from None
+    steps = whole_number(horizon, "a day must have a whole number of steps")
     if steps < 1:
         raise ValueError(f"a day must have at least one step: got {steps}")
     return steps

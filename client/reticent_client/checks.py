@@ -9,7 +9,6 @@ that can occur, every step and every sensitive context, the adversary's belief r
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +18,7 @@ from reticent.errors import MissingExtra
 from reticent_client.adaptation import plan_windows
 from reticent_client.automata import build
 from reticent_client.chain import Floats, MarkovChain
-from reticent_client.limits import Deadline, rounds_of
+from reticent_client.limits import Deadline, rounds_of, whole_number
 from reticent_client.policy import Policy, Provenance, ReleaseTimes, VectorPolicy
 from reticent_client.problem import Problem, Sensitive, delta_table
 from reticent_client.release_times import Plan, release_times
@@ -75,7 +74,7 @@ def probabilistic(
     vector; with `grid=d` on the grid {0, 1/d, ..., 1}. `search="exact"` finds the best vector on the grid (10 by
     default) and is for small chains.
     """
-    if grid is not None and operator.index(grid) < 1:
+    if grid is not None and whole_number(grid, "grid must be a whole number of at least 1") < 1:
         raise ValueError(f"grid must be at least 1: got {grid}")
     problem = Problem.of(chain, sensitive, delta, against)
     if search == "exact":

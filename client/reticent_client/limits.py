@@ -1,4 +1,4 @@
-"""How long a search may go on: rounds, which are deterministic, and a deadline, which may cut them short."""
+"""How long a search may go on (rounds, which are deterministic, and a deadline), and numbers that must be whole."""
 
 from __future__ import annotations
 
@@ -29,12 +29,17 @@ class Deadline:
         return self._end - self._clock()
 
 
+def whole_number(value: object, said: str) -> int:
+    """The value, if it is a whole number of any kind; otherwise `ValueError` with what is said of it."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # whether it is one is what is asked
+    except TypeError:
+        raise ValueError(f"{said}: got {value!r}") from None
+
+
 def rounds_of(effort: int) -> int:
     """The effort, checked."""
-    try:
-        rounds = operator.index(effort)
-    except TypeError:
-        raise ValueError(f"effort is a whole number of rounds, at least 0: got {effort!r}") from None
+    rounds = whole_number(effort, "effort is a whole number of rounds, at least 0")
     if rounds < 0:
         raise ValueError(f"effort is a number of rounds, at least 0: got {effort}")
     return rounds

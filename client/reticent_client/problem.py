@@ -70,13 +70,7 @@ class Opponent:
     @cached_property
     def between(self) -> list[list[Floats]]:
         """[t1][t2 - t1 - 1] -> (n, n): the probabilities of moving from each context at t1 to each at t2 > t1."""
-        return [self._onward(t) for t in range(self.chain.horizon)]
-
-    def _onward(self, start: int) -> list[Floats]:
-        products: list[Floats] = []
-        for step in self.chain.transitions[start:]:
-            products.append(products[-1] @ step if products else step)
-        return products
+        return [self.chain.onward(t) for t in range(self.chain.horizon)]
 
     @cached_property
     def arriving(self) -> list[Floats]:

@@ -67,12 +67,7 @@ def _worth(chain: MarkovChain, start: int, value: Floats) -> Floats:
 
 def _onward(chain: MarkovChain, start: int) -> list[Floats]:
     """[t2 - start - 1] -> (n, n) moving on from each context at `start`, or (1, n) from before the first step."""
-    if start == START:
-        return [row[None, :] for row in chain.prior]
-    products: list[Floats] = []
-    for step in chain.transitions[start:]:
-        products.append(products[-1] @ step if products else step)
-    return products
+    return [row[None, :] for row in chain.prior] if start == START else chain.onward(start)
 
 
 def _can_reach(chain: MarkovChain, start: int) -> list[Bools]:

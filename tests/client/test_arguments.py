@@ -73,3 +73,13 @@ def test_coins_come_from_a_generator(rng: Any) -> None:
     """A seed is none."""
     with pytest.raises(ValueError, match=f"^rng must be a NumPy Generator, .*: got {rng!r}$"):
         MaskIt(mask_sensitive(COIN, sensitive={"s"}), rng)
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [(2.5, "grid must be a whole number of at least 1: got 2.5"), (0, "grid must be at least 1: got 0")],
+)
+def test_a_grid_is_a_whole_number_of_parts(grid: Any, said: str) -> None:
+    """Half a part is no part."""
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        probabilistic(COIN, sensitive={"s"}, delta=0.1, grid=grid)
