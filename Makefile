@@ -10,7 +10,7 @@ STAMP := .venv/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-all check bench lock python clean
+.PHONY: help demo test test-all check bench stubs lock python clean
 .DEFAULT_GOAL := help
 
 help: ## say what the targets do
@@ -25,25 +25,34 @@ test: $(STAMP) ## the tests that take less than four minutes
 test-all: $(STAMP) ## all tests
 	$(PY) -m pytest -n $(JOBS) $(ARGS)
 
-check: $(STAMP) ## lint, format, types, and who may import whom
+check: $(STAMP) .stubs/.installed ## lint, format, types, who may import whom, and that the code of the wire is that of protos/
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	.venv/bin/lint-imports
+	@rm -rf build/stubs && mkdir -p build/stubs
+	@$(call GENERATE,build/stubs)
+	@diff -r -x __init__.py -x __pycache__ build/stubs/reticent/v1 core/reticent/v1 || \
+		{ echo "core/reticent/v1 is not what protos/ say: run 'make stubs'" >&2; exit 1; }
 
 bench: $(STAMP) ## times, as ratios to what they are compared with
 	$(PY) -m benchmarks $(ARGS)
 
-lock: .lock/bin/uv ## solve requirements.lock anew from pyproject.toml
+stubs: .stubs/.installed ## generate the code of the wire anew from protos/
+	$(call GENERATE,core)
+
+lock: .lock/bin/uv ## solve the locks anew from pyproject.toml and protos/requirements.in
 	.lock/bin/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
 		--fork-strategy fewest --only-binary :all: --generate-hashes --no-header --upgrade \
 		--output-file requirements.lock
+	.lock/bin/uv --quiet pip compile protos/requirements.in --universal --python-version 3.11 \
+		--only-binary :all: --generate-hashes --no-header --upgrade --output-file protos/requirements.lock
 
 python: ## say which interpreter .venv would be made with
 	@WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON"
 
 clean: ## remove all that the targets made
-	rm -rf .venv .lock build dist demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .lock .stubs build dist demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Tries each interpreter by running it: a shim may exist and not answer. Prints the first that
@@ -75,6 +84,18 @@ fi
 exit 1
 endef
 export FIND_PYTHON
+
+# Written with the oldest tools that know all the interpreters above, since generated code refuses runtimes older than
+# itself, and an app that embeds a phone may hold back its own.
+PROTOS := $(wildcard protos/reticent/v1/*.proto)
+GENERATE = PATH="$(CURDIR)/.stubs/bin:$$PATH" .stubs/bin/python -m grpc_tools.protoc -Iprotos \
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
+
+.stubs/.installed: protos/requirements.lock
+	@python=$$(WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON") && "$$python" -m venv --clear .stubs
+	.stubs/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes --only-binary :all: \
+		--requirement protos/requirements.lock
+	@touch $@
 
 # `sh -c` runs the search in a shell of its own, so that `exit` ends only the search.
 .lock/bin/python:

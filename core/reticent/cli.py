@@ -54,8 +54,9 @@ COMMANDS = (
 # The libraries that each extra brings.
 EXTRAS = {
     "plan": ("scipy",),
-    "cli": ("cyclopts", "rich"),
-    "sim": ("cyclopts", "rich", "scipy", "matplotlib"),
+    "cli": ("cyclopts", "rich", "tzdata"),
+    "sim": ("cyclopts", "rich", "tzdata", "scipy", "matplotlib"),
+    "frames": ("pandas", "pyarrow"),
 }
 
 

@@ -15,7 +15,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCK = (ROOT / "requirements.lock").read_text()
-PACKAGES: list[str] = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+SHIPPED: list[str] = SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+PACKAGES = [package for package in SHIPPED if package != "protos/reticent"]
 FOLDERS = [str(Path(package).parent) for package in PACKAGES]
 
 
