@@ -26,6 +26,7 @@ from reticent_client.maskit import MaskIt
 from reticent_client.outlook import releases
 from reticent_client.policy import Policy
 from reticent_client.problem import State
+from reticent_client.serving.cli import apps, serve
 from reticent_client.wording import percent, reason
 
 OPTIONS: dict[str, set[str]] = {
@@ -47,6 +48,9 @@ app = App(
     help="Compute, run, explain and audit what a phone releases or suppresses.",
     default_parameter=Parameter(negative=()),
 )
+
+app.command(serve)
+app.command(apps)
 
 AsJson = Annotated[bool, Parameter(name="--json")]
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]

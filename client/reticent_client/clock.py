@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 
 _MINUTES = 24 * 60
+_LENGTH = re.compile(r"(?P<count>\d+(\.\d+)?)\s*(?P<unit>[a-z]+)")
+_UNITS = {
+    unit: seconds
+    for seconds, units in {
+        1: ("s", "sec", "second", "seconds"),
+        60: ("m", "min", "minute", "minutes"),
+        3600: ("h", "hour", "hours"),
+        86400: ("d", "day", "days"),
+    }.items()
+    for unit in units
+}
 _TIME = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d\d)")
 
 
@@ -36,3 +48,18 @@ def time_of(step: int, horizon: int) -> str:
     """
     minutes = -(-step * _MINUTES // horizon)
     return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def duration(text: str) -> dt.timedelta:
+    """A length of time such as 30min, 1h or 2d.
+
+    >>> print(duration("90min"))
+    1:30:00
+    """
+    length = _LENGTH.fullmatch(text.strip().lower())
+    if length is None or length["unit"] not in _UNITS:
+        raise ValueError(f"a length of time is a number and a unit, as 30s, 30min, 1h or 2d: got {text!r}")
+    try:
+        return dt.timedelta(seconds=float(length["count"]) * _UNITS[length["unit"]])
+    except OverflowError:
+        raise ValueError(f"{text} is longer than any time") from None

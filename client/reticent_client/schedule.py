@@ -44,6 +44,11 @@ class Schedule:
         if missing:
             raise ValueError(f"the schedule has no policy for {', '.join(missing)}")
 
+    @property
+    def policies(self) -> list[Policy]:
+        """The policies, each once."""
+        return list(dict.fromkeys(self._policies.values()))
+
     def on(self, date: dt.date) -> Policy:
         """The policy of a day."""
         return self._policies[DAYS[date.weekday()]]

@@ -1,0 +1,286 @@
+"""`reticent mask serve` and `reticent mask apps`: the phone as a process, and who may listen to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+from cyclopts import App, Parameter
+
+from reticent_client.clock import duration
+from reticent_client.days_file import read_days
+from reticent_client.errors import FileError
+from reticent_client.policy import Policy
+from reticent_client.schedule import Schedule
+from reticent_client.serving.apps import Apps
+from reticent_client.serving.broker import Broker
+from reticent_client.serving.clock import SystemClock
+from reticent_client.serving.database import SqliteStore
+from reticent_client.serving.phone import APPS, LEAD, Phone
+from reticent_client.serving.wire import Step
+from reticent_client.timetable import time_zone
+
+ADDRESS = "127.0.0.1:7117"
+STORE = Path("phone.db")
+
+_STDIN = 0
+_CHUNK = 65536
+_LEAD_OF_REPLAYS = 20  # a step of a replay is decided this part of its length before it begins
+
+apps = App(name="apps", help="Say which apps may listen to a phone.", default_parameter=Parameter(negative=()))
+
+StoreFile = Annotated[Path, Parameter(name="--store")]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Days that have been, told again on a faster clock."""
+
+    contexts: dict[tuple[dt.date, int], str | None]
+    horizon: int
+
+    @property
+    def first(self) -> dt.datetime:
+        """A moment before the first day begins."""
+        return _midnight(min(self.contexts)[0]) - dt.timedelta(days=1) / self.horizon / 2
+
+    async def run(self, phone: Phone) -> None:
+        """Give the phone each reading shortly before the step that it counts for, until the last one has begun."""
+        moment = phone.timetable.step / _LEAD_OF_REPLAYS
+        last, _ = max(self.contexts)
+        while (upcoming := phone.next_step).date <= last:
+            await phone.clock.wait_until(upcoming.instant - 2 * moment)
+            phone.sense(self.contexts.get((upcoming.date, upcoming.step)))
+            await phone.clock.wait_until(upcoming.instant)
+        await phone.clock.wait_until(upcoming.instant - phone.timetable.step + moment)
+
+
+def serve(
+    policy: Path,
+    /,
+    *,
+    weekend: Path | None = None,
+    store: StoreFile = STORE,
+    address: str = ADDRESS,
+    zone: str | None = None,
+    hold: str | None = None,
+    app: list[str] | None = None,
+    first_day: bool = False,
+    replay: Path | None = None,
+    speed: float = 3600.0,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Be a phone: decide every step by a policy, and tell the apps what is released.
+
+    Contexts are read from standard input, a line whenever one is read; an empty line says that nothing could be. The
+    last one before a step begins is that step's. Ends with SIGINT or SIGTERM; begun again with the same store, it goes
+    on where it was.
+
+    Args:
+        policy: The policy; for the working days where --weekend is given.
+        weekend: The policy for Saturdays and Sundays.
+        store: The file that keeps what must survive a kill: one for each phone.
+        address: Where apps reach the phone: host:port, or unix:/path.
+        zone: The time zone of the user's wall clock, such as Europe/Paris; the machine's unless given.
+        hold: How long a reading counts, as 30min or 2h; one step unless given.
+        app: An app that may listen. Its token is printed when it gets one. May be repeated.
+        first_day: The store is new, and nothing was released today. Without it an empty store, which may be a lost one,
+            releases nothing until tomorrow.
+        replay: CSV with the header day,step,context, days named like 2027-02-01, in place of standard input. The clock
+            runs from the first to the last of them, and nothing is stored; the apps of the store may listen. For trying
+            things out.
+        speed: How many seconds of a replay pass in one.
+        certificate: A certificate chain in PEM: apps speak TLS. Needed where other machines can reach the address.
+        key: The certificate's private key in PEM.
+        quiet: Do not print what is released.
+    """
+    loaded = _schedule(policy, weekend)
+    past = None if replay is None else _replay(replay, loaded.policies[0].horizon)
+    if past is not None and (first_day or hold is not None or zone is not None):
+        raise ValueError("--first-day, --hold and --zone mean nothing to a replay")
+    with contextlib.closing(SqliteStore(None if past is not None else store)) as kept:
+        if past is not None and store.exists():
+            _copy_apps(store, kept)
+        phone = Phone(
+            loaded,
+            store=kept,
+            zone=dt.UTC if past is not None else time_zone(zone),
+            clock=SystemClock() if past is None else SystemClock(past.first, speed),
+            hold=None if hold is None else duration(hold),
+            lead=LEAD if past is None else dt.timedelta(days=1) / past.horizon / _LEAD_OF_REPLAYS,
+            first_day=first_day or past is not None,
+            listener=None if quiet else _say,
+        )
+        broker = Broker(phone, address, credentials=_credentials(certificate, key))
+        asyncio.run(_serve(phone, broker, app or [], past))
+        for report in phone.reports():
+            sys.stderr.write(f"{report}\n")
+
+
+@apps.command
+def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> None:
+    """Give an app a token, and print it; a former one is void.
+
+    Args:
+        name: What the app is called.
+        store: The phone's store.
+        trusted: Tell it every context, released or not. Nothing is promised about what such an app learns.
+    """
+    with _phone_of(store) as phone_apps:
+        sys.stdout.write(f"{phone_apps.add(name, trusted=trusted)}\n")
+
+
+@apps.command
+def remove(name: str, /, *, store: StoreFile = STORE) -> None:
+    """Take an app's token back; its streams end at the next step.
+
+    Args:
+        name: The app.
+        store: The phone's store.
+    """
+    with _phone_of(store) as phone_apps:
+        phone_apps.remove(name)
+
+
+@apps.command(name="list")
+def list_apps(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(name="--json")] = False) -> None:
+    """List the apps that have a token.
+
+    Args:
+        store: The phone's store.
+        as_json: Write JSON for machines.
+    """
+    with _phone_of(store) as phone_apps:
+        found = [{"name": each.name, "trusted": each.trusted} for each in phone_apps.all()]
+    if as_json:
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        for each in found:
+            sys.stdout.write(f"{each['name']}{' (trusted: is told every context)' if each['trusted'] else ''}\n")
+
+
+async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | None) -> None:
+    """Run until somebody says stop, or the replay is over, or the phone fails."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    async with phone, broker:
+        _greet(phone, broker, apps)
+        if past is None:
+            threading.Thread(target=_sense_lines, args=(phone,), daemon=True).start()
+        working = {asyncio.create_task(stop.wait()), asyncio.create_task(phone.wait())}
+        if past is not None:
+            working.add(asyncio.create_task(past.run(phone)))
+        done, pending = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()
+
+
+def _greet(phone: Phone, broker: Broker, apps: list[str]) -> None:
+    """Say where the phone is, who may listen, and when it begins to speak."""
+    known = {each.name for each in phone.apps.all()}
+    for name in apps:
+        said = "has its token already" if name in known else phone.apps.add(name)
+        sys.stdout.write(f"app {name}: {said}\n")
+    upcoming = phone.next_step
+    local = upcoming.instant.astimezone(phone.timetable.zone)
+    sys.stdout.write(
+        f"serving at {broker.address}, {phone.timetable.horizon} steps a day; "
+        f"the next begins at {local:%Y-%m-%d %H:%M}\n"
+    )
+    if phone.dark:
+        sys.stdout.write(
+            "nothing is released until tomorrow, for it is not known what was released today "
+            "(if the store is new and nothing was, --first-day says so)\n"
+        )
+    sys.stdout.flush()
+
+
+def _say(step: Step) -> None:
+    sys.stdout.write(f"{step.date} {step.time}  {'-' if step.context is None else step.context}\n")
+    sys.stdout.flush()
+
+
+def _sense_lines(phone: Phone) -> None:
+    """Take each line of standard input as a reading.
+
+    Read without Python's buffer: its lock, held by a thread that waits, would keep the process from ending.
+    """
+    rest = b""
+    while chunk := os.read(_STDIN, _CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            try:
+                phone.sense(line.decode("utf-8").strip() or None)
+            except ValueError as error:
+                sys.stderr.write(f"reticent: standard input: {error}\n")
+        rest = rest[-_CHUNK:]
+
+
+def _schedule(policy: Path, weekend: Path | None) -> Schedule:
+    weekday = _policy(policy)
+    return Schedule({"weekday": weekday, "weekend": weekday if weekend is None else _policy(weekend)})
+
+
+def _policy(path: Path) -> Policy:
+    try:
+        return Policy.load(path)
+    except FileError as error:
+        raise ValueError(str(error)) from error
+
+
+def _replay(path: Path, horizon: int) -> Replay:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        days = read_days(file, str(path), horizon)
+    contexts: dict[tuple[dt.date, int], str | None] = {}
+    for day in days:
+        try:
+            date = dt.date.fromisoformat(day.name)
+        except ValueError:
+            raise ValueError(f"{path}: a replay needs days named like 2027-02-01: got {day.name!r}") from None
+        contexts |= {(date, step): label for step, label in enumerate(day.labels)}
+    if not contexts:
+        raise ValueError(f"{path}: there is no day to replay")
+    return Replay(contexts, horizon)
+
+
+def _credentials(certificate: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise ValueError("--certificate and --key go together")
+    return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+
+
+def _copy_apps(path: Path, kept: SqliteStore) -> None:
+    """Let the apps of a phone's store listen to a replay as well."""
+    with contextlib.closing(SqliteStore(path)) as store:
+        listed = store.place(APPS).read()
+    if listed is not None:
+        kept.place(APPS).write(listed)
+
+
+@contextlib.contextmanager
+def _phone_of(path: Path) -> Iterator[Apps]:
+    with contextlib.closing(SqliteStore(path)) as store:
+        yield Apps(store.place(APPS))
+
+
+def _midnight(date: dt.date) -> dt.datetime:
+    return dt.datetime.combine(date, dt.time(), dt.UTC)

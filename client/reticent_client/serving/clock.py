@@ -1,0 +1,87 @@
+"""Time, passed in: the phone asks its clock what it is, and to be woken."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+_NAP = 30.0
+"""The longest sleep in seconds: a wall clock may be set, or stand still while the phone does."""
+
+
+class Clock(Protocol):
+    """What a phone needs of a clock."""
+
+    def now(self) -> dt.datetime:
+        """The present instant, in UTC."""
+
+    async def wait_until(self, instant: dt.datetime) -> None:
+        """Return once the instant has come, at once if it is over."""
+
+
+class SystemClock:
+    """The machine's clock, or a faster one for replays, which begins at an instant of its own.
+
+    Args:
+        start: What the clock says at first; the present unless given.
+        speed: How many of its seconds pass in one.
+    """
+
+    def __init__(self, start: dt.datetime | None = None, speed: float = 1.0) -> None:
+        if not 0 < speed < float("inf"):
+            raise ValueError(f"a clock's speed is a positive number: got {speed}")
+        self._start = start
+        self._speed = speed
+        self._begun = time.monotonic()
+
+    def now(self) -> dt.datetime:
+        """The present instant, in UTC."""
+        if self._start is None:
+            return dt.datetime.now(dt.UTC)
+        return self._start + dt.timedelta(seconds=(time.monotonic() - self._begun) * self._speed)
+
+    async def wait_until(self, instant: dt.datetime) -> None:
+        """Return once the instant has come."""
+        while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110  # a clock is no event
+            await asyncio.sleep(min(left / (1.0 if self._start is None else self._speed), _NAP))
+
+
+class ManualClock:
+    """A clock that stands still until it is moved: for tests, and for simulations as fast as they go."""
+
+    def __init__(self, start: dt.datetime) -> None:
+        self._now = start
+        self._waiting: list[tuple[dt.datetime, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> dt.datetime:
+        """The instant it stands at."""
+        return self._now
+
+    async def wait_until(self, instant: dt.datetime) -> None:
+        """Return once the clock was moved there."""
+        if instant <= self._now:
+            return
+        reached = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (instant, next(self._order), reached))
+        await reached
+
+    async def move_to(self, instant: dt.datetime) -> None:
+        """Go there, stopping wherever somebody waits for."""
+        await self._settle()
+        while self._waiting and self._waiting[0][0] <= instant:
+            at, _, reached = heapq.heappop(self._waiting)
+            self._now = max(self._now, at)
+            if not reached.cancelled():
+                reached.set_result(None)
+            await self._settle()
+        self._now = max(self._now, instant)
+
+    async def _settle(self) -> None:
+        """Let those who were woken do what they do, and wait again."""
+        for _ in range(5):
+            await asyncio.sleep(0)

@@ -1,0 +1,181 @@
+"""What a phone must not forget, in one SQLite file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from reticent_client.durable import PRIVATE
+from reticent_client.errors import ClientError, FileError
+
+APPLICATION = 0x52455443  # "RETC"
+VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE places (name TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE messages (
+    stream TEXT NOT NULL, position INTEGER NOT NULL, message BLOB NOT NULL, PRIMARY KEY (stream, position)
+) WITHOUT ROWID;
+"""
+_BUSY = 10.0  # seconds to wait for another process that writes
+
+
+class Occupied(ClientError):
+    """Another process runs the same phone: two would decide the same steps twice."""
+
+
+class SqliteStore:
+    """One file, readable by its owner only, with a place for each thing that must survive a kill.
+
+    What a place has taken is on disk when `write` returns. Several processes may use the file, one of them as the
+    phone.
+
+    Args:
+        path: Where the file is or will be; in memory, for as long as it is used, unless given.
+
+    >>> store = SqliteStore()
+    >>> store.place("mask").write("...")
+    >>> store.place("mask").read()
+    '...'
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self._lock = threading.RLock()
+        if self.path is not None:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE))
+        self._database = sqlite3.connect(
+            ":memory:" if self.path is None else self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+        )
+        try:
+            with self._damage():
+                self._open()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def place(self, name: str) -> Place:
+        """The place of this name: a `Store` for one text."""
+        return Place(self, name)
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[None]:
+        """Be the one process that runs the phone of this file.
+
+        Raises:
+            Occupied: Another one does.
+        """
+        if self.path is None:
+            yield
+            return
+        with open(f"{self.path}.lock", "w", encoding="utf-8", opener=_private) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise Occupied(f"another process runs the phone of {self.path}") from error
+            yield
+
+    def read(self, name: str) -> str | None:
+        """What a place holds, None where nothing was ever written."""
+        with self._lock, self._damage():
+            row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def write(self, name: str, content: str) -> None:
+        """Put a text in the place of what was there."""
+        with self._lock, self._damage():
+            self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
+
+    def keep_only(self, prefix: str, names: Iterable[str]) -> None:
+        """Forget the places whose names begin so, but for some."""
+        kept = set(names)
+        with self._lock, self._damage(), self._transaction():
+            for (name,) in self._database.execute("SELECT name FROM places").fetchall():
+                if name.startswith(prefix) and name not in kept:
+                    self._database.execute("DELETE FROM places WHERE name = ?", (name,))
+
+    def append(self, stream: str, position: int, message: bytes, held: int) -> None:
+        """Keep a message of a stream, and of its last ones no more than are to be held."""
+        with self._lock, self._damage(), self._transaction():
+            self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
+            self._database.execute(
+                "DELETE FROM messages WHERE stream = ?1 AND position < "
+                "(SELECT position FROM messages WHERE stream = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
+                (stream, held),
+            )
+
+    def messages(self, stream: str) -> list[tuple[int, bytes]]:
+        """The messages of a stream that are kept, and their positions."""
+        with self._lock, self._damage():
+            rows = self._database.execute(
+                "SELECT position, message FROM messages WHERE stream = ? ORDER BY position", (stream,)
+            ).fetchall()
+        return [(int(position), bytes(message)) for position, message in rows]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._database.close()
+
+    def _open(self) -> None:
+        """Make the tables of a new file, and refuse one that is not ours."""
+        with self._transaction():
+            application = self._database.execute("PRAGMA application_id").fetchone()[0]
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables == 0 and application == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    self._database.execute(statement)
+                self._database.execute(f"PRAGMA application_id = {APPLICATION}")
+                self._database.execute(f"PRAGMA user_version = {VERSION}")
+            elif application != APPLICATION:
+                raise FileError(f"{self.path} is not a phone's store")
+            elif version != VERSION:
+                raise FileError(f"{self.path} has format version {version}: this program reads {VERSION}")
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _damage(self) -> Iterator[None]:
+        """What SQLite says of a file, as one of our own errors."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise OSError(None, str(error), str(self.path)) from error
+        except sqlite3.DatabaseError as error:
+            raise FileError(f"{self.path} is damaged, or not a phone's store: {error}") from error
+
+
+class Place:
+    """One text of a `SqliteStore`."""
+
+    def __init__(self, store: SqliteStore, name: str) -> None:
+        self._store = store
+        self.name = name
+
+    def read(self) -> str | None:
+        """What it holds, None where nothing was ever written."""
+        return self._store.read(self.name)
+
+    def write(self, text: str) -> None:
+        """Put a text in the place of what was there; on disk when this returns."""
+        self._store.write(self.name, text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)

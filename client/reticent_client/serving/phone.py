@@ -1,0 +1,278 @@
+"""The phone: it asks its policy at every step, in time, and has the answer leave when the step begins.
+
+A step is decided a moment before it begins, by the last reading; what is decided is stored; and it leaves on the step's
+boundary by the clock. So neither the moment of a message nor the time that the decision took says anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from reticent_client.errors import StepError
+from reticent_client.maskit import MaskIt
+from reticent_client.policy import Policy
+from reticent_client.policy_file import fingerprint
+from reticent_client.report import Report
+from reticent_client.schedule import Schedule
+from reticent_client.serving.apps import Apps
+from reticent_client.serving.clock import Clock, SystemClock
+from reticent_client.serving.database import SqliteStore
+from reticent_client.serving.stream import Stream
+from reticent_client.serving.wire import Step, check_label, position
+from reticent_client.timetable import Beginning, Timetable, time_zone
+
+_log = logging.getLogger(__name__)
+
+LEAD = dt.timedelta(seconds=1)
+HELD_DAYS = 7
+
+APPS = "apps"  # the place of those who may listen
+_MASKS = "mask/"  # the places of the policies' memories
+_DAY = "day"  # the place of the last day that a policy was in charge of, and of which one that was
+
+Listener = Callable[[Step], None]
+"""Told each step as it begins, with what was released."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    context: str | None
+    instant: dt.datetime
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """A step, ready to leave."""
+
+    masked: Step
+    raw: Step
+
+
+class Phone:
+    """Runs a policy against the clock, from readings to a stream of released steps.
+
+        async with Phone(policy, store=SqliteStore("phone.db")) as phone:
+            phone.sense("home")  # whenever something is read, from any thread
+
+    Args:
+        policy: What decides, or which policy does on which day. All have the same number of steps.
+        store: What survives a kill: one `SqliteStore` for one phone. Without one nothing does, and a phone that begins
+            anew in the middle of a day breaks its promise.
+        zone: Whose wall clock says when steps begin; the machine's unless given.
+        clock: What time it is; the machine's unless given.
+        rng: Where the coins come from; secure ones unless given.
+        hold: For how long a reading counts, one step unless given.
+        lead: How long before its beginning a step is decided.
+        held_days: For how many days the stream is held for slow apps.
+        first_day: The store is empty because it is new. Without this word, a phone with an empty store releases nothing
+            until tomorrow: it may have been lost in the middle of a day.
+        listener: Told each step as it begins.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Schedule,
+        *,
+        store: SqliteStore | None = None,
+        zone: dt.tzinfo | None = None,
+        clock: Clock | None = None,
+        rng: np.random.Generator | None = None,
+        hold: dt.timedelta | None = None,
+        lead: dt.timedelta = LEAD,
+        held_days: int = HELD_DAYS,
+        first_day: bool = False,
+        listener: Listener | None = None,
+    ) -> None:
+        self._schedule = policy if isinstance(policy, Schedule) else Schedule({"weekday": policy, "weekend": policy})
+        horizons = {each.horizon for each in self._schedule.policies}
+        if len(horizons) > 1:
+            raise ValueError(f"all policies of a phone have the same number of steps: these have {sorted(horizons)}")
+        for each in self._schedule.policies:
+            for label in each.contexts:
+                check_label(label)
+        self.timetable = Timetable(horizons.pop(), time_zone() if zone is None else zone)
+        self.hold = self.timetable.step if hold is None else hold
+        if self.hold <= dt.timedelta():
+            raise ValueError(f"a reading must count for some time: got {hold}")
+        if not dt.timedelta() <= lead < self.timetable.step:
+            raise ValueError(f"the lead must be shorter than a step of {self.timetable.step}: got {lead}")
+        if held_days < 1:
+            raise ValueError(f"the stream must be held for at least one day: got {held_days}")
+        self._lead = lead
+        self._held = held_days * self.timetable.horizon
+        self._store = SqliteStore() if store is None else store
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._rng = rng
+        self._first_day = first_day or store is None
+        self._listener = listener
+        self._reading = _Reading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
+        self._names = {each: fingerprint(each) for each in self._schedule.policies}
+        self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
+        self._today: tuple[dt.date, MaskIt] | None = None
+        self._decided_last: Beginning | None = None
+        self.apps = Apps(self._store.place(APPS))
+        self.masked = Stream(self._held)
+        self.raw = Stream(self._held)
+        self._open = contextlib.ExitStack()
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to decide: the next step is the first."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._store.claim())
+            self._wake()
+            self._open = stack.pop_all()
+        self._running = asyncio.create_task(self._run(), name="phone")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; what was decided is stored."""
+        with self._open:
+            for _, stream in self._streams:
+                stream.close()
+            if self._running is not None:
+                self._running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running
+
+    async def wait(self) -> None:
+        """Return when the phone has stopped, with the error that stopped it."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    def sense(self, context: str | None) -> None:
+        """Take a reading: where the user is now, None where that cannot be told. From any thread.
+
+        It says nothing before the next step, and then only if it is the last one before it.
+        """
+        if context is not None:
+            if not isinstance(context, str):
+                raise ValueError(f"a context is a string, or None for no reading: got {context!r}")
+            check_label(context)
+        self._reading = _Reading(context, self.clock.now())
+
+    @property
+    def dark(self) -> bool:
+        """Whether nothing is released until tomorrow, because it is not known what was released today."""
+        return self._mask(self.timetable.last(self.clock.now()).date).dark
+
+    @property
+    def next_step(self) -> Beginning:
+        """The step that begins next."""
+        return self.timetable.next(self.clock.now())
+
+    def reports(self) -> list[Report]:
+        """What became of the steps, for each policy that has decided any since the phone began."""
+        return [mask.report() for mask in self._masks.values()]
+
+    def _wake(self) -> None:
+        """Go on from what the store holds: the last step that has begun may not have got out."""
+        self._store.keep_only(_MASKS, (_MASKS + name for name in self._names.values()))
+        begun = self.timetable.last(self.clock.now())
+        self._decided_last = begun
+        now = position(begun.date, begun.step)
+        for name, stream in self._streams:
+            for place, message in self._store.messages(name):
+                if place <= now:  # a step that was decided and has not begun leaves when it begins
+                    stream.write(place, message)
+        mask = self._mask(begun.date)
+        stored = mask.step - 1
+        last = -1 if self.masked.last is None else self.masked.last[0]
+        if 0 <= stored <= begun.step and last < position(begun.date, stored):
+            with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
+                self._publish(self._keep(begun.date, stored, mask.observe(None, step=stored), None))
+
+    def _mask(self, date: dt.date) -> MaskIt:
+        """The mask of a day: dark unless it is known what was released that day.
+
+        A day is decided by one policy. So the store says which one decided the last day; one that was put in its place
+        since then is dark until the next.
+        """
+        if self._today is not None and self._today[0] == date:
+            return self._today[1]
+        policy = self._schedule.on(date)
+        name, day = self._names[policy], date.isoformat()
+        place = self._store.place(_MASKS + name)
+        record = self._store.place(_DAY)
+        last, by = json.loads(record.read() or "[null, null]")
+        unheard = last < day if last is not None else self._first_day
+        if not unheard and (last, by) != (day, name):
+            self._store.keep_only(place.name, ())
+        if unheard and place.read() is None:
+            mask = MaskIt(policy, self._rng, store=place)
+            mask.next_day(day)
+        else:
+            mask = MaskIt(policy, self._rng, store=place, day=day)
+        if last is None or last <= day:  # where the clock was set back, what came later stays known
+            record.write(json.dumps([day, name]))
+        self._masks[name] = mask
+        self._today = date, mask
+        return mask
+
+    async def _run(self) -> None:
+        """Decide step after step, each just before it begins."""
+        while True:
+            upcoming = self._upcoming()
+            await self.clock.wait_until(upcoming.instant - self._lead)
+            decided = self._decide(upcoming) if self.clock.now() <= upcoming.instant else []
+            await self.clock.wait_until(upcoming.instant)
+            for each in decided:
+                self._publish(each)
+
+    def _upcoming(self) -> Beginning:
+        """The next step to begin, and none twice, whatever the wall clock was set to."""
+        upcoming = self.timetable.next(self.clock.now())
+        while self._decided_last is not None and upcoming.instant <= self._decided_last.instant:
+            upcoming = self.timetable.next(upcoming.instant)
+        return upcoming
+
+    def _decide(self, upcoming: Beginning) -> list[_Decided]:
+        """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
+        self._decided_last = upcoming
+        date, read = upcoming.date, self._read(upcoming.instant)
+        decided = []
+        try:
+            mask = self._mask(date)
+            for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
+                with contextlib.suppress(StepError):  # the clock was set back to a step that is over
+                    released = mask.observe(context, step=step)
+                    decided.append(self._keep(date, step, released, context))
+        except OSError as error:
+            _log.error("step %s of %s is not told, for it cannot be stored: %s", upcoming.step, date, error)
+        return decided
+
+    def _read(self, instant: dt.datetime) -> str | None:
+        """What was read last, unless that is too long ago."""
+        reading = self._reading
+        return reading.context if instant - reading.instant < self.hold else None
+
+    def _keep(self, date: dt.date, step: int, released: str | None, read: str | None) -> _Decided:
+        """Have a decision stored, for apps that are slow or come back."""
+        place, steps = position(date, step), self.timetable.horizon
+        masked = Step(place, date, step, steps, released)
+        raw = Step(place, date, step, steps, read, raw=True)
+        for (name, _), told in zip(self._streams, (masked, raw), strict=True):
+            self._store.append(name, place, told.encode(), self._held)
+        return _Decided(masked, raw)
+
+    def _publish(self, decided: _Decided) -> None:
+        self.masked.write(decided.masked.position, decided.masked.encode())
+        self.raw.write(decided.raw.position, decided.raw.encode())
+        if self._listener is not None:
+            self._listener(decided.masked)
+
+    @property
+    def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:
+        return ("masked", self.masked), ("raw", self.raw)

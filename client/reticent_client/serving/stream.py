@@ -1,0 +1,93 @@
+"""The one stream that all apps see: written once, read by each at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+
+from reticent_client.errors import ClientError
+
+
+class LeftBehind(ClientError):
+    """Somebody asked for steps that are no longer held, or read more slowly than they are dropped."""
+
+
+class Closed(ClientError):
+    """The phone shuts down."""
+
+
+class Stream:
+    """The last messages, by position, for any number of readers.
+
+    Nothing is copied for a reader, and no reader is waited for: one that is slow finds what came meanwhile, as long as
+    it is among the last `held` messages. All calls come from one event loop.
+    """
+
+    def __init__(self, held: int, messages: Iterable[tuple[int, bytes]] = ()) -> None:
+        self._positions: deque[int] = deque(maxlen=held)
+        self._messages: deque[bytes] = deque(maxlen=held)
+        self._dropped = -1  # the position of the last message that is no longer held
+        self._written = 0  # how many messages there ever were
+        self._next: asyncio.Future[None] | None = None
+        self._closed = False
+        for position, message in messages:
+            self._append(position, message)
+
+    @property
+    def last(self) -> tuple[int, bytes] | None:
+        """The last message and its position."""
+        return (self._positions[-1], self._messages[-1]) if self._messages else None
+
+    def write(self, position: int, message: bytes) -> None:
+        """Append a message, and wake whoever waits for it."""
+        self._append(position, message)
+        self._wake()
+
+    def close(self) -> None:
+        """End all reading, now and from now on."""
+        self._closed = True
+        self._wake()
+
+    async def read(self, after: int | None = None) -> AsyncGenerator[bytes, None]:
+        """The messages after a position, or from now on, for as long as the stream is open.
+
+        Raises:
+            LeftBehind: Some of them are no longer held.
+            Closed: The stream was closed.
+        """
+        due = self._written if after is None else self._first_after(after)
+        while True:
+            while due < self._written and not self._closed:
+                held = self._written - len(self._messages)
+                if due < held:
+                    raise LeftBehind(f"{held - due} steps were dropped before they were read")
+                yield self._messages[due - held]
+                due += 1
+            if self._closed:
+                raise Closed("the phone shuts down: come back later")
+            if self._next is None:
+                self._next = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next)
+
+    def _first_after(self, after: int) -> int:
+        """The number of the first message after a position."""
+        if after < self._dropped:
+            raise LeftBehind("steps after this position are no longer held")
+        held = self._written - len(self._messages)
+        return held + bisect_right(self._positions, after)
+
+    def _wake(self) -> None:
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
+
+    def _append(self, position: int, message: bytes) -> None:
+        if self._positions and position <= self._positions[-1]:
+            raise ValueError(f"position {position} does not follow {self._positions[-1]}")
+        if len(self._positions) == self._positions.maxlen:
+            self._dropped = self._positions[0]
+        self._positions.append(position)
+        self._messages.append(message)
+        self._written += 1
