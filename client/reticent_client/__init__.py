@@ -20,6 +20,8 @@ from reticent_client.checks import (
     simulatable,
 )
 from reticent_client.errors import ClientError, FileError, ImpossibleOutput, StepError, TooLarge
+from reticent_client.habits.daily import Daily, LearnedDay, LearningAdversary, daily
+from reticent_client.habits.staleness import Recent
 from reticent_client.maskit import MaskIt
 from reticent_client.policy import Policy
 from reticent_client.problem import TOLERANCE, split_delta
@@ -32,13 +34,17 @@ __all__ = [
     "Adversary",
     "Audit",
     "ClientError",
+    "Daily",
     "FileError",
     "FileStore",
     "Gain",
     "ImpossibleOutput",
+    "LearnedDay",
+    "LearningAdversary",
     "MarkovChain",
     "MaskIt",
     "Policy",
+    "Recent",
     "Report",
     "Schedule",
     "StepError",
@@ -48,6 +54,7 @@ __all__ = [
     "audit",
     "breaches",
     "ceiling",
+    "daily",
     "hybrid",
     "mask_sensitive",
     "optimal",

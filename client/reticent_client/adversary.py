@@ -7,7 +7,7 @@ an output of probability 1e-400 can occur.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,6 +80,29 @@ class Adversary:
         `ImpossibleOutput` when the chain and the policy cannot produce them.
         """
         return self._smooth(self._forward(outputs))
+
+    def moves(self, outputs: Outputs) -> Floats:
+        """(T - 1, n, n): the probability of each pair of contexts at a step and the next one, given the outputs.
+
+        `ImpossibleOutput` when the chain and the policy cannot produce them.
+
+        >>> from reticent_client import MarkovChain, mask_sensitive
+        >>> chain = MarkovChain(["x", "s"], [0.5, 0.5], [[[0.5, 0.5], [0.5, 0.5]]])
+        >>> Adversary(mask_sensitive(chain, sensitive={"s"})).moves(["x", None]).tolist()
+        [[[0.0, 1.0], [0.0, 0.0]]]
+        """
+        run, n = self._forward(outputs), self.chain.size
+        seen = len(run.emitted)
+        moves = np.empty((self.chain.horizon - 1, n, n))
+        for t, _, later in self._backward(run):
+            if t + 1 < self.chain.horizon:
+                moves[t] = self._pairs(run, t, later)
+        if seen < self.chain.horizon:
+            here = moves[seen - 1].sum(axis=0) if seen else self.chain.initial
+            for t in range(seen, self.chain.horizon - 1):
+                moves[t] = here[:, None] * self.chain.transitions[t]
+                here = moves[t].sum(axis=0)
+        return moves
 
     def beliefs_of_real_day(self, outputs: Outputs) -> tuple[Floats, list[int]]:
         """Beliefs after outputs that the chain may rule out, and the steps at which it did.
@@ -169,23 +192,40 @@ class Adversary:
         horizon, n = self.chain.horizon, self.chain.size
         beliefs = np.empty((horizon, n))
         seen = len(run.emitted)
-        future: Weights = {memory: np.zeros(n) for memory in run.weights[seen]}
         if seen < horizon:
-            beliefs[seen] = _normalised(run.weights[seen], future)
+            beliefs[seen] = _normalised(run.weights[seen], _Certain(n))
             for t in range(seen, horizon - 1):
                 beliefs[t + 1] = beliefs[t] @ self.chain.transitions[t]
-        for t in range(seen - 1, -1, -1):
+        for t, here, _ in self._backward(run):
+            beliefs[t] = _normalised(run.weights[t], here)
+        return beliefs
+
+    def _backward(self, run: _Pass) -> Iterator[tuple[int, Weights, Weights]]:
+        """From the last output to the first: the step, the log-weight of it and all later outputs, and of those alone.
+
+        The first is by memory before the step, the second by memory after it and by the context of the next step.
+        """
+        n = self.chain.size
+        later: Weights = _Certain(n)
+        for t in range(len(run.emitted) - 1, -1, -1):
             here: Weights = {}
             for memory, emitted in run.emitted[t].items():
                 row = np.full(n, -np.inf)
                 for i, new in run.after[t][memory].items():
-                    row[i] = emitted[i] + self._onward(t, i, future[new])
+                    row[i] = emitted[i] + self._onward(t, i, later[new])
                 here[memory] = row
-            future = here
-            beliefs[t] = _normalised(run.weights[t], future)
-            if t in run.cuts:
-                future = _Certain(n)
-        return beliefs
+            yield t, here, later
+            later = _Certain(n) if t in run.cuts else here
+
+    def _pairs(self, run: _Pass, t: int, later: Weights) -> Floats:
+        """(n, n): the distribution of the contexts at step t and the next one, over all memories."""
+        joint = np.full((self.chain.size, self.chain.size), -np.inf)
+        for memory, weights in run.weights[t].items():
+            for i, new in run.after[t][memory].items():
+                arrived = weights[i] + run.emitted[t][memory][i]
+                joint[i] = np.logaddexp(joint[i], arrived + self._transitions[t][i] + later[new])
+        pairs = np.exp(joint - joint.max())
+        return np.asarray(pairs / pairs.sum())
 
     def _onward(self, t: int, i: int, future: Floats) -> float:
         """The log-probability of all later outputs, from context i at step t."""

@@ -28,6 +28,7 @@ import numpy as np
 from reticent.randomness import is_seeded, secure
 from reticent_client.chain import UNKNOWN, MarkovChain
 from reticent_client.errors import FileError, StepError
+from reticent_client.habits.staleness import RARE
 from reticent_client.policy import Memory, Policy
 from reticent_client.policy_file import fingerprint
 from reticent_client.report import Report, Tally
@@ -210,6 +211,7 @@ class MaskIt:
         """Be done with the day so far, for another one."""
         if self._begun:
             self._tally.counts["missed"] += self.policy.horizon - self._step
+        self._tally.watch.finish_day()
         self._begin()
         self.day = day
         self._unpublished = False
@@ -264,8 +266,10 @@ class MaskIt:
             self._miss()
         elif index is None or not self._possible >> index & 1:
             self._tally.off_model(UNKNOWN if context is None else context)
+            self._tally.compare(context, unusual=True)
             self._memory = self._surprised(memory, index)
         else:
+            self._tally.compare(context, unusual=bool(self.policy.chain.prior[t, index] < RARE))
             released = bool(coin >= self.policy.suppression(t, memory)[index])
             self._memory = self.policy.advance(t, memory, index, released)
             if released:

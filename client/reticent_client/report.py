@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from reticent_client.habits.staleness import Recent, Watch
+
 MAX_LABELS = 16
 MAX_LENGTH = 64
 
@@ -34,6 +36,8 @@ class Report:
     """Those of which at least one step was decided."""
     off_model_contexts: tuple[tuple[str, int], ...]
     """How often each off-model context came, for the first few that did."""
+    recent: Recent
+    """How much of the last days was unusual, beside what was so at first."""
     seeded: bool
     """Whether the coins can be replayed: then this was a simulation."""
 
@@ -42,9 +46,23 @@ class Report:
         """All steps."""
         return sum(getattr(self, outcome) for outcome in OUTCOMES)
 
+    @property
+    def off_model_rate(self) -> float | None:
+        """The share of the decided steps that was off the model, over all days; None without any."""
+        decided = self.released + self.suppressed + self.off_model
+        return self.off_model / decided if decided else None
+
+    @property
+    def stale(self) -> bool:
+        """Whether habits have changed since the chain was learned, so that it should be learned anew."""
+        return self.recent.stale
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
-        return asdict(self) | {"off_model_contexts": dict(self.off_model_contexts)}
+        return asdict(self) | {
+            "off_model_contexts": dict(self.off_model_contexts),
+            "recent": self.recent.to_json(),
+        }
 
     def __str__(self) -> str:
         days = "1 day" if self.days == 1 else f"{self.days} days"
@@ -58,6 +76,8 @@ class Report:
         if self.off_model_contexts:
             named = ", ".join(f"{label!r} {n}" for label, n in self.off_model_contexts)
             text += f"; off-model contexts: {named}"
+        if self.stale:
+            text += f"; habits have changed: {self.recent}, so learn them anew"
         return f"{text}; seeded, for simulation only" if self.seeded else text
 
 
@@ -67,6 +87,7 @@ class Tally:
     def __init__(self, *, seeded: bool) -> None:
         self.counts = dict.fromkeys((*OUTCOMES, "days"), 0)
         self.labels: Counter[str] = Counter()
+        self.watch = Watch()
         self.seeded = seeded
 
     def off_model(self, label: str) -> None:
@@ -76,23 +97,34 @@ class Tally:
         if short in self.labels or len(self.labels) < MAX_LABELS:
             self.labels[short] += 1
 
+    def compare(self, context: str | None, *, unusual: bool) -> None:
+        """Count a decided step for or against the chain; a gap says nothing about habits."""
+        if context is not None:
+            self.watch.count(unusual=unusual)
+
     def report(self) -> Report:
         """The counts so far."""
         common = tuple(self.labels.most_common())
-        return Report(**self.counts, off_model_contexts=common, seeded=self.seeded)
+        return Report(**self.counts, off_model_contexts=common, recent=self.watch.recent(), seeded=self.seeded)
 
     def to_json(self) -> dict[str, Any]:
         """The counts as plain data."""
         return {
             "counts": dict(self.counts),
             "off_model": dict(self.labels),
+            "watch": self.watch.to_json(),
             "seeded": self.seeded,
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any], *, seeded: bool) -> Tally:
-        """The counts that `to_json` wrote; seeded if they were, or what comes now is."""
+        """The counts that `to_json` wrote; seeded if they were, or what comes now is.
+
+        What was stored by a program that did not watch for changed habits is watched from now on.
+        """
         tally = cls(seeded=seeded or data["seeded"])
         tally.counts |= data["counts"]
         tally.labels.update(data["off_model"])
+        if "watch" in data:
+            tally.watch = Watch.from_json(data["watch"])
         return tally

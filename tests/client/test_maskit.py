@@ -377,8 +377,10 @@ def test_every_step_has_one_outcome() -> None:
         "dark": 0,
         "days": 2,
         "off_model_contexts": {"gym": 1},
+        "recent": {"days": 1, "steps": 4, "unusual": 1, "usual": None, "rate": 0.25, "limit": 0.55, "stale": False},
         "seeded": True,
     }
+    assert report.off_model_rate == 1 / 6
     assert str(report) == (
         "2 days: released 4 of 10 steps (40%), suppressed 1, off-model 1, missing 1, missed 3; "
         "off-model contexts: 'gym' 1; seeded, for simulation only"
