@@ -13,10 +13,12 @@ from benchmarks.measure import ONE_CORE
 def main() -> None:
     """Print one table after the other."""
     os.environ.update(ONE_CORE)  # before NumPy is loaded: ratios compare one core with one core
-    from benchmarks import checks, utility  # noqa: PLC0415  # see above
+    from benchmarks import broker, checks, utility  # noqa: PLC0415  # see above
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Reticent beside its rivals.")
-    parser.add_argument("names", nargs="*", choices=["checks", "utility", []], help="what to run; all by default")
+    parser.add_argument(
+        "names", nargs="*", choices=["checks", "utility", "broker", []], help="what to run; all by default"
+    )
     parser.add_argument(
         "--traces",
         type=Path,
@@ -24,9 +26,11 @@ def main() -> None:
         help="a gzipped table user,day,slot,place of half hours, for `utility` (or RETICENT_TRACES)",
     )
     arguments = parser.parse_args()
-    chosen = arguments.names or ["checks", "utility"]
+    chosen = arguments.names or ["checks", "utility", "broker"]
     if "checks" in chosen:
         _print(checks.run())
+    if "broker" in chosen:
+        _print(broker.run())
     if "utility" in chosen:
         _print(utility.run(None if arguments.traces is None else Path(arguments.traces)))
 

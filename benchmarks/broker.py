@@ -1,0 +1,198 @@
+"""A step reaches a thousand apps: the broker beside a bare gRPC stream of the same shape, in one run.
+
+Two servers in one process, the apps in another, which says when the last of them has heard a step. The bare server does
+what a tutorial would: every subscriber has a queue, and yields what comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import functools
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import grpc
+
+from benchmarks.chains import learned
+from benchmarks.measure import Row, seconds, table
+from reticent.v1 import phone_pb2, phone_pb2_grpc
+from reticent_client import simulatable
+from reticent_client.serving.broker import Broker
+from reticent_client.serving.clock import ManualClock
+from reticent_client.serving.database import SqliteStore
+from reticent_client.serving.phone import Phone
+from reticent_client.serving.wire import SIZE
+
+APPS = 1000
+PER_CHANNEL = 100
+STEPS = 48
+WARM_UP = 5
+MONTH = 30  # days
+TARGET = 1.5
+START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
+LOCAL = "127.0.0.1:0"
+BARE, OURS = "bare", "reticent"
+DEADLINE = 120.0  # seconds for anything
+
+
+class BareStream(phone_pb2_grpc.PhoneServicer):
+    """The rival: a stream of messages, and nothing else."""
+
+    def __init__(self) -> None:
+        self._message = phone_pb2.Step()
+        self._waiting: list[asyncio.Queue[phone_pb2.Step]] = []
+
+    def write(self, message: phone_pb2.Step) -> None:
+        """Send a message to every subscriber."""
+        self._message = message
+        for queue in self._waiting:
+            queue.put_nowait(message)
+
+    async def Subscribe(  # noqa: N802  # the proto's name
+        self, request: phone_pb2.SubscribeRequest, context: object
+    ) -> AsyncIterator[phone_pb2.Step]:
+        """Yield each message when it comes."""
+        queue: asyncio.Queue[phone_pb2.Step] = asyncio.Queue()
+        self._waiting.append(queue)
+        while True:
+            yield await queue.get()
+
+    async def Current(self, request: phone_pb2.CurrentRequest, context: object) -> phone_pb2.Step:  # noqa: N802
+        """The last message."""
+        return self._message
+
+
+def run() -> Iterator[str]:
+    """How long a step takes to all apps, and what a month of steps does to the memory."""
+    times, memory = asyncio.run(asyncio.wait_for(_measure(), DEADLINE * 4))
+    ours, bare = statistics.median(times[OURS]), statistics.median(times[BARE])
+    worst = {name: max(each) for name, each in times.items()}
+    rows = [
+        Row(f"median of {STEPS} steps", seconds(ours), seconds(bare), target=f"{ours / bare:.2f}; at most {TARGET}"),
+        Row("slowest step", seconds(worst[OURS]), seconds(worst[BARE])),
+    ]
+    yield table(f"A step reaches {APPS} subscribers (the rival is a bare gRPC stream)", rows)
+    first, last = memory
+    rows = [Row("after 2 days", f"{first:.1f} MB"), Row(f"after {MONTH} days", f"{last:.1f} MB", target="the same")]
+    yield table(f"Memory of the broker with {APPS} subscribers, {STEPS} steps a day", rows)
+
+
+async def _measure() -> tuple[dict[str, list[float]], tuple[float, float]]:
+    policy = simulatable(learned(STEPS, 11, 30, seed=1), sensitive={"place 3"}, delta=0.1)
+    with TemporaryDirectory() as folder, contextlib.closing(SqliteStore(Path(folder) / "phone.db")) as store:
+        clock = ManualClock(START - dt.timedelta(seconds=30))
+        phone = Phone(policy, store=store, clock=clock, zone=dt.UTC, first_day=True)
+        tokens = [phone.apps.add(f"app {number}") for number in range(APPS)]
+        bare, bare_server = BareStream(), grpc.aio.server()
+        phone_pb2_grpc.add_PhoneServicer_to_server(bare, bare_server)
+        port = bare_server.add_insecure_port(LOCAL)
+        await bare_server.start()
+        async with phone, Broker(phone) as broker:
+            listeners = await _listeners({BARE: f"127.0.0.1:{port}", OURS: broker.address}, tokens)
+            try:
+                times: dict[str, list[float]] = {OURS: [], BARE: []}
+                for _ in range(WARM_UP + STEPS):
+                    times[OURS].append(await _our_step(phone, clock, listeners))
+                    begun = time.monotonic()
+                    bare.write(phone_pb2.Step(padding=bytes(SIZE - 3)))
+                    times[BARE].append(await _heard(listeners) - begun)
+                while phone.next_step.instant < START + dt.timedelta(days=2):
+                    await _our_step(phone, clock, listeners)
+                early = _memory()
+                while phone.next_step.instant < START + dt.timedelta(days=MONTH):
+                    await _our_step(phone, clock, listeners)
+                late = _memory()
+            finally:
+                listeners.terminate()
+                await listeners.wait()
+        await bare_server.stop(None)
+    return {name: each[WARM_UP:] for name, each in times.items()}, (early, late)
+
+
+async def _our_step(phone: Phone, clock: ManualClock, listeners: asyncio.subprocess.Process) -> float:
+    """Have a step decided, then begin: the seconds from its beginning until all have heard it."""
+    instant = phone.next_step.instant
+    await clock.move_to(instant - dt.timedelta(milliseconds=1))
+    begun = time.monotonic()
+    await clock.move_to(instant)
+    return await _heard(listeners) - begun
+
+
+async def _listeners(addresses: dict[str, str], tokens: list[str]) -> asyncio.subprocess.Process:
+    """A process with all the apps, which hear both servers."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from benchmarks.broker import listen; listen()",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write((json.dumps([addresses, tokens]) + "\n").encode())
+    await process.stdin.drain()
+    await _heard(process)  # all have subscribed
+    return process
+
+
+async def _heard(process: asyncio.subprocess.Process) -> float:
+    """When the last app heard the step, by the clock that both processes share."""
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), DEADLINE)
+    return float(line)
+
+
+def listen() -> None:
+    """Run in the apps' process: print when the last of them has heard each step."""
+    asyncio.run(_listen(*json.loads(sys.stdin.readline())))
+
+
+async def _listen(addresses: dict[str, str], tokens: list[str]) -> None:
+    counts = dict.fromkeys(addresses, 0)
+
+    def heard(name: str) -> None:
+        counts[name] += 1
+        if counts[name] == APPS:
+            counts[name] = 0
+            sys.stdout.write(f"{time.monotonic()}\n")
+            sys.stdout.flush()
+
+    subscribed = []
+    async with contextlib.AsyncExitStack() as stack:
+        for name, address in addresses.items():
+            for first in range(0, APPS, PER_CHANNEL):
+                options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+                channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+                stub = phone_pb2_grpc.PhoneStub(channel)
+                for token in tokens[first : first + PER_CHANNEL]:
+                    call = stub.Subscribe(
+                        phone_pb2.SubscribeRequest(), metadata=(("authorization", f"Bearer {token}"),)
+                    )
+                    subscribed.append(asyncio.create_task(_read(call, functools.partial(heard, name))))
+                    if name == OURS:
+                        await call.initial_metadata()
+        await asyncio.sleep(1)  # the bare stream does not say when it has begun
+        sys.stdout.write(f"{time.monotonic()}\n")
+        sys.stdout.flush()
+        await asyncio.gather(*subscribed)
+
+
+async def _read(call: AsyncIterable[phone_pb2.Step], heard: Callable[[], None]) -> None:
+    async for _ in call:
+        heard()
+
+
+def _memory() -> float:
+    """The present size of this process in MB, or where that is not told the largest it had."""
+    with contextlib.suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
