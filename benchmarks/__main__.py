@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.measure import ONE_CORE
+
+DEFAULT = ("checks", "broker", "utility")
 
 
 def main() -> None:
     """Print one table after the other."""
     os.environ.update(ONE_CORE)  # before NumPy is loaded: ratios compare one core with one core
-    from benchmarks import broker, checks, utility  # noqa: PLC0415  # see above
+    from benchmarks import broker, checks, learning, utility  # noqa: PLC0415  # see above
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Reticent beside its rivals.")
     parser.add_argument(
-        "names", nargs="*", choices=["checks", "utility", "broker", []], help="what to run; all by default"
+        "names",
+        nargs="*",
+        choices=[*DEFAULT, "learning", []],
+        help=f"what to run; {', '.join(DEFAULT)} unless named: learning is a study of minutes",
     )
     parser.add_argument(
         "--traces",
         type=Path,
         default=os.environ.get("RETICENT_TRACES"),
-        help="a gzipped table user,day,slot,place of half hours, for `utility` (or RETICENT_TRACES)",
+        help="a gzipped table user,day,slot,place of half hours, for utility and learning (or RETICENT_TRACES)",
     )
     arguments = parser.parse_args()
-    chosen = arguments.names or ["checks", "utility", "broker"]
-    if "checks" in chosen:
-        _print(checks.run())
-    if "broker" in chosen:
-        _print(broker.run())
-    if "utility" in chosen:
-        _print(utility.run(None if arguments.traces is None else Path(arguments.traces)))
+    traces = None if arguments.traces is None else Path(arguments.traces)
+    runs: dict[str, Callable[[], Iterable[str]]] = {
+        "checks": checks.run,
+        "broker": broker.run,
+        "utility": lambda: utility.run(traces),
+        "learning": lambda: learning.run(traces),
+    }
+    for name in arguments.names or DEFAULT:
+        _print(runs[name]())
 
 
 def _print(tables: Iterable[str]) -> None:

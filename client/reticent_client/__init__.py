@@ -7,6 +7,9 @@
 0.667
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from reticent_client.adversary import Adversary
 from reticent_client.audit import Audit, Gain, audit, breaches
 from reticent_client.chain import MarkovChain
@@ -29,11 +32,20 @@ from reticent_client.report import Report
 from reticent_client.schedule import Schedule
 from reticent_client.store import FileStore, Store
 
+if TYPE_CHECKING:
+    from reticent_client.serving.broker import Broker
+    from reticent_client.serving.connection import Connection, connect
+    from reticent_client.serving.database import SqliteStore
+    from reticent_client.serving.phone import Phone
+    from reticent_client.serving.wire import Step
+
 __all__ = [
     "TOLERANCE",
     "Adversary",
     "Audit",
+    "Broker",
     "ClientError",
+    "Connection",
     "Daily",
     "FileError",
     "FileStore",
@@ -43,10 +55,13 @@ __all__ = [
     "LearningAdversary",
     "MarkovChain",
     "MaskIt",
+    "Phone",
     "Policy",
     "Recent",
     "Report",
     "Schedule",
+    "SqliteStore",
+    "Step",
     "StepError",
     "Store",
     "TooLarge",
@@ -54,6 +69,7 @@ __all__ = [
     "audit",
     "breaches",
     "ceiling",
+    "connect",
     "daily",
     "hybrid",
     "mask_sensitive",
@@ -62,3 +78,19 @@ __all__ = [
     "simulatable",
     "split_delta",
 ]
+
+_ON_USE = {
+    "Broker": "broker",
+    "Connection": "connection",
+    "Phone": "phone",
+    "SqliteStore": "database",
+    "Step": "wire",
+    "connect": "connection",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What speaks over the wire is imported when it is used: whoever computes policies needs no gRPC."""
+    if name not in _ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"reticent_client.serving.{_ON_USE[name]}"), name)

@@ -22,6 +22,7 @@ from reticent_client.clock import step_at, time_of
 from reticent_client.days_file import NamedDay, read_days, write_days
 from reticent_client.errors import FileError
 from reticent_client.explanation import explain
+from reticent_client.habits.cli import learn
 from reticent_client.maskit import MaskIt
 from reticent_client.outlook import releases
 from reticent_client.policy import Policy
@@ -51,6 +52,7 @@ app = App(
 
 app.command(serve)
 app.command(apps)
+app.command(learn)
 
 AsJson = Annotated[bool, Parameter(name="--json")]
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]

@@ -6,17 +6,9 @@ import datetime as dt
 import re
 
 _MINUTES = 24 * 60
-_LENGTH = re.compile(r"(?P<count>\d+(\.\d+)?)\s*(?P<unit>[a-z]+)")
-_UNITS = {
-    unit: seconds
-    for seconds, units in {
-        1: ("s", "sec", "second", "seconds"),
-        60: ("m", "min", "minute", "minutes"),
-        3600: ("h", "hour", "hours"),
-        86400: ("d", "day", "days"),
-    }.items()
-    for unit in units
-}
+_UNITS = {"s": 1, "min": 60, "h": 3600}
+_PART = re.compile(r"(\d{1,6})(s|min|h)")
+_DURATION = re.compile(rf"(?:{_PART.pattern})+")
 _TIME = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d\d)")
 
 
@@ -50,16 +42,12 @@ def time_of(step: int, horizon: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
-def duration(text: str) -> dt.timedelta:
-    """A length of time such as 30min, 1h or 2d.
+def duration(text: str, option: str) -> dt.timedelta:
+    """A length of time.
 
-    >>> print(duration("90min"))
-    1:30:00
+    >>> duration("1h30min", "--step")
+    datetime.timedelta(seconds=5400)
     """
-    length = _LENGTH.fullmatch(text.strip().lower())
-    if length is None or length["unit"] not in _UNITS:
-        raise ValueError(f"a length of time is a number and a unit, as 30s, 30min, 1h or 2d: got {text!r}")
-    try:
-        return dt.timedelta(seconds=float(length["count"]) * _UNITS[length["unit"]])
-    except OverflowError:
-        raise ValueError(f"{text} is longer than any time") from None
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{option} is a length of time such as 1h, 30min or 90s: got {text!r}")
+    return dt.timedelta(seconds=sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text)))

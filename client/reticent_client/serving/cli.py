@@ -25,9 +25,9 @@ from reticent_client.policy import Policy
 from reticent_client.schedule import Schedule
 from reticent_client.serving.apps import Apps
 from reticent_client.serving.broker import Broker
-from reticent_client.serving.clock import SystemClock
+from reticent_client.serving.clock import PacedClock, SystemClock
 from reticent_client.serving.database import SqliteStore
-from reticent_client.serving.phone import APPS, LEAD, Phone
+from reticent_client.serving.phone import APPS, HELD_DAYS, LEAD, Phone
 from reticent_client.serving.wire import Step
 from reticent_client.timetable import time_zone
 
@@ -54,6 +54,11 @@ class Replay:
     def first(self) -> dt.datetime:
         """A moment before the first day begins."""
         return _midnight(min(self.contexts)[0]) - dt.timedelta(days=1) / self.horizon / 2
+
+    @property
+    def days(self) -> int:
+        """From the first day to the last."""
+        return (max(self.contexts)[0] - min(self.contexts)[0]).days + 1
 
     async def run(self, phone: Phone) -> None:
         """Give the phone each reading shortly before the step that it counts for, until the last one has begun."""
@@ -118,9 +123,10 @@ def serve(
             loaded,
             store=kept,
             zone=dt.UTC if past is not None else time_zone(zone),
-            clock=SystemClock() if past is None else SystemClock(past.first, speed),
-            hold=None if hold is None else duration(hold),
+            clock=SystemClock() if past is None else PacedClock(past.first, speed),
+            hold=None if hold is None else duration(hold, "--hold"),
             lead=LEAD if past is None else dt.timedelta(days=1) / past.horizon / _LEAD_OF_REPLAYS,
+            held_days=HELD_DAYS if past is None else past.days + 1,
             first_day=first_day or past is not None,
             listener=None if quiet else _say,
         )
@@ -185,6 +191,8 @@ async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | N
         working = {asyncio.create_task(stop.wait()), asyncio.create_task(phone.wait())}
         if past is not None:
             working.add(asyncio.create_task(past.run(phone)))
+        if isinstance(phone.clock, PacedClock):
+            working.add(asyncio.create_task(phone.clock.run()))
         done, pending = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()

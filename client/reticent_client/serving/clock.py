@@ -20,7 +20,7 @@ class Clock(Protocol):
         """The present instant, in UTC."""
 
     async def wait_until(self, instant: dt.datetime) -> None:
-        """Return once the instant has come, at once if it is over."""
+        """Return once the instant has come, at once if it is over; sooner where the clock is set back meanwhile."""
 
 
 class SystemClock:
@@ -45,8 +45,11 @@ class SystemClock:
         return self._start + dt.timedelta(seconds=(time.monotonic() - self._begun) * self._speed)
 
     async def wait_until(self, instant: dt.datetime) -> None:
-        """Return once the instant has come."""
-        while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110  # a clock is no event
+        """Return once the instant has come, or the clock was set back."""
+        before = self.now()
+        while before <= (now := self.now()) < instant:
+            before = now
+            left = (instant - now).total_seconds()
             await asyncio.sleep(min(left / (1.0 if self._start is None else self._speed), _NAP))
 
 
@@ -85,3 +88,26 @@ class ManualClock:
         """Let those who were woken do what they do, and wait again."""
         for _ in range(5):
             await asyncio.sleep(0)
+
+
+class PacedClock(ManualClock):
+    """A clock for replays: it goes from one moment that somebody waits for to the next, never faster than they follow.
+
+    Args:
+        start: What it says at first.
+        speed: How many of its seconds pass in one.
+    """
+
+    def __init__(self, start: dt.datetime, speed: float) -> None:
+        super().__init__(start)
+        if not 0 < speed < float("inf"):
+            raise ValueError(f"a clock's speed is a positive number: got {speed}")
+        self._speed = speed
+
+    async def run(self) -> None:
+        """Let time pass, for ever."""
+        while True:
+            await self._settle()
+            due = self._waiting[0][0] if self._waiting else self._now + dt.timedelta(seconds=self._speed)
+            await asyncio.sleep((due - self._now).total_seconds() / self._speed)
+            await self.move_to(due)

@@ -99,8 +99,11 @@ class SqliteStore:
                 if name.startswith(prefix) and name not in kept:
                     self._database.execute("DELETE FROM places WHERE name = ?", (name,))
 
-    def append(self, stream: str, position: int, message: bytes, held: int) -> None:
-        """Keep a message of a stream, and of its last ones no more than are to be held."""
+    def append(self, stream: str, position: int, message: bytes, held: int) -> bytes:
+        """Keep a message of a stream, and of its last ones no more than are to be held.
+
+        The message that is kept: the first one, where one was kept for this position before.
+        """
         with self._lock, self._damage(), self._transaction():
             self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
             self._database.execute(
@@ -108,6 +111,10 @@ class SqliteStore:
                 "(SELECT position FROM messages WHERE stream = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
                 (stream, held),
             )
+            kept = self._database.execute(
+                "SELECT message FROM messages WHERE stream = ? AND position = ?", (stream, position)
+            ).fetchone()
+        return message if kept is None else bytes(kept[0])
 
     def messages(self, stream: str) -> list[tuple[int, bytes]]:
         """The messages of a stream that are kept, and their positions."""
@@ -145,10 +152,11 @@ class SqliteStore:
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
+            if self._database.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
+                self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
 
     @contextlib.contextmanager
     def _damage(self) -> Iterator[None]:

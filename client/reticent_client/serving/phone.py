@@ -11,14 +11,14 @@ import contextlib
 import datetime as dt
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
-from reticent_client.errors import StepError
+from reticent_client.errors import FileError, StepError
 from reticent_client.maskit import MaskIt
 from reticent_client.policy import Policy
 from reticent_client.policy_file import fingerprint
@@ -29,12 +29,13 @@ from reticent_client.serving.clock import Clock, SystemClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.stream import Stream
 from reticent_client.serving.wire import Step, check_label, position
-from reticent_client.timetable import Beginning, Timetable, time_zone
+from reticent_client.timetable import DAY, Beginning, Timetable, time_zone
 
 _log = logging.getLogger(__name__)
 
 LEAD = dt.timedelta(seconds=1)
 HELD_DAYS = 7
+_TICK = dt.timedelta(microseconds=1)
 
 APPS = "apps"  # the place of those who may listen
 _MASKS = "mask/"  # the places of the policies' memories
@@ -52,10 +53,11 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Decided:
-    """A step, ready to leave."""
+    """A step, ready to leave: what each stream's message says."""
 
-    masked: Step
-    raw: Step
+    position: int
+    masked: bytes
+    raw: bytes
 
 
 class Phone:
@@ -119,7 +121,7 @@ class Phone:
         self._names = {each: fingerprint(each) for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
-        self._decided_last: Beginning | None = None
+        self._over = self.clock.now()  # no step that begins then or before is decided any more
         self.apps = Apps(self._store.place(APPS))
         self.masked = Stream(self._held)
         self.raw = Stream(self._held)
@@ -166,12 +168,12 @@ class Phone:
     @property
     def dark(self) -> bool:
         """Whether nothing is released until tomorrow, because it is not known what was released today."""
-        return self._mask(self.timetable.last(self.clock.now()).date).dark
+        return self._today is not None and self._today[1].dark
 
     @property
     def next_step(self) -> Beginning:
-        """The step that begins next."""
-        return self.timetable.next(self.clock.now())
+        """The step that begins next, and none twice, whatever the wall clock was set to."""
+        return self.timetable.next(max(self.clock.now(), self._over))
 
     def reports(self) -> list[Report]:
         """What became of the steps, for each policy that has decided any since the phone began."""
@@ -180,19 +182,37 @@ class Phone:
     def _wake(self) -> None:
         """Go on from what the store holds: the last step that has begun may not have got out."""
         self._store.keep_only(_MASKS, (_MASKS + name for name in self._names.values()))
-        begun = self.timetable.last(self.clock.now())
-        self._decided_last = begun
-        now = position(begun.date, begun.step)
-        for name, stream in self._streams:
-            for place, message in self._store.messages(name):
-                if place <= now:  # a step that was decided and has not begun leaves when it begins
+        held = [(stream, self._store.messages(name)) for name, stream in self._streams]
+        last, _ = self._in_charge()
+        self._over = max([self.clock.now(), *self._still_to_begin(last, [message for _, message in held[0][1]])])
+        upcoming = self.next_step
+        due = position(upcoming.date, min((*upcoming.skipped, upcoming.step)))
+        for stream, messages in held:
+            for place, message in messages:
+                if place < due:  # a step that was decided and has not begun leaves when it begins
                     stream.write(place, message)
-        mask = self._mask(begun.date)
-        stored = mask.step - 1
-        last = -1 if self.masked.last is None else self.masked.last[0]
-        if 0 <= stored <= begun.step and last < position(begun.date, stored):
+        date = max(self.timetable.last(self.clock.now()).date, last or dt.date.min)
+        mask = self._mask(date)
+        stored = position(date, mask.step - 1)
+        told = -1 if self.masked.last is None else self.masked.last[0]
+        if mask.step and told < stored < due:
             with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
-                self._publish(self._keep(begun.date, stored, mask.observe(None, step=stored), None))
+                step = mask.step - 1
+                self._publish(self._keep(date, step, mask.observe(None, step=step), None))
+
+    def _still_to_begin(self, last: dt.date | None, messages: list[bytes]) -> Iterator[dt.datetime]:
+        """Just before what begins next by the store, which may be later than by a clock that was set back.
+
+        That is the first step of the day that a policy is in charge of, and the last step that was decided: it may not
+        have begun. Where days had another number of steps then, it is tomorrow's first.
+        """
+        first = [] if last is None else [self.timetable.day(last)]
+        if messages:
+            newest = Step.decode(messages[-1])
+            same = newest.steps == self.timetable.horizon
+            first.append(self.timetable.day(newest.date if same else newest.date + DAY)[newest.step * same :])
+        for beginnings in first:
+            yield from (at - _TICK for at in [each for each in beginnings if each is not None][:1])
 
     def _mask(self, date: dt.date) -> MaskIt:
         """The mask of a day: dark unless it is known what was released that day.
@@ -205,42 +225,48 @@ class Phone:
         policy = self._schedule.on(date)
         name, day = self._names[policy], date.isoformat()
         place = self._store.place(_MASKS + name)
-        record = self._store.place(_DAY)
-        last, by = json.loads(record.read() or "[null, null]")
-        unheard = last < day if last is not None else self._first_day
-        if not unheard and (last, by) != (day, name):
+        last, by = self._in_charge()
+        unheard = last < date if last is not None else self._first_day
+        if not unheard and (last, by) != (date, name):
             self._store.keep_only(place.name, ())
         if unheard and place.read() is None:
             mask = MaskIt(policy, self._rng, store=place)
             mask.next_day(day)
         else:
             mask = MaskIt(policy, self._rng, store=place, day=day)
-        if last is None or last <= day:  # where the clock was set back, what came later stays known
-            record.write(json.dumps([day, name]))
+        self._store.place(_DAY).write(json.dumps([day, name]))
         self._masks[name] = mask
         self._today = date, mask
         return mask
 
+    def _in_charge(self) -> tuple[dt.date | None, str | None]:
+        """The last day that a policy was in charge of, and the fingerprint of the policy."""
+        text = self._store.place(_DAY).read()
+        if text is None:
+            return None, None
+        try:
+            day, name = json.loads(text)
+            return dt.date.fromisoformat(day), name
+        except (TypeError, ValueError) as error:
+            raise FileError("the store is damaged: it does not say which day was the last") from error
+
     async def _run(self) -> None:
         """Decide step after step, each just before it begins."""
         while True:
-            upcoming = self._upcoming()
+            upcoming = self.next_step
             await self.clock.wait_until(upcoming.instant - self._lead)
-            decided = self._decide(upcoming) if self.clock.now() <= upcoming.instant else []
-            await self.clock.wait_until(upcoming.instant)
+            now = self.clock.now()
+            if now < upcoming.instant - self._lead:  # the clock was set back: another step may come first
+                continue
+            decided = self._decide(upcoming) if now <= upcoming.instant else []
+            while self.clock.now() < upcoming.instant:
+                await self.clock.wait_until(upcoming.instant)
+            self._over = upcoming.instant
             for each in decided:
                 self._publish(each)
 
-    def _upcoming(self) -> Beginning:
-        """The next step to begin, and none twice, whatever the wall clock was set to."""
-        upcoming = self.timetable.next(self.clock.now())
-        while self._decided_last is not None and upcoming.instant <= self._decided_last.instant:
-            upcoming = self.timetable.next(upcoming.instant)
-        return upcoming
-
     def _decide(self, upcoming: Beginning) -> list[_Decided]:
         """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
-        self._decided_last = upcoming
         date, read = upcoming.date, self._read(upcoming.instant)
         decided = []
         try:
@@ -256,22 +282,27 @@ class Phone:
     def _read(self, instant: dt.datetime) -> str | None:
         """What was read last, unless that is too long ago."""
         reading = self._reading
-        return reading.context if instant - reading.instant < self.hold else None
+        return reading.context if instant - reading.instant <= self.hold else None
 
     def _keep(self, date: dt.date, step: int, released: str | None, read: str | None) -> _Decided:
         """Have a decision stored, for apps that are slow or come back."""
         place, steps = position(date, step), self.timetable.horizon
-        masked = Step(place, date, step, steps, released)
-        raw = Step(place, date, step, steps, read, raw=True)
-        for (name, _), told in zip(self._streams, (masked, raw), strict=True):
-            self._store.append(name, place, told.encode(), self._held)
-        return _Decided(masked, raw)
+        told = Step(place, date, step, steps, released), Step(place, date, step, steps, read, raw=True)
+        # A day more than the stream has: so it is known after a restart what was dropped.
+        kept = self._held + self.timetable.horizon
+        return _Decided(
+            place,
+            *(
+                self._store.append(name, place, each.encode(), kept)
+                for (name, _), each in zip(self._streams, told, strict=True)
+            ),
+        )
 
     def _publish(self, decided: _Decided) -> None:
-        self.masked.write(decided.masked.position, decided.masked.encode())
-        self.raw.write(decided.raw.position, decided.raw.encode())
+        self.masked.write(decided.position, decided.masked)
+        self.raw.write(decided.position, decided.raw)
         if self._listener is not None:
-            self._listener(decided.masked)
+            self._listener(Step.decode(decided.masked))
 
     @property
     def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:

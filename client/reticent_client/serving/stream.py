@@ -46,20 +46,23 @@ class Stream:
         self._wake()
 
     def close(self) -> None:
-        """End all reading, now and from now on."""
+        """Let readers have what is there, and end."""
         self._closed = True
         self._wake()
 
-    async def read(self, after: int | None = None) -> AsyncGenerator[bytes, None]:
+    def read(self, after: int | None = None) -> AsyncGenerator[bytes, None]:
         """The messages after a position, or from now on, for as long as the stream is open.
 
         Raises:
             LeftBehind: Some of them are no longer held.
             Closed: The stream was closed.
         """
-        due = self._written if after is None else self._first_after(after)
+        return self._read(self._written if after is None else self._first_after(after))
+
+    async def _read(self, due: int) -> AsyncGenerator[bytes, None]:
+        """The messages from a number on: what is written between this call and the first message is not missed."""
         while True:
-            while due < self._written and not self._closed:
+            while due < self._written:
                 held = self._written - len(self._messages)
                 if due < held:
                     raise LeftBehind(f"{held - due} steps were dropped before they were read")

@@ -1,0 +1,201 @@
+"""Learning a chain from days, and judging it on days that it was not learned from.
+
+What a chain is learned from is not protected: the policies that are made from it are public. Learn from days that the
+user does not mind to be known.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reticent_client.chain import UNKNOWN, MarkovChain
+from reticent_client.errors import ClientError
+from reticent_client.habits.judging import Judgement, judge
+from reticent_client.habits.pooling import nearby, pooled, widened
+from reticent_client.habits.sampling import DatedDay
+from reticent_client.limits import whole_number
+from reticent_client.policy import Provenance, VectorPolicy
+from reticent_client.problem import TOLERANCE
+
+OTHER = "other"
+"""The context of all places that have no label of their own."""
+
+DAY, WEEKDAY, WEEKEND = "day", "weekday", "weekend"
+
+DEFAULT_TRAIN = 0.5
+DEFAULT_SMOOTHING = 2.0
+DEFAULT_LEAST_DAYS = 14
+SHARED_DAYS = 2.0
+"""How many days of all kinds a chain for weekdays or weekends takes in."""
+
+MAX_PROBABILITIES = 20_000_000
+"""Of a chain that is learned; more would take gigabytes."""
+
+Days = Sequence[DatedDay]
+
+
+class TooFewDays(ClientError, ValueError):
+    """Too few days are known to learn habits from. Until there are more, a phone is to release nothing."""
+
+    def __init__(self, known: int, needed: int) -> None:
+        super().__init__(
+            f"{known} days are too few to learn from, {needed} are needed: collect more, train on more of them, "
+            "or start from a population's chain; until then let the phone release nothing"
+        )
+        self.known = known
+        self.needed = needed
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What was learned, and from what."""
+
+    chains: Mapping[str, MarkovChain]
+    """A chain for every "day", or one for "weekday" and one for "weekend"."""
+    training: tuple[DatedDay, ...]
+    judged: tuple[DatedDay, ...]
+    """The days that nothing was learned from, with the contexts that the chains know them by."""
+    judgement: Judgement | None
+    """What the judged days say of the chains; None where all days were trained on."""
+
+    @property
+    def chain(self) -> MarkovChain:
+        """The one chain of all days; `ValueError` where weekends have their own."""
+        if DAY not in self.chains:
+            raise ValueError("weekdays and weekends have chains of their own: take one from chains, or use on(date)")
+        return self.chains[DAY]
+
+    def on(self, date: dt.date) -> MarkovChain:
+        """The chain of a date."""
+        return self.chains[kind_of(DatedDay(date, ()), self.chains)]
+
+
+def learn(
+    days: Days | Mapping[str, Days],
+    *,
+    train: float = DEFAULT_TRAIN,
+    smoothing: float = DEFAULT_SMOOTHING,
+    population: MarkovChain | None = None,
+    apart: bool = False,
+    top: int | None = None,
+    least_days: int = DEFAULT_LEAST_DAYS,
+) -> Habits:
+    """Learn the habits of a user, or of a population, from the first of their days, and judge them on the others.
+
+    Args:
+        days: The days of a user, or those of each user of a population, whose chain pools them all.
+        train: The share of each user's days that is learned from; 1 for all, and nothing to judge by.
+        smoothing: How many days that nobody saw are added to those that were: days of the population's chain or,
+            without one, days on which the user does at each hour what was seen up to an hour earlier or later. With 0
+            the chain is the plain counts.
+        population: The chain of other people, with as many steps. With it any number of days will do.
+        apart: Learn weekdays and weekends apart. Each takes in a few days of both, so that a weekend may hold what was
+            seen on weekdays only.
+        top: How many contexts keep their label, those in which most steps of the training days are spent and those that
+            the population knows; all others become "other", together with a context that is called so.
+        least_days: With fewer days to learn from, and no population's chain, `TooFewDays` is raised.
+    """
+    _check(train, smoothing, top, least_days)
+    by_user = days if isinstance(days, Mapping) else {"": days}
+    cuts = {user: int(len(theirs) * train + 1e-9) for user, theirs in by_user.items()}
+    training = [day for user, theirs in by_user.items() for day in _in_order(theirs)[: cuts[user]]]
+    judged = [day for user, theirs in by_user.items() for day in _in_order(theirs)[cuts[user] :]]
+    if len(training) < least_days and population is None:
+        raise TooFewDays(len(training), least_days)
+    if top is not None:
+        known = _most_visited(training, top) | set(() if population is None else population.contexts)
+        training, judged = ([merged(day, known) for day in part] for part in (training, judged))
+    chains = _chains(training, smoothing, population, apart=apart)
+    judgement = judge([(chains[kind_of(day, chains)], day.labels) for day in judged]) if judged else None
+    return Habits(chains, tuple(training), tuple(judged), judgement)
+
+
+def silent(contexts: Sequence[str], horizon: int) -> VectorPolicy:
+    """The policy that releases nothing: for a phone whose user's habits are not known yet.
+
+    >>> silent(["home"], 24).utility
+    0.0
+    """
+    chain = MarkovChain.uniform(contexts, horizon)
+    rise = np.full((chain.horizon, chain.size), TOLERANCE)  # no belief rises at all, but a delta lies above 0
+    return VectorPolicy(Provenance("silent", chain, rise, (chain,), 0.0), np.ones(rise.shape))
+
+
+def merged(day: DatedDay, known: set[str]) -> DatedDay:
+    """The same day with "other" in place of what is not known; gaps stay gaps."""
+    return DatedDay(day.date, tuple(label if label is None or label in known else OTHER for label in day.labels))
+
+
+def kind_of(day: DatedDay, chains: Mapping[str, MarkovChain]) -> str:
+    """Which of the chains a day goes by."""
+    if DAY in chains:
+        return DAY
+    return WEEKEND if day.is_weekend else WEEKDAY
+
+
+def _chains(training: Days, smoothing: float, population: MarkovChain | None, *, apart: bool) -> dict[str, MarkovChain]:
+    _check_size(training, population)
+    overall = _completed(training, smoothing, population)
+    if not apart:
+        return {DAY: overall}
+    return {kind: _own(training, overall, weekend=kind == WEEKEND) for kind in (WEEKDAY, WEEKEND)}
+
+
+def _completed(training: Days, smoothing: float, population: MarkovChain | None) -> MarkovChain:
+    """The chain that was counted, with days that nobody saw."""
+    if not training and population is not None:
+        return population
+    counted = MarkovChain.fit(day.labels for day in training)
+    if smoothing == 0:
+        return counted if population is None else widened(counted, pooled([counted, population], [1, 1]).contexts)
+    hour = max(1, counted.horizon // 24)
+    return pooled([counted, nearby(counted, hour) if population is None else population], [len(training), smoothing])
+
+
+def _own(training: Days, overall: MarkovChain, *, weekend: bool) -> MarkovChain:
+    """The chain of weekdays or weekends, with some days of both."""
+    theirs = [day.labels for day in training if day.is_weekend == weekend]
+    if not theirs:
+        return overall
+    return pooled([MarkovChain.fit(theirs, contexts=overall.contexts), overall], [len(theirs), SHARED_DAYS])
+
+
+def _in_order(days: Days) -> Days:
+    dates = [day.date for day in days]
+    if len(set(dates)) < len(dates):
+        twice = next(date for date, count in Counter(dates).items() if count > 1)
+        raise ValueError(f"the day {twice} is given twice")
+    return sorted(days, key=lambda day: day.date)
+
+
+def _most_visited(days: Days, top: int) -> set[str]:
+    visits = Counter(label for day in days for label in day.labels if label is not None)
+    return set(sorted(visits, key=lambda label: (-visits[label], label))[:top])
+
+
+def _check(train: float, smoothing: float, top: int | None, least_days: int) -> None:
+    if not 0 < train <= 1:
+        raise ValueError(f"train is the share of the days to learn from, above 0 and at most 1: got {train}")
+    if not (smoothing >= 0 and np.isfinite(smoothing)):
+        raise ValueError(f"smoothing is a number of days, at least 0: got {smoothing}")
+    if top is not None and whole_number(top, "top is a number of contexts") < 1:
+        raise ValueError(f"top is a number of contexts, at least 1: got {top}")
+    if whole_number(least_days, "least_days is a number of days") < 1:
+        raise ValueError(f"least_days is a number of days, at least 1: got {least_days}")
+
+
+def _check_size(days: Days, population: MarkovChain | None) -> None:
+    """Refuse what would fill the memory: a chain has a probability for each step and pair of contexts."""
+    labels = {UNKNOWN if label is None else label for day in days for label in day.labels}
+    labels |= set(() if population is None else population.contexts)
+    horizon = max((len(day.labels) for day in days), default=0)
+    if horizon * len(labels) ** 2 > MAX_PROBABILITIES:
+        raise ValueError(
+            f"a chain of {horizon} steps over {len(labels)} contexts is too large to learn: "
+            "keep only the most visited contexts (top), or take longer steps"
+        )

@@ -1,0 +1,109 @@
+"""From readings to days: the context of each step is what was read last when the step began.
+
+A phone that decides on a step knows no more than that, so the days that habits are learned from are made by the same
+rule. A reading that is too old says nothing: the step is a gap. So is a step that the clock leaves out; where the clock
+is set back, a step keeps its first visit.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import attrgetter
+
+from reticent_client.habits.traces import Reading, Traces
+from reticent_client.timetable import DAY, Timetable
+
+DEFAULT_STEP = dt.timedelta(hours=1)
+DEFAULT_LEAST_FILLED = 0.25
+
+
+@dataclass(frozen=True)
+class DatedDay:
+    """A day of somebody's life: a context for each step, None for a gap."""
+
+    date: dt.date
+    labels: tuple[str | None, ...]
+
+    @property
+    def filled(self) -> float:
+        """The share of the steps that have a context."""
+        return sum(label is not None for label in self.labels) / max(len(self.labels), 1)
+
+    @property
+    def is_weekend(self) -> bool:
+        """Whether this is a Saturday or a Sunday."""
+        return self.date.weekday() >= 5
+
+
+@dataclass(frozen=True)
+class SampledDays:
+    """The days of a user, and what was left out."""
+
+    days: tuple[DatedDay, ...]
+    left_out: int
+    """Days between the first and the last reading that have no reading, or too few."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How readings become days.
+
+    >>> traces = Traces.of([("ada", "2027-03-01T08:30", "home"), ("ada", "2027-03-01T16:00", "work")])
+    >>> Sampling(dt.timedelta(hours=4), least_filled=0).days(traces).days[0].labels
+    (None, None, None, 'home', 'work', None)
+    """
+
+    step: dt.timedelta = DEFAULT_STEP
+    """How long a step lasts; it divides 24 hours."""
+    hold: dt.timedelta | None = None
+    """For how long a reading counts: it is younger when a step begins. One step unless given, and a day at most."""
+    least_filled: float = DEFAULT_LEAST_FILLED
+    """The share of the steps that a day must have a context at; a day without any is always left out."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, length in (("step", self.step), ("hold", self.step if self.hold is None else self.hold)):
+            if not isinstance(length, dt.timedelta):
+                raise ValueError(f"{name} must be a timedelta: got {length!r}")
+        if not dt.timedelta(seconds=1) <= self.step <= DAY or DAY % self.step:
+            raise ValueError(f"a step must divide 24 hours, and last a second at least: got {self.step}")
+        if self.hold is not None and not dt.timedelta() < self.hold <= DAY:
+            raise ValueError(f"hold must lie between nothing and 24 hours: got {self.hold}")
+        if not 0 <= self.least_filled <= 1:
+            raise ValueError(f"least_filled is a share, between 0 and 1: got {self.least_filled}")
+
+    @property
+    def horizon(self) -> int:
+        """The number of steps of a day."""
+        return DAY // self.step
+
+    def days(self, traces: Traces, user: str | None = None) -> SampledDays:
+        """The days of a user, in order; of the only one there is, unless one is named."""
+        return self._sampled(traces.of_user(user), self._timetable(traces))
+
+    def everybody(self, traces: Traces) -> dict[str, SampledDays]:
+        """The days of each user."""
+        timetable = self._timetable(traces)
+        return {user: self._sampled(readings, timetable) for user, readings in traces.readings.items()}
+
+    def _timetable(self, traces: Traces) -> Timetable:
+        return Timetable(self.horizon, traces.zone or dt.UTC)
+
+    def _sampled(self, readings: tuple[Reading, ...], timetable: Timetable) -> SampledDays:
+        dates = sorted({timetable.date(reading.time) for reading in readings})
+        days = [DatedDay(date, self._labels(readings, timetable.day(date))) for date in dates]
+        kept = tuple(day for day in days if day.filled >= max(self.least_filled, 1e-9))
+        return SampledDays(kept, (dates[-1] - dates[0]).days + 1 - len(kept))
+
+    def _labels(
+        self, readings: tuple[Reading, ...], beginnings: tuple[dt.datetime | None, ...]
+    ) -> tuple[str | None, ...]:
+        hold = self.step if self.hold is None else self.hold
+        labels: list[str | None] = []
+        for instant in beginnings:
+            last = -1 if instant is None else bisect_right(readings, instant, key=attrgetter("time")) - 1
+            fresh = instant is not None and last >= 0 and instant - readings[last].time < hold
+            labels.append(readings[last].context if fresh else None)
+        return tuple(labels)

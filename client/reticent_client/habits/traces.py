@@ -1,0 +1,213 @@
+"""What was read of people, and when: rows of user, time and context, from files, data frames or sensors.
+
+Times are instants, or local wall clock; the two are never mixed. Which days and hours an instant belongs to is a matter
+of the time zone, so instants need one. A local time that the clock showed twice is taken for its first showing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from reticent_client.timetable import time_zone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("user", "time", "context")
+
+MAX_NAME = 200
+"""The longest name of a user or a context, in characters."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_EXAMPLES = "2027-03-01T08:30:00, 2027-03-01 08:30 or 2027-03-01T07:30:00Z"
+
+
+class Reading(NamedTuple):
+    """What a sensor said at an instant."""
+
+    time: dt.datetime
+    """In UTC; without a time zone, the wall clock as if it were UTC."""
+    context: str | None
+    """None for a reading of nothing."""
+
+
+class Row(NamedTuple):
+    """A reading as it stands in a file or a frame."""
+
+    number: int
+    """Of the line or the row, for whoever has to mend it."""
+    user: str
+    time: dt.datetime | str
+    """Text in ISO 8601, or what a frame made of it."""
+    context: str
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The readings of some users, each in order of time.
+
+    >>> rows = [("ada", "2027-03-01T09:00", "work"), ("ada", "2027-03-01T08:00", "home")]
+    >>> traces = Traces.of(rows, zone="Europe/Paris")
+    >>> [reading.context for reading in traces.readings["ada"]]
+    ['home', 'work']
+    """
+
+    readings: Mapping[str, tuple[Reading, ...]]
+    zone: dt.tzinfo | None = None
+    """What says which local day it is; None for a wall clock that never jumps."""
+
+    def __len__(self) -> int:
+        """How many readings there are."""
+        return sum(map(len, self.readings.values()))
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """The names of the users, sorted."""
+        return tuple(self.readings)
+
+    def of_user(self, user: str | None = None) -> tuple[Reading, ...]:
+        """The readings of a user; None means the only one there is."""
+        if user is None and len(self.readings) != 1:
+            raise ValueError(f"the traces are of {len(self.readings)} users: say whose is meant, {_some(self.users)}")
+        name = self.users[0] if user is None else user
+        if name not in self.readings:
+            raise ValueError(f"the traces have no user {name!r}: they have {_some(self.users)}")
+        return self.readings[name]
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[tuple[str, dt.datetime | str, str | None]], *, zone: str | dt.tzinfo | None = None
+    ) -> Self:
+        """The traces of rows in memory; rows count from 0 in errors."""
+        numbered = (Row(number, user, time, context or "") for number, (user, time, context) in enumerate(rows))
+        return cls.gathered(numbered, "row {}".format, "the rows", zone)
+
+    @classmethod
+    def read(cls, path: str | Path, *, zone: str | dt.tzinfo | None = None) -> Self:
+        """Read CSV (also `.csv.gz`), or Parquet where a file is called `.parquet`.
+
+        The first line of CSV names the columns; those beside user, time and context are ignored. An empty context is a
+        reading of nothing.
+
+        Args:
+            path: The file.
+            zone: The time zone of local times, and the one in which the days of instants are told.
+        """
+        from reticent_client.habits.trace_files import read  # noqa: PLC0415  # files know traces, not the reverse
+
+        return read(cls, Path(path), zone)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, *, zone: str | dt.tzinfo | None = None) -> Self:
+        """The traces of a frame with the columns user, time and context; a context that is missing is nothing read."""
+        from reticent_client.habits.frames import rows_of  # noqa: PLC0415  # pandas is an extra
+
+        return cls.gathered(rows_of(frame, "the frame"), "the frame, row {}".format, "the frame", zone)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The same as a frame, users and times in order; times are in the traces' zone, or local without one."""
+        from reticent_client.habits.frames import frame_of  # noqa: PLC0415  # pandas is an extra
+
+        return frame_of(self)
+
+    @classmethod
+    def gathered(
+        cls, rows: Iterable[Row], where: Callable[[int], str], place: str, zone: str | dt.tzinfo | None
+    ) -> Self:
+        """The traces of rows that are checked one by one; `where` names the place of a row in an error."""
+        region = time_zone(zone) if isinstance(zone, str) else zone
+        found: dict[str, dict[dt.datetime, str | None]] = {}
+        aware: bool | None = None
+        for number, user, time, context in rows:
+            try:
+                moment = _moment(time)
+                if aware is None:
+                    aware = moment.tzinfo is not None
+                instant = _instant(moment, region, aware=aware)
+                readings = found.get(user)
+                if readings is None:
+                    readings = found[_name(user, "user")] = {}
+                label = _name(context, "context") if context else None
+                if readings.setdefault(instant, label) != label:
+                    raise ValueError(_twice(user, moment, readings[instant], label))  # noqa: TRY301  # the place is added
+            except ValueError as error:
+                raise ValueError(f"{where(number)}: {error}") from error
+        if not found:
+            raise ValueError(f"{place}: there are no readings")
+        by_time = {user: tuple(Reading(*each) for each in sorted(found[user].items())) for user in sorted(found)}
+        return cls(by_time, region)
+
+
+def _moment(time: dt.datetime | str) -> dt.datetime:
+    """A time of day on a date, whatever it is written as."""
+    if isinstance(time, dt.datetime):
+        return time
+    if not isinstance(time, str):
+        raise ValueError(f"a time is a datetime or text such as {_EXAMPLES}: got {time!r}")
+    if len(time) <= MAX_NAME and ("T" in time or " " in time):
+        try:
+            return dt.datetime.fromisoformat(time)
+        except ValueError:
+            pass
+    raise ValueError(f"a time is written as {_EXAMPLES}: got {_shown(time)}")
+
+
+def _instant(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.datetime:
+    if (moment.tzinfo is not None) != aware:
+        has, had = ("an offset", "none") if not aware else ("no offset", "one")
+        raise ValueError(f"the time {moment.isoformat()} has {has}, and the times before it have {had}")
+    try:
+        if aware:
+            if zone is None:
+                raise ValueError(
+                    f"the time {moment.isoformat()} has an offset, which does not say when the user's days begin: "
+                    "give their time zone, such as Europe/Paris or UTC"
+                )
+            return moment.astimezone(dt.UTC)
+        if zone is None:
+            return moment.replace(tzinfo=dt.UTC)
+        local = moment.replace(tzinfo=zone, fold=0)
+        instant = local.astimezone(dt.UTC)
+        shown = instant.astimezone(zone).replace(tzinfo=None)
+    except OverflowError:
+        raise ValueError(f"the time {moment.isoformat()} is too far from now") from None
+    if shown != moment:
+        raise ValueError(
+            f"no clock in {zone} ever showed {moment.isoformat()}, for it was set forward then: "
+            "give another zone, or none for a clock that never jumps"
+        )
+    return instant
+
+
+def _name(text: object, kind: str) -> str:
+    """The name of a user or a context that can be shown and sent."""
+    if not isinstance(text, str):
+        raise ValueError(f"a {kind} is text: got {text!r}")
+    if not text:
+        raise ValueError(f"a {kind} needs a name: got an empty one")
+    if len(text) > MAX_NAME:
+        raise ValueError(f"a {kind} has a name of at most {MAX_NAME} characters: got {len(text)}")
+    if _CONTROL.search(text):
+        raise ValueError(f"a {kind} has a name without control characters: got {text!r}")
+    return text
+
+
+def _twice(user: str, moment: dt.datetime, one: str | None, other: str | None) -> str:
+    first, second = ("nothing" if label is None else repr(label) for label in (one, other))
+    said = f"user {user!r} is in {first} and in {second} at {moment.isoformat()}"
+    if moment.tzinfo is None:
+        said += " (of an hour that the clock showed twice, write the times with their offset)"
+    return said
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,170 @@
+"""`reticent mask learn`, run as people run it."""
+
+import contextlib
+import datetime as dt
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from reticent.cli import main
+from reticent_client import MarkovChain
+from reticent_client.days_file import read_days
+from reticent_client.habits.learning import learn
+from reticent_client.habits.sampling import Sampling
+from reticent_client.habits.traces import Traces
+
+HOUR = dt.timedelta(hours=1)
+DAYS = 42
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def context(user: str, date: dt.date, hour: int) -> str:
+    """Where somebody is."""
+    if date.weekday() >= 5:
+        return "lake" if 12 <= hour < 15 + (date.day % 3 == 0) else "home"
+    if user == "bob":
+        return "work" if hour >= 20 else "home"
+    return "clinic" if hour == 10 and date.day % 4 == 0 else "work" if 9 <= hour < 17 else "home"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the traces of two people, and of one of them."""
+    dates = [dt.date(2027, 5, 3) + k * dt.timedelta(days=1) for k in range(DAYS)]
+    rows = {
+        user: [f"{user},{date}T{hour:02}:00,{context(user, date, hour)}" for date, hour in product(dates, range(24))]
+        for user in ("ada", "bob")
+    }
+    for name, lines in {"both": rows["ada"] + rows["bob"], "ada": rows["ada"], "few": rows["ada"][: 24 * 5]}.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["user,time,context", *lines, ""]))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the program in that folder: its exit code, what it said, and its errors."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with contextlib.chdir(folder):
+            code = main(["mask", "learn", *arguments])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_a_chain_is_learned_and_what_was_learned_is_said(run: Run) -> None:
+    code, said, errors = run("ada.csv", "-o", "chain.json")
+    assert (code, errors) == (0, "")
+    days = Sampling().days(Traces.read("ada.csv")).days
+    assert MarkovChain.load("chain.json").to_json() == learn(days).chain.to_json()
+    assert [" ".join(line.split()) for line in said.splitlines()] == [
+        "days 42, 0 more left out",
+        "learned from 21 days",
+        "contexts 4: clinic, home, lake, work",
+        "steps 24 a day",
+        "judged on 21 days",
+        "off-model 0 of 504 steps (0%)",
+        "log-likelihood " + said.split("log-likelihood")[1].strip(),
+    ]
+
+
+def test_the_same_for_machines(run: Run) -> None:
+    code, said, _ = run(
+        "both.csv", "--user", "bob", "-o", "chain.json", "--json", "--smoothing", "0", "--train", "0.75"
+    )
+    assert code == 0
+    facts = json.loads(said)
+    assert (facts["users"], facts["days"], facts["trained"], facts["few"]) == (1, 42, 31, False)
+    assert facts["chains"]["day"] == {"steps": 24, "contexts": ["home", "lake", "work"], "days": 31}
+    assert facts["judged"]["days"] == 11
+    assert facts["judged"]["off_model_share"] == facts["judged"]["off_model"] / (11 * 24)
+
+
+def test_weekdays_and_weekends_go_to_files_of_their_own_and_so_do_their_judged_days(run: Run, folder: Path) -> None:
+    outputs = ["-o", "weekday.json", "--weekend", "weekend.json", "--days", "d.csv", "--weekend-days", "e.csv"]
+    code, said, _ = run("ada.csv", *outputs)
+    assert code == 0
+    assert "21 days: 15 weekdays, 6 weekends" in said
+    weekday, weekend = MarkovChain.load("weekday.json"), MarkovChain.load("weekend.json")
+    noon = 12
+    assert weekday.prior[noon, weekday.index("work")] > 0.8
+    assert weekend.prior[noon, weekend.index("work")] < 0.2
+    for name, kind in (("d.csv", range(5)), ("e.csv", (5, 6))):
+        with (folder / name).open(newline="") as file:
+            days = read_days(file, name, 24)
+        assert len(days) == 3 * len(kind)
+        assert all(dt.date.fromisoformat(day.name).weekday() in kind for day in days)
+
+
+def test_what_was_learned_goes_through_policy_and_audit(run: Run) -> None:
+    """The judged days are days for the other commands."""
+    assert run("ada.csv", "-o", "chain.json", "--days", "days.csv", "--step", "2h")[0] == 0
+    asked = ["--sensitive", "clinic", "--delta", "0.1", "-o", "policy.npz"]
+    assert main(["mask", "policy", "chain.json", *asked]) == 0
+    assert main(["mask", "audit", "policy.npz", "days.csv"]) == 0
+
+
+def test_everybody_s_days_make_a_population_s_chain_from_which_a_user_may_start(run: Run) -> None:
+    code, said, errors = run("both.csv", "--all", "-o", "population.json", "--days", "days.csv")
+    assert (code, errors) == (0, "")
+    assert "84 of 2 users" in said
+    with Path("days.csv").open(newline="") as file:
+        assert len(read_days(file, "days.csv", 24)) == 42
+    code, said, errors = run("few.csv", "-o", "chain.json", "--population", "population.json")
+    assert code == 0
+    assert errors == "warning: 2 days to learn from, fewer than 14: expect to release less than the policy says\n"
+    assert "lake" in MarkovChain.load("chain.json").contexts  # where ada was not, on these days
+
+
+def test_few_contexts_steps_and_zones_are_chosen(run: Run) -> None:
+    code, _, _ = run("ada.csv", "-o", "c.json", "--top", "2", "--step", "30min", "--hold", "1h", "--zone", "Asia/Tokyo")
+    assert code == 0
+    chain = MarkovChain.load("c.json")
+    assert (chain.contexts, chain.horizon) == (("home", "other", "work"), 48)
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "no such file": ("none.csv -o out", "none.csv: No such file or directory"),
+    "several users": ("both.csv -o out", "both.csv holds 2 users: choose one with --user, or pool them with --all"),
+    "an unknown user": ("both.csv -o out --user eve", "the traces have no user 'eve': they have 'ada', 'bob'"),
+    "a user and all": ("both.csv -o out --user ada --all", "--all is for everybody, and --user for one"),
+    "too few days": ("few.csv -o out --weekend w", "2 days are too few to learn from, 14 are needed: collect more"),
+    "a bad trace": ("bad.csv -o out", "bad.csv:3: a time is written as "),
+    "a bad step": ("ada.csv -o out --step hour", "--step is a length of time such as 1h, 30min or 90s: got 'hour'"),
+    "an odd step": ("ada.csv -o out --step 7h", "a step must divide 24 hours"),
+    "a bad hold": ("ada.csv -o out --hold 5", "--hold is a length of time such as"),
+    "a bad zone": ("ada.csv -o out --zone Mars", "unknown time zone 'Mars'"),
+    "a bad share": ("ada.csv -o out --train 0", "train is the share of the days to learn from"),
+    "no chain": ("ada.csv -o out --population ada.csv", "ada.csv: this is not a chain written by Reticent"),
+    "another population": ("ada.csv -o out --population small.json", "chains of different numbers of steps"),
+    "one file for two": ("ada.csv -o out --weekend ./out", "each output needs a file of its own"),
+    "days of no weekend": ("ada.csv -o out --weekend-days w", "--weekend-days means something only with --weekend"),
+    "no output": ("ada.csv", 'Command "mask learn" parameter --output requires'),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_sentence_and_nothing_is_written(run: Run, folder: Path, kind: str) -> None:
+    arguments, said = BAD[kind]
+    (folder / "bad.csv").write_text("user,time,context\nada,2027-03-01T08:00,home\nada,noon,home\n")
+    MarkovChain.fit([["a", "b"]]).save(folder / "small.json")
+    before = sorted(folder.iterdir())
+    code, out, errors = run(*arguments.split())
+    assert (code, out) == (2, "")
+    assert errors.startswith(f"reticent: {said}")
+    assert errors.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_output_that_was_there_stays_whole_when_nothing_is_learned(run: Run, folder: Path) -> None:
+    (folder / "chain.json").write_text("what was there")
+    assert run("few.csv", "-o", "chain.json")[0] == 2
+    assert (folder / "chain.json").read_text() == "what was there"

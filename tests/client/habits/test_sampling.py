@@ -1,0 +1,168 @@
+"""From readings to days, through gaps and the days on which the clock jumps."""
+
+import datetime as dt
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from reticent_client.habits.sampling import SampledDays, Sampling
+from reticent_client.habits.traces import Traces
+
+DAY, HOUR, MINUTE = dt.timedelta(days=1), dt.timedelta(hours=1), dt.timedelta(minutes=1)
+
+JUMPS = {
+    "forward in Paris": ("Europe/Paris", dt.date(2027, 3, 28)),
+    "back in Paris": ("Europe/Paris", dt.date(2027, 10, 31)),
+    "forward in New York": ("America/New_York", dt.date(2027, 3, 14)),
+    "back in New York": ("America/New_York", dt.date(2027, 11, 7)),
+    "back by half an hour": ("Australia/Lord_Howe", dt.date(2027, 4, 4)),
+    "forward by half an hour": ("Australia/Lord_Howe", dt.date(2027, 10, 3)),
+}
+
+
+def sampled(sampling: Sampling, *rows: tuple[str, str | None], zone: str | None = None) -> SampledDays:
+    """The days of a user's readings."""
+    return sampling.days(Traces.of([("a", time, label) for time, label in rows], zone=zone))
+
+
+def ticking(zone: str, date: dt.date) -> Traces:
+    """A reading every ten minutes of real time, from the day before to the day after: what the clock shows."""
+    begin = dt.datetime.combine(date - DAY, dt.time(), ZoneInfo(zone)).astimezone(dt.UTC)
+    instants = [begin + 10 * MINUTE * k for k in range(3 * 24 * 6)]
+    return Traces.of([("a", at, f"{at.astimezone(ZoneInfo(zone)):%H:%M %z}") for at in instants], zone=zone)
+
+
+def test_a_step_has_what_was_read_last_when_it_began() -> None:
+    """A reading at its very beginning counts, one a moment later does not, nor one that is as old as `hold`."""
+    rows = [("2027-03-01T00:00", "a"), ("2027-03-01T06:00", "b"), ("2027-03-01T12:00:01", "c")]
+    (day,) = sampled(Sampling(6 * HOUR), *rows).days
+    assert day.labels == ("a", "b", None, "c")
+    (day,) = sampled(Sampling(6 * HOUR, hold=6 * HOUR + dt.timedelta(seconds=1)), *rows).days
+    assert day.labels == ("a", "b", "b", "c")
+    (day,) = sampled(Sampling(6 * HOUR, hold=dt.timedelta(seconds=1), least_filled=0), *rows).days
+    assert day.labels == ("a", "b", None, None)
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", None]), min_size=8, max_size=8), min_size=1, max_size=4))
+def test_days_read_once_a_step_are_had_again(days: list[list[str | None]]) -> None:
+    """A reading that is missing stays missing: the one before it does not fill in."""
+    rows = [
+        (f"2027-03-{number:02}T{3 * step:02}:00", label)
+        for number, day in enumerate(days, start=1)
+        for step, label in enumerate(day)
+        if label is not None
+    ]
+    assume(rows)
+    found = sampled(Sampling(3 * HOUR, least_filled=0), *rows).days
+    assert [list(day.labels) for day in found] == [day for day in days if any(day)]
+
+
+def test_a_reading_of_nothing_ends_what_was_read_before() -> None:
+    (day,) = sampled(Sampling(6 * HOUR, hold=DAY), ("2027-03-01T01:00", "a"), ("2027-03-01T13:00", None)).days
+    assert day.labels == (None, "a", "a", None)
+
+
+def test_a_reading_of_yesterday_evening_counts_in_the_morning() -> None:
+    days = sampled(Sampling(12 * HOUR), ("2027-03-01T11:00", "a"), ("2027-03-01T20:00", "b"), ("2027-03-02T11:00", "c"))
+    assert [day.labels for day in days.days] == [(None, "a"), ("b", "c")]
+
+
+def test_days_without_readings_and_with_too_few_are_left_out() -> None:
+    rows = [("2027-03-01T00:00", "a"), ("2027-03-03T00:00", "a"), ("2027-03-03T06:00", "a"), ("2027-03-05T23:00", "a")]
+    half = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0.5), *rows)
+    assert [day.date.day for day in half.days] == [3]
+    assert half.left_out == 4
+    every = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0), *rows)
+    assert [day.date.day for day in every.days] == [1, 3]  # on the 5th no step began after the reading
+    assert every.left_out == 3
+
+
+def test_everybody_is_sampled_as_they_are_alone() -> None:
+    traces = Traces.of([(user, f"2027-03-0{day}T08:00", user) for user in "ab" for day in (1, 2)])
+    sampling = Sampling(8 * HOUR, least_filled=0)
+    assert sampling.everybody(traces) == {user: sampling.days(traces, user) for user in "ab"}
+
+
+def test_local_days_are_those_of_the_zone() -> None:
+    """Half past eleven at night in London is the next day in Paris."""
+    (day,) = sampled(Sampling(HOUR, least_filled=0), ("2027-03-01T23:30Z", "a"), zone="Europe/Paris").days
+    assert (day.date, day.labels.index("a")) == (dt.date(2027, 3, 2), 1)
+
+
+@pytest.mark.parametrize(
+    ("jump", "shown"),
+    [
+        ("forward in Paris", {3: "01:30 +0100", 4: None, 5: None, 6: "03:00 +0200"}),
+        ("back in Paris", {3: "01:30 +0200", 4: "02:00 +0200", 5: "02:30 +0200", 6: "03:00 +0100"}),
+        ("forward in New York", {3: "01:30 -0500", 4: None, 5: None, 6: "03:00 -0400"}),
+        ("back in New York", {1: "00:30 -0400", 2: "01:00 -0400", 3: "01:30 -0400", 4: "02:00 -0500"}),
+        ("forward by half an hour", {3: "01:30 +1030", 4: None, 5: "02:30 +1100", 6: "03:00 +1100"}),
+        ("back by half an hour", {2: "01:00 +1100", 3: "01:30 +1100", 4: "02:00 +1030", 5: "02:30 +1030"}),
+    ],
+)
+def test_where_the_clock_jumps_a_skipped_step_is_a_gap_and_a_repeated_one_keeps_its_first_visit(
+    jump: str, shown: dict[int, str | None]
+) -> None:
+    """Half hours; all others hold what the clock showed when they began."""
+    zone, date = JUMPS[jump]
+    (day,) = (day for day in Sampling(30 * MINUTE).days(ticking(zone, date)).days if day.date == date)
+    assert {t: day.labels[t] for t in shown} == shown
+    for t, label in enumerate(day.labels):
+        assert label is None if t in shown and shown[t] is None else label is not None
+        assert label is None or label.startswith(f"{t // 2:02}:{t % 2 * 30:02}")
+
+
+@given(
+    st.sampled_from(sorted(JUMPS)),
+    st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24, 48, 96]),
+    st.lists(st.tuples(st.integers(0, 3 * 24 * 60), st.sampled_from(["a", "b", None])), min_size=1, max_size=30),
+    st.integers(1, 24 * 60),
+)
+def test_days_are_as_a_look_at_each_minute_would_have_them(
+    jump: str, horizon: int, readings: list[tuple[int, str | None]], hold: int
+) -> None:
+    """A walk through three days minute by minute, with no thought of zones but what the clock shows."""
+    zone, date = JUMPS[jump]
+    begin = dt.datetime.combine(date - DAY, dt.time(), ZoneInfo(zone)).astimezone(dt.UTC)
+    read = dict(readings)
+    traces = Traces.of([("a", begin + MINUTE * minute, label) for minute, label in read.items()], zone=zone)
+    found = Sampling(DAY / horizon, hold=hold * MINUTE, least_filled=0).days(traces)
+    wanted: dict[dt.date, dict[int, str | None]] = {}
+    for minute in range(-2 * 60, 4 * 24 * 60):
+        local = (begin + MINUTE * minute).astimezone(ZoneInfo(zone))
+        minutes = local.hour * 60 + local.minute
+        if minutes % (24 * 60 // horizon) == 0:
+            last = max((at for at in read if at <= minute), default=None)
+            label = None if last is None or minute - last >= hold else read[last]
+            wanted.setdefault(local.date(), {}).setdefault(minutes * horizon // (24 * 60), label)
+    dates = {reading.time.astimezone(ZoneInfo(zone)).date() for reading in traces.of_user()}
+    expected = {each: tuple(map(wanted[each].get, range(horizon))) for each in sorted(dates)}
+    assert {day.date: day.labels for day in found.days} == {
+        each: labels for each, labels in expected.items() if any(labels)
+    }
+    assert found.left_out == (max(dates) - min(dates)).days + 1 - len(found.days)
+    assert all(one.date < other.date for one, other in pairwise(found.days))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"step": dt.timedelta(minutes=50)}, "a step must divide 24 hours, and last a second at least: got 0:50:00"),
+        ({"step": dt.timedelta()}, "a step must divide"),
+        ({"step": -HOUR}, "a step must divide"),
+        ({"step": 2 * DAY}, "a step must divide"),
+        ({"step": dt.timedelta(milliseconds=1)}, "a step must divide"),
+        ({"step": 30}, "step must be a timedelta: got 30"),
+        ({"hold": 30}, "hold must be a timedelta: got 30"),
+        ({"hold": -HOUR}, "hold must lie between nothing and 24 hours"),
+        ({"hold": 2 * DAY}, "hold must lie between nothing and 24 hours: got 2 days"),
+        ({"least_filled": 1.5}, "least_filled is a share, between 0 and 1: got 1.5"),
+        ({"least_filled": float("nan")}, "least_filled is a share"),
+    ],
+)
+def test_bad_arguments_are_one_error(arguments: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Sampling(**arguments)  # type: ignore[arg-type]
