@@ -8,6 +8,7 @@ CANDIDATES := python3.14 python3.13 python3.12 python3.11 python3
 # A folder that was moved gets a new stamp, for a virtual environment does not survive a move.
 STAMP := .venv/.installed-$(shell pwd | cksum | cut -d ' ' -f 1)
 PY := .venv/bin/python
+NODE_MODULES := examples/javascript/node_modules/.package-lock.json
 PIP := $(PY) -m pip --disable-pip-version-check
 
 .PHONY: help demo test test-all check bench stubs lock python clean
@@ -22,7 +23,7 @@ demo: $(STAMP) ## twenty people for a month: what each check releases, and what 
 test: $(STAMP) ## the tests that take less than four minutes
 	$(PY) -m pytest -n $(JOBS) -m "not slow" $(ARGS)
 
-test-all: $(STAMP) ## all tests
+test-all: $(STAMP) $(NODE_MODULES) ## all tests
 	$(PY) -m pytest -n $(JOBS) $(ARGS)
 
 check: $(STAMP) .stubs/.installed ## lint, format, types, who may import whom, and that the code of the wire is that of protos/
@@ -52,7 +53,7 @@ python: ## say which interpreter .venv would be made with
 	@WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON"
 
 clean: ## remove all that the targets made
-	rm -rf .venv .lock .stubs build dist demo .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .lock .stubs build dist demo examples/javascript/node_modules .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Tries each interpreter by running it: a shim may exist and not answer. Prints the first that
@@ -84,6 +85,13 @@ fi
 exit 1
 endef
 export FIND_PYTHON
+
+$(NODE_MODULES): examples/javascript/package-lock.json
+	@if command -v npm >/dev/null; then \
+		npm ci --silent --ignore-scripts --prefix examples/javascript && touch $@; \
+	else \
+		echo "No npm: the example in JavaScript is not tested" >&2; \
+	fi
 
 # Written with the oldest tools that know all the interpreters above, since generated code refuses runtimes older than
 # itself, and an app that embeds a phone may hold back its own.

@@ -5,7 +5,13 @@
         ├── StepError          a reading for a step that is over, repeated or not of this day
         ├── FileError          a chain or policy file that is damaged, foreign or too new
         ├── ImpossibleOutput   a released stream that the chain and the policy cannot produce
-        └── TooLarge           an exact search that would not end on a chain of this size
+        ├── TooFewDays         too few days are known to learn habits from (habits.learning)
+        ├── TooLarge           an exact search that would not end on a chain of this size
+        ├── Occupied           another process runs the same phone (serving.database)
+        ├── AddressError       the broker cannot listen there (serving.broker)
+        ├── UnknownApp         there is no app of this name (serving.apps)
+        ├── LeftBehind, Closed  a stream cannot be read on (serving.stream)
+        └── Refused            the phone does not answer this app, or not this question (serving.connection)
 
 Bad arguments raise `ValueError`; these are about facts that arise while running.
 """
