@@ -109,12 +109,14 @@ def time_zone(name: str | None = None) -> dt.tzinfo:
 
 def _own_zone() -> dt.tzinfo:
     name = os.environ.get("TZ", "").removeprefix(":")
-    if name:
+    if name and not name.startswith("/"):
         return time_zone(name)
     try:
-        with Path("/etc/localtime").open("rb") as file:
+        with Path(name or "/etc/localtime").open("rb") as file:
             return ZoneInfo.from_file(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if name:
+            raise ValueError(f"unknown time zone: TZ names the file {name}, which holds none") from error
         return dt.UTC
 
 

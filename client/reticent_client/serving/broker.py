@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import socket
 from collections import Counter
 from types import TracebackType
-from typing import Any, NoReturn, Self, cast
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from reticent.v1 import phone_pb2
-from reticent_client.errors import ClientError
+from reticent_client.errors import ClientError, FileError
 from reticent_client.serving.apps import App
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.stream import Closed, LeftBehind, Stream
@@ -41,6 +43,7 @@ _OPTIONS = (
 _log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Request = TypeVar("Request", bound=Message)
 
 
 class AddressError(ClientError):
@@ -104,6 +107,8 @@ class Broker:
 
     async def __aenter__(self) -> Self:
         """Begin to listen."""
+        if _is_answered(self._wanted):  # gRPC would take the name away from whoever listens there
+            raise AddressError(f"cannot listen at {self._wanted}: it is taken")
         server = grpc.aio.server(options=_OPTIONS, compression=grpc.Compression.NoCompression)
         server.add_generic_rpc_handlers((self._handlers(),))
         try:
@@ -138,21 +143,19 @@ class Broker:
         await self._phone.wait()
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        # Messages are bytes already: written once, whoever and how many read them.
+        # Messages are bytes already: written once, whoever and how many read them. Requests still are: they are read
+        # when it is known who sent them.
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Subscribe": grpc.unary_stream_rpc_method_handler(
-                    cast("Any", self._subscribe), request_deserializer=phone_pb2.SubscribeRequest.FromString
-                ),
-                "Current": grpc.unary_unary_rpc_method_handler(
-                    cast("Any", self._current), request_deserializer=phone_pb2.CurrentRequest.FromString
-                ),
+                "Subscribe": grpc.unary_stream_rpc_method_handler(cast("Any", self._subscribe)),
+                "Current": grpc.unary_unary_rpc_method_handler(cast("Any", self._current)),
             },
         )
 
-    async def _subscribe(self, request: phone_pb2.SubscribeRequest, context: Context) -> None:
+    async def _subscribe(self, message: bytes, context: Context) -> None:
         app = await self._caller(context)
+        request = await self._understood(phone_pb2.SubscribeRequest(), message, context)
         if self._open[app.name] >= self._streams_per_app:
             await self._refuse(context, f"{app.name!r} has {self._streams_per_app} streams open already", 1.0)
         self._open[app.name] += 1
@@ -160,21 +163,26 @@ class Broker:
         try:
             async with contextlib.aclosing(self._stream(app).read(after)) as messages:
                 await context.send_initial_metadata(())  # the app knows that it will miss nothing from here on
-                async for message in messages:
+                async for each in messages:
                     if app not in self._apps():
                         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token was taken back")
-                    await context.write(message)
+                    await context.write(each)
         except LeftBehind as error:
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))
         except Closed as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except (OSError, FileError) as error:
+            await self._fail(context, error)
+        except grpc.aio.InternalError as error:
+            _log.debug("an app was gone before it was told: %s", error)
         finally:
             self._open[app.name] -= 1
             if not self._open[app.name]:
                 del self._open[app.name]
 
-    async def _current(self, request: phone_pb2.CurrentRequest, context: Context) -> bytes:
+    async def _current(self, message: bytes, context: Context) -> bytes:
         app = await self._caller(context)
+        await self._understood(phone_pb2.CurrentRequest(), message, context)
         last = self._stream(app).last
         if last is None:
             begins = self._phone.next_step.instant.isoformat()
@@ -186,7 +194,10 @@ class Broker:
 
     async def _caller(self, context: Context) -> App:
         """The app that calls, if it may."""
-        app = self._app(context)
+        try:
+            app = self._app(context)
+        except (OSError, FileError) as error:
+            await self._fail(context, error)
         name = None if app is None else app.name
         now = asyncio.get_running_loop().time()
         wait = self._allowances.setdefault(name, Allowance(now)).take(now)
@@ -215,6 +226,19 @@ class Broker:
             self._known = now, frozenset(self._phone.apps.all())
         return self._known[1]
 
+    async def _understood(self, request: Request, message: bytes, context: Context) -> Request:
+        """The request that a message is."""
+        try:
+            request.ParseFromString(message)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {request.DESCRIPTOR.name}")
+        return request
+
+    async def _fail(self, context: Context, error: Exception) -> NoReturn:
+        """Give up for a reason that is the user's to know, and not the app's."""
+        _log.error("a call failed: %s", error)
+        await context.abort(grpc.StatusCode.INTERNAL, "the phone has a fault of its own")
+
     async def _refuse(self, context: Context, why: str, wait: float) -> NoReturn:
         context.set_trailing_metadata((("retry-after-ms", str(int(wait * 1000) + 1)),))
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
@@ -233,3 +257,15 @@ def is_local(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_answered(address: str) -> bool:
+    """Whether somebody listens at a path."""
+    if not address.startswith("unix:"):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address.removeprefix("unix:").removeprefix("//"))
+        except OSError:
+            return False
+    return True

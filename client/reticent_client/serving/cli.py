@@ -145,7 +145,7 @@ def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> Non
         store: The phone's store.
         trusted: Tell it every context, released or not. Nothing is promised about what such an app learns.
     """
-    with _phone_of(store) as phone_apps:
+    with _phone_of(store, new=True) as phone_apps:
         sys.stdout.write(f"{phone_apps.add(name, trusted=trusted)}\n")
 
 
@@ -186,7 +186,7 @@ async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | N
         loop.add_signal_handler(each, stop.set)
     async with phone, broker:
         _greet(phone, broker, apps)
-        if past is None:
+        if past is None and sys.stdin is not None:  # or its number may be that of another file
             threading.Thread(target=_sense_lines, args=(phone,), daemon=True).start()
         working = {asyncio.create_task(stop.wait()), asyncio.create_task(phone.wait())}
         if past is not None:
@@ -234,11 +234,18 @@ def _sense_lines(phone: Phone) -> None:
     while chunk := os.read(_STDIN, _CHUNK):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            try:
-                phone.sense(line.decode("utf-8").strip() or None)
-            except ValueError as error:
-                sys.stderr.write(f"reticent: standard input: {error}\n")
+            _sense_line(phone, line)
         rest = rest[-_CHUNK:]
+    if rest:
+        _sense_line(phone, rest)
+
+
+def _sense_line(phone: Phone, line: bytes) -> None:
+    try:
+        phone.sense(line.decode("utf-8").strip() or None)
+    except ValueError as error:
+        sys.stderr.write(f"reticent: standard input: {error}\n")
+        sys.stderr.flush()
 
 
 def _schedule(policy: Path, weekend: Path | None) -> Schedule:
@@ -285,7 +292,9 @@ def _copy_apps(path: Path, kept: SqliteStore) -> None:
 
 
 @contextlib.contextmanager
-def _phone_of(path: Path) -> Iterator[Apps]:
+def _phone_of(path: Path, *, new: bool = False) -> Iterator[Apps]:
+    if not new and not path.exists():
+        raise ValueError(f"there is no phone's store at {path}")
     with contextlib.closing(SqliteStore(path)) as store:
         yield Apps(store.place(APPS))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -31,6 +32,7 @@ class Connection:
         self._channel = channel
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._patience = patience
+        self._closed = threading.Event()
         self._subscribe = channel.unary_stream(
             f"/{SERVICE}/Subscribe",
             request_serializer=phone_pb2.SubscribeRequest.SerializeToString,
@@ -43,7 +45,7 @@ class Connection:
         )
 
     def stream(self, after: int | None = None) -> Iterator[Step]:
-        """Each step when it begins, for ever; steps that a restart of the phone held up come once it is back.
+        """Each step when it begins, until somebody hangs up; steps that a restart held up come once the phone is back.
 
         Args:
             after: The position of the last step that was seen; from now on unless given.
@@ -53,7 +55,7 @@ class Connection:
             ConnectionError: The phone has not been there for longer than the connection's patience.
         """
         pause, away_since = _PAUSE, None
-        while True:
+        while not self._closed.is_set():
             call: Any = None
             try:
                 if after is None:  # from here on nothing is missed, whatever happens to the line
@@ -66,13 +68,19 @@ class Connection:
                 for step in call:
                     after = step.position
                     yield step
-            except grpc.RpcError as error:
+            except (grpc.RpcError, ValueError) as error:
+                if self._closed.is_set():
+                    return
+                if not isinstance(error, grpc.RpcError):
+                    raise
                 away_since = time.monotonic() if away_since is None else away_since
-                self._check(error, away_since)
+                away = _absence(error)
+                if time.monotonic() - away_since > self._patience:
+                    raise away from error
             finally:
                 if call is not None:
                     call.cancel()
-            time.sleep(pause)
+            self._closed.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def current(self) -> Step | None:
@@ -85,11 +93,11 @@ class Connection:
         try:
             return self._ask()
         except grpc.RpcError as error:
-            self._check(error, float("-inf"))
-            raise AssertionError("unreachable: the patience is over") from error
+            raise _absence(error) from error
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, from any thread: streams end."""
+        self._closed.set()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -110,13 +118,13 @@ class Connection:
                 return None
             raise
 
-    def _check(self, error: grpc.RpcError, away_since: float) -> None:
-        """Raise what the app must know; return where it should ask again."""
-        call = cast("grpc.Call", error)
-        if call.code() not in _AWAY:
-            raise Refused(f"the phone says: {call.details()}") from error
-        if time.monotonic() - away_since > self._patience:
-            raise ConnectionError(f"the phone is not there: {call.details()}") from error
+
+def _absence(error: grpc.RpcError) -> ConnectionError:
+    """What to say where nobody answers; whoever is refused is told so at once."""
+    call = cast("grpc.Call", error)
+    if call.code() not in _AWAY:
+        raise Refused(f"the phone says: {call.details()}") from error
+    return ConnectionError(f"the phone is not there: {call.details()}")
 
 
 def connect(address: str, token: str, *, root_certificates: bytes | None = None, patience: float = 60.0) -> Connection:
@@ -131,7 +139,12 @@ def connect(address: str, token: str, *, root_certificates: bytes | None = None,
         root_certificates: In PEM, where the broker has a certificate.
         patience: For how many seconds the phone may be away.
     """
-    options = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 5000))
+    options = (
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 5000),
+        ("grpc.keepalive_time_ms", 30_000),  # notices a phone that has gone without a word
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
     if root_certificates is None:
         channel = grpc.insecure_channel(address, options)
     else:

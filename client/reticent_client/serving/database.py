@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from reticent_client.durable import PRIVATE
@@ -48,7 +48,10 @@ class SqliteStore:
         self.path = None if path is None else Path(path)
         self._lock = threading.RLock()
         if self.path is not None:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE))
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE)
+            with contextlib.suppress(PermissionError):  # somebody else's file, which they let us use
+                os.fchmod(file, PRIVATE)
+            os.close(file)
         self._database = sqlite3.connect(
             ":memory:" if self.path is None else self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
@@ -99,30 +102,34 @@ class SqliteStore:
                 if name.startswith(prefix) and name not in kept:
                     self._database.execute("DELETE FROM places WHERE name = ?", (name,))
 
-    def append(self, stream: str, position: int, message: bytes, held: int) -> bytes:
-        """Keep a message of a stream, and of its last ones no more than are to be held.
+    def append(self, position: int, messages: Mapping[str, bytes], held: int) -> dict[str, bytes]:
+        """Keep a message of each stream, and of its last ones no more than are to be held.
 
-        The message that is kept: the first one, where one was kept for this position before.
+        What is kept: the first message, where one was kept for this position before.
         """
+        kept = {}
         with self._lock, self._damage(), self._transaction():
-            self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
-            self._database.execute(
-                "DELETE FROM messages WHERE stream = ?1 AND position < "
-                "(SELECT position FROM messages WHERE stream = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
-                (stream, held),
-            )
-            kept = self._database.execute(
-                "SELECT message FROM messages WHERE stream = ? AND position = ?", (stream, position)
-            ).fetchone()
-        return message if kept is None else bytes(kept[0])
+            for stream, message in messages.items():
+                self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
+                self._database.execute(
+                    "DELETE FROM messages WHERE stream = ?1 AND position < "
+                    "(SELECT position FROM messages WHERE stream = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
+                    (stream, held),
+                )
+                row = self._database.execute(
+                    "SELECT message FROM messages WHERE stream = ? AND position = ?", (stream, position)
+                ).fetchone()
+                kept[stream] = message if row is None else bytes(row[0])
+        return kept
 
-    def messages(self, stream: str) -> list[tuple[int, bytes]]:
-        """The messages of a stream that are kept, and their positions."""
+    def messages(self) -> list[tuple[int, dict[str, bytes]]]:
+        """What is kept: the positions, and the message of each stream."""
         with self._lock, self._damage():
-            rows = self._database.execute(
-                "SELECT position, message FROM messages WHERE stream = ? ORDER BY position", (stream,)
-            ).fetchall()
-        return [(int(position), bytes(message)) for position, message in rows]
+            rows = self._database.execute("SELECT position, stream, message FROM messages ORDER BY position").fetchall()
+        found: dict[int, dict[str, bytes]] = {}
+        for position, stream, message in rows:
+            found.setdefault(int(position), {})[str(stream)] = bytes(message)
+        return list(found.items())
 
     def close(self) -> None:
         """Let go of the file."""

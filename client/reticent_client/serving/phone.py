@@ -11,7 +11,7 @@ import contextlib
 import datetime as dt
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -38,6 +38,7 @@ HELD_DAYS = 7
 _TICK = dt.timedelta(microseconds=1)
 
 APPS = "apps"  # the place of those who may listen
+MASKED, RAW = "masked", "raw"  # the streams
 _MASKS = "mask/"  # the places of the policies' memories
 _DAY = "day"  # the place of the last day that a policy was in charge of, and of which one that was
 
@@ -53,11 +54,10 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Decided:
-    """A step, ready to leave: what each stream's message says."""
+    """A step, ready to leave: its message in each stream."""
 
     position: int
-    masked: bytes
-    raw: bytes
+    messages: Mapping[str, bytes]
 
 
 class Phone:
@@ -121,7 +121,8 @@ class Phone:
         self._names = {each: fingerprint(each) for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
-        self._over = self.clock.now()  # no step that begins then or before is decided any more
+        self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
+        self._untold: list[_Decided] = []
         self.apps = Apps(self._store.place(APPS))
         self.masked = Stream(self._held)
         self.raw = Stream(self._held)
@@ -182,37 +183,34 @@ class Phone:
     def _wake(self) -> None:
         """Go on from what the store holds: the last step that has begun may not have got out."""
         self._store.keep_only(_MASKS, (_MASKS + name for name in self._names.values()))
-        held = [(stream, self._store.messages(name)) for name, stream in self._streams]
-        last, _ = self._in_charge()
-        self._over = max([self.clock.now(), *self._still_to_begin(last, [message for _, message in held[0][1]])])
+        held = [_Decided(*each) for each in self._store.messages()]
+        if held:
+            self._over = self._before(Step.decode(held[-1].messages[MASKED]))
         upcoming = self.next_step
         due = position(upcoming.date, min((*upcoming.skipped, upcoming.step)))
-        for stream, messages in held:
-            for place, message in messages:
-                if place < due:  # a step that was decided and has not begun leaves when it begins
-                    stream.write(place, message)
-        date = max(self.timetable.last(self.clock.now()).date, last or dt.date.min)
+        self._untold = [each for each in held if each.position >= due]  # decided, and to leave when it begins
+        for each in held[: len(held) - len(self._untold)]:
+            for name, stream in self._streams:
+                stream.write(each.position, each.messages[name])
+        in_lead = self._in_charge()[0] == upcoming.date
+        date = upcoming.date if in_lead else self.timetable.last(self.clock.now()).date
         mask = self._mask(date)
-        stored = position(date, mask.step - 1)
+        step = mask.step - 1
         told = -1 if self.masked.last is None else self.masked.last[0]
-        if mask.step and told < stored < due:
+        if step >= 0 and told < position(date, step) < due:
             with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
-                step = mask.step - 1
                 self._publish(self._keep(date, step, mask.observe(None, step=step), None))
 
-    def _still_to_begin(self, last: dt.date | None, messages: list[bytes]) -> Iterator[dt.datetime]:
-        """Just before what begins next by the store, which may be later than by a clock that was set back.
+    def _before(self, newest: Step) -> dt.datetime:
+        """Just before the last step that was decided: it may not have begun, and nothing before it is decided again.
 
-        That is the first step of the day that a policy is in charge of, and the last step that was decided: it may not
-        have begun. Where days had another number of steps then, it is tomorrow's first.
+        The clock may have been set back since. Where days had another number of steps then, it is the end of that day,
+        for the steps of the two cannot be put in one order.
         """
-        first = [] if last is None else [self.timetable.day(last)]
-        if messages:
-            newest = Step.decode(messages[-1])
-            same = newest.steps == self.timetable.horizon
-            first.append(self.timetable.day(newest.date if same else newest.date + DAY)[newest.step * same :])
-        for beginnings in first:
-            yield from (at - _TICK for at in [each for each in beginnings if each is not None][:1])
+        same = newest.steps == self.timetable.horizon
+        beginnings = self.timetable.day(newest.date if same else newest.date + DAY)[newest.step * same :]
+        first = next((at for at in beginnings if at is not None), None)
+        return self._over if first is None else first - _TICK
 
     def _mask(self, date: dt.date) -> MaskIt:
         """The mask of a day: dark unless it is known what was released that day.
@@ -262,12 +260,14 @@ class Phone:
             while self.clock.now() < upcoming.instant:
                 await self.clock.wait_until(upcoming.instant)
             self._over = upcoming.instant
-            for each in decided:
+            before = decided[0].position if decided else position(upcoming.date, upcoming.step + 1)
+            overdue, self._untold = [each for each in self._untold if each.position < before], []
+            for each in (*overdue, *decided):
                 self._publish(each)
 
     def _decide(self, upcoming: Beginning) -> list[_Decided]:
         """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
-        date, read = upcoming.date, self._read(upcoming.instant)
+        date, read = upcoming.date, self._read(upcoming.instant - self._lead)
         decided = []
         try:
             mask = self._mask(date)
@@ -280,30 +280,25 @@ class Phone:
         return decided
 
     def _read(self, instant: dt.datetime) -> str | None:
-        """What was read last, unless that is too long ago."""
+        """What was read last, unless that is too long ago when it is asked for."""
         reading = self._reading
-        return reading.context if instant - reading.instant <= self.hold else None
+        return reading.context if instant - reading.instant < self.hold else None
 
     def _keep(self, date: dt.date, step: int, released: str | None, read: str | None) -> _Decided:
         """Have a decision stored, for apps that are slow or come back."""
         place, steps = position(date, step), self.timetable.horizon
-        told = Step(place, date, step, steps, released), Step(place, date, step, steps, read, raw=True)
+        masked = Step(place, date, step, steps, released)
+        raw = Step(place, date, step, steps, read, raw=True)
         # A day more than the stream has: so it is known after a restart what was dropped.
         kept = self._held + self.timetable.horizon
-        return _Decided(
-            place,
-            *(
-                self._store.append(name, place, each.encode(), kept)
-                for (name, _), each in zip(self._streams, told, strict=True)
-            ),
-        )
+        return _Decided(place, self._store.append(place, {MASKED: masked.encode(), RAW: raw.encode()}, kept))
 
     def _publish(self, decided: _Decided) -> None:
-        self.masked.write(decided.position, decided.masked)
-        self.raw.write(decided.position, decided.raw)
+        for name, stream in self._streams:
+            stream.write(decided.position, decided.messages[name])
         if self._listener is not None:
-            self._listener(Step.decode(decided.masked))
+            self._listener(Step.decode(decided.messages[MASKED]))
 
     @property
     def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:
-        return ("masked", self.masked), ("raw", self.raw)
+        return (MASKED, self.masked), (RAW, self.raw)

@@ -38,7 +38,9 @@ class PhoneStub(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
+    INVALID_ARGUMENT    the request cannot be read
     NOT_FOUND           Current: no step has begun since this phone was set up
+    INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; come back later, with `after`
     """
 
@@ -73,7 +75,9 @@ class PhoneServicer(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
+    INVALID_ARGUMENT    the request cannot be read
     NOT_FOUND           Current: no step has begun since this phone was set up
+    INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; come back later, with `after`
     """
 
@@ -126,7 +130,9 @@ class Phone(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
+    INVALID_ARGUMENT    the request cannot be read
     NOT_FOUND           Current: no step has begun since this phone was set up
+    INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; come back later, with `after`
     """
 

@@ -39,7 +39,9 @@ class PhoneStub:
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
+      INVALID_ARGUMENT    the request cannot be read
       NOT_FOUND           Current: no step has begun since this phone was set up
+      INTERNAL            the phone has a fault of its own, which its log names
       UNAVAILABLE         the phone shuts down; come back later, with `after`
     """
 
@@ -68,7 +70,9 @@ class PhoneAsyncStub(PhoneStub):
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
+      INVALID_ARGUMENT    the request cannot be read
       NOT_FOUND           Current: no step has begun since this phone was set up
+      INTERNAL            the phone has a fault of its own, which its log names
       UNAVAILABLE         the phone shuts down; come back later, with `after`
     """
 
@@ -93,7 +97,9 @@ class PhoneServicer(metaclass=_abc_1.ABCMeta):
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
+      INVALID_ARGUMENT    the request cannot be read
       NOT_FOUND           Current: no step has begun since this phone was set up
+      INTERNAL            the phone has a fault of its own, which its log names
       UNAVAILABLE         the phone shuts down; come back later, with `after`
     """
 

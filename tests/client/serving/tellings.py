@@ -1,0 +1,32 @@
+"""Phones without a broker, and what they tell."""
+
+import datetime as dt
+from typing import Any
+
+from reticent_client.serving.clock import ManualClock
+from reticent_client.serving.database import SqliteStore
+from reticent_client.serving.phone import Phone
+from reticent_client.serving.wire import Step
+from tests.client.serving.phones import telling
+
+
+class Told(list[tuple[dt.datetime, Step]]):
+    """What a phone has told, and when."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def hear(self, step: Step) -> None:
+        self.append((self.clock.now(), step))
+
+    @property
+    def steps(self) -> list[tuple[int, str | None]]:
+        return [(step.step, step.context) for _, step in self]
+
+
+def phone_of(store: SqliteStore, clock: ManualClock, told: Told | None = None, **options: Any) -> Phone:
+    """A phone on a store."""
+    policy = options.pop("policy", None) or telling()
+    listener = None if told is None else told.hear
+    return Phone(policy, store=store, clock=clock, **{"zone": dt.UTC, "listener": listener} | options)
