@@ -49,6 +49,12 @@ COMMANDS = (
         help="Compare the checks on twenty people for a month.",
         extra="sim",
     ),
+    Command(
+        name="experiment",
+        app="reticent_sim.experiments.cli:app",
+        help="Make the figures and tables of the sources anew.",
+        extra="sim",
+    ),
 )
 
 # The libraries that each extra brings.

@@ -52,8 +52,8 @@ class Habit:
     def join(self, day: Day, rng: np.random.Generator) -> None:
         """Take the place of what a day of this weekday held, or not."""
         happens = rng.random() < self.chance
-        start = _one_of(rng, *self.starts)
-        stop = start + _one_of(rng, *self.lasts)
+        start = one_of(rng, *self.starts)
+        stop = start + one_of(rng, *self.lasts)
         if not happens:
             return
         day[start:stop] = [self.context] * (min(stop, HOURS) - start)
@@ -103,30 +103,30 @@ def person(seed: int, number: int) -> Person:
 
 
 def _leisure(rng: np.random.Generator) -> Iterator[Habit]:
-    yield Habit("shop", (5,), 0.9, (_one_of(rng, 10, 11),), (1, 2))
-    yield Habit("shop", _some_of(rng, WEEKDAYS, 2), 0.8, (_one_of(rng, 17, 18, 19),))
-    yield Habit("friends", WEEKEND, 0.6, (_one_of(rng, 14, 19),), (2, 3, 3))
-    yield Habit("friends", _some_of(rng, WEEKDAYS, 1), 0.7, (20,), (2, 2, 3))
+    yield Habit("shop", (5,), 0.9, (one_of(rng, 10, 11),), (1, 2))
+    yield Habit("shop", some_of(rng, WEEKDAYS, 2), 0.8, (one_of(rng, 17, 18, 19),))
+    yield Habit("friends", WEEKEND, 0.6, (one_of(rng, 14, 19),), (2, 3, 3))
+    yield Habit("friends", some_of(rng, WEEKDAYS, 1), 0.7, (20,), (2, 2, 3))
     if rng.random() < 0.7:
-        yield Habit("cafe", WEEKEND, 0.5, (_one_of(rng, 9, 15),))
+        yield Habit("cafe", WEEKEND, 0.5, (one_of(rng, 9, 15),))
     if rng.random() < 0.7:
-        yield Habit("gym", _some_of(rng, WEEKDAYS, 2), 0.85, (_one_of(rng, 18, 19),))
+        yield Habit("gym", some_of(rng, WEEKDAYS, 2), 0.85, (one_of(rng, 18, 19),))
     if rng.random() < 0.4:
-        yield Habit("pharmacy", EVERY_DAY, 0.1, (_one_of(rng, 10, 17),))
+        yield Habit("pharmacy", EVERY_DAY, 0.1, (one_of(rng, 10, 17),))
 
 
 def _work(rng: np.random.Generator) -> Iterator[Habit]:
     way = "transit" if rng.random() < 0.7 else None
-    match _one_of(rng, 0, 0, 0, 1, 2, 3):
+    match one_of(rng, 0, 0, 0, 1, 2, 3):
         case 0:  # office hours
-            start = _one_of(rng, 8, 9)
+            start = one_of(rng, 8, 9)
             yield Habit("work", WEEKDAYS, 0.95, (start, start, start, start + 1), (8, 8, 9), way, way)
-            yield Habit("cafe", _some_of(rng, WEEKDAYS, 3), 0.6, (12,))
+            yield Habit("cafe", some_of(rng, WEEKDAYS, 3), 0.6, (12,))
         case 1:  # the early shift
             yield Habit("work", WEEKDAYS, 0.95, (6,), (8,), way, way)
             yield Habit("cafe", WEEKDAYS, 0.5, (16,))
         case 2:  # three mornings a week
-            yield Habit("work", _some_of(rng, WEEKDAYS, 3), 0.9, (9,), (4, 5), way, way)
+            yield Habit("work", some_of(rng, WEEKDAYS, 3), 0.9, (9,), (4, 5), way, way)
             yield Habit("cafe", WEEKDAYS, 0.5, (15,))
         case _:  # retired
             yield Habit("cafe", EVERY_DAY, 0.6, (10,))
@@ -134,27 +134,27 @@ def _work(rng: np.random.Generator) -> Iterator[Habit]:
 
 
 def _dialysis(rng: np.random.Generator) -> Iterator[Habit]:
-    days = ((0, 2, 4), (1, 3, 5))[_one_of(rng, 0, 1)]
-    yield Habit(HOSPITAL, days, 0.95, (_one_of(rng, 7, 14),), (4,), before="transit")
+    days = ((0, 2, 4), (1, 3, 5))[one_of(rng, 0, 1)]
+    yield Habit(HOSPITAL, days, 0.95, (one_of(rng, 7, 14),), (4,), before="transit")
 
 
 def _physiotherapy(rng: np.random.Generator) -> Iterator[Habit]:
-    yield Habit(HOSPITAL, _some_of(rng, EVERY_DAY, 3), 0.9, (_one_of(rng, 8, 17),), after="cafe")
+    yield Habit(HOSPITAL, some_of(rng, EVERY_DAY, 3), 0.9, (one_of(rng, 8, 17),), after="cafe")
 
 
 def _check_ups(rng: np.random.Generator) -> Iterator[Habit]:
-    chance = 0.1 * _one_of(rng, 2, 3, 4)
+    chance = 0.1 * one_of(rng, 2, 3, 4)
     yield Habit(HOSPITAL, EVERY_DAY, chance, (9, 10, 11, 14, 15), (1, 2), after="pharmacy")
 
 
 def _relative(rng: np.random.Generator) -> Iterator[Habit]:
-    chance = 0.1 * _one_of(rng, 3, 4)
+    chance = 0.1 * one_of(rng, 3, 4)
     yield Habit(HOSPITAL, EVERY_DAY, chance, (16, 17, 17, 18), (1, 2), before="shop")
 
 
 def _infusions(rng: np.random.Generator) -> Iterator[Habit]:
-    days = (_one_of(rng, 1, 3), 5)
-    yield Habit(HOSPITAL, days, 0.85, (_one_of(rng, 10, 13),), (2, 3), before="transit", after="transit")
+    days = (one_of(rng, 1, 3), 5)
+    yield Habit(HOSPITAL, days, 0.85, (one_of(rng, 10, 13),), (2, 3), before="transit", after="transit")
 
 
 CARE = (_dialysis, _physiotherapy, _check_ups, _relative, _infusions)
@@ -166,9 +166,11 @@ def _gaps(rng: np.random.Generator) -> Iterator[Habit]:
     yield Habit(None, EVERY_DAY, 0.1, (7, 13, 18, 22))
 
 
-def _one_of(rng: np.random.Generator, *choices: int) -> int:
+def one_of(rng: np.random.Generator, *choices: int) -> int:
+    """One of some hours, days or kinds; one that is given twice is twice as likely."""
     return choices[rng.integers(len(choices))]
 
 
-def _some_of(rng: np.random.Generator, days: tuple[int, ...], count: int) -> tuple[int, ...]:
+def some_of(rng: np.random.Generator, days: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """So many of some days, in their order."""
     return tuple(sorted(rng.choice(days, size=count, replace=False).tolist()))

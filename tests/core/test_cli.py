@@ -29,6 +29,7 @@ its user allows.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
 │ demo         Compare the checks on twenty people for a month.                │
+│ experiment   Make the figures and tables of the sources anew.                │
 │ mask         Compute, run, explain and audit what a phone releases or        │
 │              suppresses.                                                     │
 │ --help (-h)  Display this message and exit.                                  │
@@ -175,6 +176,7 @@ def test_a_reader_that_has_enough_ends_the_run_quietly(argument: str) -> None:
         (["mask"], "cyclopts", "reticent mask needs cyclopts: pip install 'reticent[cli]'"),
         (["demo"], "cyclopts", "reticent demo needs cyclopts: pip install 'reticent[sim]'"),
         (["demo"], "matplotlib", "reticent demo needs matplotlib: pip install 'reticent[sim]'"),
+        (["experiment"], "scipy", "reticent experiment needs scipy: pip install 'reticent[sim]'"),
     ],
 )
 def test_a_missing_extra_is_named(arguments: list[str], hidden: str, said: str) -> None:

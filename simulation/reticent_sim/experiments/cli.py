@@ -1,0 +1,182 @@
+"""`reticent experiment`: the figures and tables of the sources, made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from reticent_sim.experiments.laboratory import PEOPLE, Laboratory, Settings
+from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
+from reticent_sim.experiments.pictures.bars import draw_checks
+from reticent_sim.experiments.pictures.curves import draw_activities, draw_contexts, draw_delta
+from reticent_sim.experiments.pictures.durations import draw_times
+from reticent_sim.experiments.pictures.people import draw_users
+from reticent_sim.experiments.results import Result
+from reticent_sim.population import resident, write_traces
+
+app = App(name="experiment", help="Make the figures and tables of the sources anew.")
+
+FOLDER = Path("experiments")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure or table."""
+
+    name: str
+    help: str
+    run: Callable[[Laboratory], Result]
+    draw: Callable[[Result, Path], None]
+
+
+EXPERIMENTS = (
+    Experiment(times.NAME, "How long checks take (table 3.2).", times.run, draw_times),
+    Experiment(checks.NAME, "What is released, suppressed and breached (figure 3.5).", checks.run, draw_checks),
+    Experiment(users.NAME, "Which check is better for whom (figure 3.6).", users.run, draw_users),
+    Experiment(delta.NAME, "What a smaller delta costs (figure 3.7).", delta.run, draw_delta),
+    Experiment(contexts.NAME, "More and more sensitive contexts (figure 3.8).", contexts.run, draw_contexts),
+    Experiment(activities.NAME, "Activities as contexts (figure 3.9).", activities.run, draw_activities),
+)
+
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Options:
+    """What every experiment takes."""
+
+    quick: Annotated[bool, Parameter(negative="")] = False
+    "Fewer people, fewer days and shorter ones: less than a minute."
+    traces: Path | None = None
+    "Take real people: CSV (also .csv.gz) or Parquet with the columns user, time and context."
+    zone: str | None = None
+    "The time zone of the traces, such as Europe/Paris."
+    people: Count | None = None
+    "How many people take part at most; 91 made-up ones, or all of the traces, unless given."
+    seed: int = 1
+    "What the people, their days, what is sensitive to them and all coins follow from."
+    workers: Count | None = None
+    "How many processes compute; as many as there are processors unless given. They change no result."
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER
+    "The folder for the CSV, the JSON and the picture."
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
+    "Print what the JSON holds instead of the findings."
+
+    @property
+    def settings(self) -> Settings:
+        """What the experiment is run on."""
+        if self.zone is not None and self.traces is None:
+            raise ValueError("--zone is the time zone of the traces: it means nothing without --traces")
+        return Settings(self.seed, self.people, self.quick, self.traces, self.zone, self.workers)
+
+
+def _command(experiments: Sequence[Experiment]) -> Callable[..., None]:
+    def command(*, options: Options = Options()) -> None:
+        results = []
+        for experiment, result in _run(experiments, options.settings):
+            result.write(options.output)
+            experiment.draw(result, options.output / f"{result.name}.png")
+            results.append(result)
+        console = Console()
+        if options.as_json:
+            shown = [result.to_json() for result in results]
+            console.print_json(data=shown if len(experiments) > 1 else shown[0])
+            return
+        for result in results:
+            _show(console, result, options.output)
+
+    return command
+
+
+for _experiment in EXPERIMENTS:
+    app.command(_command([_experiment]), name=_experiment.name, help=_experiment.help)
+app.command(
+    _command(EXPERIMENTS),
+    name="maskit",
+    help="All of section 3.7 of Götz's dissertation, what they share computed once.",
+)
+
+
+@app.command
+def population(
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    people: Count = PEOPLE,
+    seed: int = 1,
+    activities: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write the traces of the made-up population that the experiments use: CSV with user, time and context.
+
+    Args:
+        output: Where the traces go.
+        people: How many people.
+        seed: What they and their days follow from.
+        activities: Write what they did with the phone and how they moved, of those of whom it was recorded, instead of
+            where they were.
+    """
+    everybody = [resident(seed, number) for number in range(people)]
+    chosen = [who for who in everybody if who.uses or not activities]
+    if not chosen:
+        raise ValueError(f"nobody's activities were recorded: ask for more than {people} people")
+    lines = write_traces(output, chosen, activities=activities)
+    Console().print(f"{len(chosen)} people, {lines} hours, written to {output}", soft_wrap=True, highlight=False)
+
+
+def _run(experiments: Sequence[Experiment], settings: Settings) -> Iterator[tuple[Experiment, Result]]:
+    with _progress() as (show, name):
+        laboratory = Laboratory(settings, show)
+        for experiment in experiments:
+            name(experiment.name)
+            yield experiment, experiment.run(laboratory)
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
+    """A bar on standard error: what moves it, and what names what is being computed."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("", total=None)
+        yield (
+            lambda done, total: bar.update(task, completed=done, total=total),
+            lambda name: bar.update(task, description=name, completed=0, total=None),
+        )
+
+
+def _show(console: Console, result: Result, output: Path) -> None:
+    """Print the findings."""
+    settings = result.settings
+    console.print(Text(result.title, style="bold"))
+    console.print(
+        f"{settings['people']} people ({settings['source']}), {settings['steps']} steps a day. "
+        f"{settings['judged_days_off_model']} of the {settings['judged_days']} days that were judged leave the chains."
+    )
+    for finding in result.findings:
+        console.print()
+        said = Text("holds  ", style="bold green") if finding.holds else Text("does not hold  ", style="bold red")
+        console.print(said + Text(finding.claim))
+        if finding.published:
+            console.print(Text(f"  published  {finding.published}"))
+        console.print(Text(f"  here       {finding.ours}"))
+        console.print(Text(f"  holds if   {finding.rule}", style="dim"))
+    if settings["seeded"]:
+        console.print(f"\nAll follows from seed {settings['seed']}: this is a simulation, and protects nobody.")
+    files = ", ".join(f"{result.name}.{ending}" for ending in ("csv", "json", "png"))
+    console.print(f"Written to {output}: {files}\n", soft_wrap=True, highlight=False)

@@ -1,0 +1,80 @@
+"""Figure 3.8: the more contexts are sensitive, the less is released."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reticent_sim.experiments import statistics
+from reticent_sim.experiments.laboratory import DELTA, Laboratory
+from reticent_sim.experiments.maskit.asked import OPTIMAL_EVERY, Group, at_random, percent
+from reticent_sim.experiments.maskit.sweeps import Sweep, note, rows
+from reticent_sim.experiments.results import Finding, Result, described
+from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, PUBLISHED, SIMULATABLE
+
+NAME = "maskit-contexts"
+TITLE = "Utility over the number of sensitive contexts (figure 3.8)"
+
+FEWEST, MOST, PEOPLE = 15, 20, 25
+"""The text takes 25 people with 15 to 20 contexts."""
+COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 14)
+
+
+def run(laboratory: Laboratory) -> Result:
+    """Compute everything that the figure shows."""
+    everybody = [len(who.contexts) for who in laboratory.everybody]
+    people = [who for who in laboratory.everybody if FEWEST <= len(who.contexts) <= MOST][:PEOPLE]
+    if len(people) < 2:
+        raise ValueError(
+            f"{NAME} needs two people with {FEWEST} to {MOST} contexts in the first half of their days: "
+            f"here are {len(people)}, and the {len(everybody)} who take part have {min(everybody)} to {max(everybody)}"
+        )
+    sweep: Sweep = {
+        count: Group(laboratory, at_random(laboratory, people, count), every=OPTIMAL_EVERY) for count in COUNTS
+    }
+    laboratory.ask(people, [question for group in sweep.values() for question in group.questions])
+    for group in sweep.values():
+        group.ask()
+    settings = described(laboratory, people, sensitive="at random, the same and more", delta=DELTA, note=note())
+    return Result(NAME, TITLE, settings, rows("at random", "sensitive_contexts", sweep), findings(sweep))
+
+
+def findings(sweep: Sweep) -> list[Finding]:
+    """What the text says of this figure, and what it is here."""
+    values = {s: [group.estimate(s).value for group in sweep.values()] for s in PUBLISHED}
+    checks = (SIMULATABLE, PROBABILISTIC, HYBRID)
+    slopes = {s: float(np.polyfit(COUNTS, values[s], 1)[0]) for s in PUBLISHED}
+    kept = {s: values[s][-1] / max(values[s][0], 1e-9) for s in PUBLISHED}
+    ahead = {count: statistics.mean(group.differences(HYBRID, LEAKY)) for count, group in sweep.items()}
+    above = [count for count, difference in ahead.items() if difference.value > 0]
+    most = ahead[COUNTS[-1]]
+    return [
+        Finding(
+            name="utility-falls-with-more-contexts",
+            claim="The utility of every check falls with the number of sensitive contexts.",
+            published="it does",
+            ours=", ".join(f"{s} from {percent(v[0])} to {percent(v[-1])}" for s, v in values.items()),
+            rule=f"the slope over {COUNTS[0]} to {COUNTS[-1]} contexts is below 0 for every system",
+            holds=all(slope < 0 for slope in slopes.values()),
+        ),
+        Finding(
+            name="hybrid-falls-slowest",
+            claim="Of the three checks, the hybrid's utility falls slowest.",
+            published="it does",
+            ours=", ".join(f"{s} {percent(kept[s])}" for s in checks)
+            + f" of its utility with {COUNTS[0]} is left with {COUNTS[-1]}; in points for each context "
+            + ", ".join(f"{s} {100 * slopes[s]:.2f}" for s in checks),
+            rule="it keeps the largest part of what it released with one sensitive context",
+            holds=kept[HYBRID] == max(kept[s] for s in checks),
+        ),
+        Finding(
+            name="hybrid-above-mask-sensitive",
+            claim="With many sensitive contexts the hybrid releases more than MaskSensitive.",
+            published="it does (not shown)",
+            ours=(
+                f"with {COUNTS[-1]} sensitive contexts {percent(most)} of all steps more; it is ahead with "
+                f"{', '.join(map(str, above)) or 'no number of them'}"
+            ),
+            rule=f"its mean is higher with {COUNTS[-1]} sensitive contexts",
+            holds=most.value > 0,
+        ),
+    ]

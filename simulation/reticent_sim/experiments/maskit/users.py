@@ -1,0 +1,120 @@
+"""Figure 3.6: which of the two checks is better for whom, and whether the hybrid knows."""
+
+from __future__ import annotations
+
+from reticent_sim.experiments import statistics
+from reticent_sim.experiments.laboratory import DELTA, Laboratory
+from reticent_sim.experiments.maskit.asked import Group, percent
+from reticent_sim.experiments.maskit.checks import SENSITIVE, group_of
+from reticent_sim.experiments.results import Finding, Result, Row, described
+from reticent_sim.experiments.statistics import Estimate
+from reticent_sim.experiments.subjects import Subject
+from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE, SYSTEMS
+
+NAME = "maskit-users"
+TITLE = "Utility of two checks for each person (figure 3.6)"
+
+ALMOST_ALL = 0.9
+"""The hybrid picks the better check for almost all: for more than this part of the people (published: 95 %)."""
+EACH = 0.1
+"""Neither check is best for all: each is for more than this part of the people (published: 58 and 42 %)."""
+
+TIE = "neither"
+PICKED = "hybrid picks the better check"
+
+
+def better(check: str) -> str:
+    """What the share of the people is called for whom a check releases most."""
+    return f"better check: {check}"
+
+
+def run(laboratory: Laboratory) -> Result:
+    """Compute everything that the figure shows."""
+    group = group_of(laboratory)
+    rows: list[Row] = [
+        {"measure": better(check), "share": _share(group, check)} for check in (SIMULATABLE, PROBABILISTIC, TIE)
+    ]
+    rows += [
+        {"measure": PICKED, "share": _right(group)},
+        {"measure": "the same on days that follow the chain", "share": _right(group, "followed")},
+    ]
+    settings = described(laboratory, group.people, sensitive=f"{SENSITIVE} contexts at random", delta=DELTA)
+    return Result(NAME, TITLE, settings, rows, findings(group), [_person(group, who) for who in group.people])
+
+
+def _person(group: Group, who: Subject) -> Row:
+    row: Row = {
+        "user": who.name,
+        "contexts": who.seen,
+        "days": len(who.days),
+        "off_model_days": len(who.halves[1]),
+        "better": _better(group, who),
+        "chosen": group.answer(who, HYBRID).system,
+        "right": _is_right(group, who, "utility"),
+    }
+    row |= {system: group.answer(who, system).whole.utility for system in SYSTEMS}
+    return row | {f"{system}_expected": group.answer(who, system).expected for system in SYSTEMS}
+
+
+def _better(group: Group, who: Subject) -> str:
+    one, other = (group.answer(who, check).whole.released for check in (SIMULATABLE, PROBABILISTIC))
+    return TIE if one == other else SIMULATABLE if one > other else PROBABILISTIC
+
+
+def _is_right(group: Group, who: Subject, measure: str) -> bool:
+    """Whether the hybrid's choice suppressed no more than the other check."""
+    hybrid, *both = (
+        answer.whole.released if measure == "utility" else answer.followed.released
+        for answer in (group.answer(who, system) for system in (HYBRID, SIMULATABLE, PROBABILISTIC))
+    )
+    return hybrid == max(both)
+
+
+def _share(group: Group, check: str) -> Estimate:
+    return statistics.share(sum(_better(group, who) == check for who in group.people), len(group.people))
+
+
+def _right(group: Group, measure: str = "utility") -> Estimate:
+    people = [who for who in group.people if measure == "utility" or who.halves[0]]
+    return statistics.share(sum(_is_right(group, who, measure) for who in people), max(len(people), 1))
+
+
+def findings(group: Group) -> list[Finding]:
+    """What the text says of this figure, and what it is here."""
+    shares = {check: _share(group, check) for check in (SIMULATABLE, PROBABILISTIC)}
+    right, on_model = _right(group), _right(group, "followed")
+    losses = [
+        max(group.answer(who, check).whole.utility for check in (SIMULATABLE, PROBABILISTIC))
+        - group.answer(who, HYBRID).whole.utility
+        for who in group.people
+        if not _is_right(group, who, "utility")
+    ]
+    wrong = f"; where it is wrong it loses {percent(sum(losses) / len(losses))} of all steps" if losses else ""
+    means = {system: group.estimate(system) for system in (SIMULATABLE, PROBABILISTIC, HYBRID, LEAKY)}
+    better = [statistics.mean(group.differences(HYBRID, check)) for check in (SIMULATABLE, PROBABILISTIC)]
+    return [
+        Finding(
+            name="neither-check-is-best-for-all",
+            claim="Neither the simulatable nor the probabilistic check is the better one for everybody.",
+            published="simulatable better for 58 %, probabilistic for 42 %",
+            ours=", ".join(f"{check} better for {percent(share)}" for check, share in shares.items()),
+            rule=f"each is better for more than {percent(EACH, 0)}",
+            holds=all(share.value > EACH for share in shares.values()),
+        ),
+        Finding(
+            name="hybrid-picks-the-better-check",
+            claim="The hybrid picks the check that suppresses less in the second half for almost everybody.",
+            published="95 %",
+            ours=f"{percent(right)}; counting only days that follow the chain, {percent(on_model)}{wrong}",
+            rule=f"more than {percent(ALMOST_ALL, 0)}",
+            holds=right.value > ALMOST_ALL,
+        ),
+        Finding(
+            name="hybrid-above-both",
+            claim="On average over people the hybrid releases more than either check.",
+            published="75.8 %, which is much more than either",
+            ours=", ".join(f"{system} {percent(value)}" for system, value in means.items()),
+            rule="the intervals of both paired differences lie above 0",
+            holds=all(gain.least > 0 for gain in better),
+        ),
+    ]

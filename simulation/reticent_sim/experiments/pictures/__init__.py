@@ -1,0 +1,1 @@
+"""The pictures of the experiments: each draws what an experiment found, and computes nothing."""
