@@ -31,6 +31,7 @@ DELTA = 0.1
 SEED = 7
 MONDAY = dt.date(2027, 3, 1)
 MIDNIGHT = dt.datetime.combine(MONDAY, dt.time())
+AT_ONCE = dt.timedelta()  # the lead: tables have their readings where steps begin
 HOUR, HALF_HOUR = dt.timedelta(hours=1), dt.timedelta(minutes=30)
 USERS = 15
 TOP = 5  # places with a label of their own; the third most visited is sensitive
@@ -112,7 +113,7 @@ def run(traces: Path | None) -> Iterator[str]:
     steps = (1, 2, 3) if traces is None else (0.5, 1, 2, 3)
     longer: Table = {}
     for hours in steps:
-        found = compare(users, {f"steps of {hours} h": default}, SOME, Sampling(hours * HOUR))
+        found = compare(users, {f"steps of {hours} h": default}, SOME, Sampling(hours * HOUR, lead=AT_ONCE))
         longer |= found
     yield text(f"Coarser steps: {title}", longer)
     if traces is None:  # of the real ones nobody says which day of the week it was
@@ -148,7 +149,7 @@ def compare(
     users: Sequence[User], learners: Mapping[str, Learner], lengths: Iterable[int], sampling: Sampling | None = None
 ) -> Table:
     """What comes of each way to learn, from each number of days."""
-    days = {user.name: user.days(sampling or Sampling(HOUR)) for user in users}
+    days = {user.name: user.days(sampling or Sampling(HOUR, lead=AT_ONCE)) for user in users}
     contexts = labels_of(day for each in days.values() for day in each)
     table: Table = defaultdict(Outcome)
     for user in users:
@@ -166,7 +167,7 @@ def weekends(users: Sequence[User]) -> Table:
     """One chain for all days, or one each for weekdays and weekends, which may take in days of both."""
     table: Table = defaultdict(Outcome)
     for user in users:
-        days = user.days(Sampling(HOUR))
+        days = user.days(Sampling(HOUR, lead=AT_ONCE))
         training, judged = days[: -user.judged], days[-user.judged :]
         for length in SOME + FEW[-1:]:
             known = training[-length:]
@@ -188,10 +189,10 @@ def gaps(users: Sequence[User]) -> Table:
     """Learn from days that are filled well enough, and judge all that have any reading."""
     table: Table = defaultdict(Outcome)
     for user in users:
-        every = user.days(Sampling(HOUR, least_filled=0))
+        every = user.days(Sampling(HOUR, least_filled=0, lead=AT_ONCE))
         judged = every[-user.judged :]
         for least in (0.0, 0.25, 0.5, 0.75, 0.9):
-            days = user.days(Sampling(HOUR, least_filled=least))
+            days = user.days(Sampling(HOUR, least_filled=least, lead=AT_ONCE))
             known = [day for day in days if day.date < judged[0].date]
             if known:
                 chain = default(Known(known, (), ()))
@@ -259,7 +260,7 @@ def real(path: Path) -> list[User]:
             for day, slot, place in visits
         ]
         user = User(name, Traces.of(rows), "place 3", judged=20)
-        if len(user.days(Sampling(HOUR, least_filled=0.75))) >= user.judged + LEAST_TRAINING:
+        if len(user.days(Sampling(HOUR, least_filled=0.75, lead=AT_ONCE))) >= user.judged + LEAST_TRAINING:
             users.append(user)
     return users[:USERS]
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.randomness import secure, seeded
-from reticent_client import checks
+from reticent_client import checks, durable
 from reticent_client.audit import audit
 from reticent_client.chain import MarkovChain
 from reticent_client.clock import step_at, time_of
@@ -28,6 +28,7 @@ from reticent_client.outlook import releases
 from reticent_client.policy import Policy
 from reticent_client.problem import State
 from reticent_client.serving.cli import apps, serve
+from reticent_client.serving.report_cli import report
 from reticent_client.wording import percent, reason
 
 OPTIONS: dict[str, set[str]] = {
@@ -52,6 +53,7 @@ app = App(
 
 app.command(serve)
 app.command(apps)
+app.command(report)
 app.command(learn)
 
 AsJson = Annotated[bool, Parameter(name="--json")]
@@ -70,6 +72,7 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) 
         output: Where the chain goes.
         smoothing: Added to every count.
     """
+    durable.check_apart([output], [days])
     MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
 
 
@@ -106,6 +109,7 @@ def policy(
         against: The chains that adversaries may be certain of, in place of the user's own.
         as_json: Write JSON for machines.
     """
+    durable.check_apart([output], [chain, *(against or ())])
     given: dict[str, object] = {
         "delta": delta,
         "plan": plan,
@@ -151,6 +155,7 @@ def filter_days(
         seed: Toss coins that can be replayed. For simulation only: whoever has the seed can undo suppressions.
         output: Where the released days go, standard output unless given.
     """
+    durable.check_apart([output], [policy, days])
     loaded = _policy(policy)
     mask = MaskIt(loaded, secure() if seed is None else seeded(seed))
     masked = [NamedDay(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]

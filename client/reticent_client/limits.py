@@ -1,4 +1,4 @@
-"""How long a search may go on (rounds, which are deterministic, and a deadline), and numbers that must be whole."""
+"""How long a search may go on (in rounds, which are deterministic, and by a deadline), whole numbers, and labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 import operator
 import time
 from collections.abc import Callable
+
+MAX_LABEL = 128
+"""The longest context that a phone can tell its apps, in bytes of UTF-8."""
 
 
 class Deadline:

@@ -28,7 +28,6 @@ import numpy as np
 from reticent.randomness import is_seeded, secure
 from reticent_client.chain import UNKNOWN, MarkovChain
 from reticent_client.errors import FileError, StepError
-from reticent_client.habits.staleness import RARE
 from reticent_client.policy import Memory, Policy
 from reticent_client.policy_file import fingerprint
 from reticent_client.report import Report, Tally
@@ -265,11 +264,10 @@ class MaskIt:
             counts["missing"] += 1
             self._miss()
         elif index is None or not self._possible >> index & 1:
-            self._tally.off_model(UNKNOWN if context is None else context)
-            self._tally.compare(context, unusual=True)
+            self._tally.off_model(context)
             self._memory = self._surprised(memory, index)
         else:
-            self._tally.compare(context, unusual=bool(self.policy.chain.prior[t, index] < RARE))
+            self._tally.expected(context, self.policy.chain.prior[t, index])
             released = bool(coin >= self.policy.suppression(t, memory)[index])
             self._memory = self.policy.advance(t, memory, index, released)
             if released:
@@ -347,6 +345,12 @@ class MaskIt:
         self._days = state.get("days", [] if self.day is None else [self.day])
         self._tally = Tally.from_json(state, seeded=self._tally.seeded)
         self._unpublished = True
+
+
+def report_of(snapshot: str) -> tuple[str | None, Report]:
+    """The day that a snapshot of any policy is of, and what became of the steps so far."""
+    state = _read(snapshot)
+    return state["day"], Tally.from_json(state, seeded=False).report()
 
 
 def _read(snapshot: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reticent_client.habits.staleness import Recent, Watch
+from reticent_client.chain import UNKNOWN
+from reticent_client.habits.staleness import RARE, Recent, Watch
 
 MAX_LABELS = 16
 MAX_LENGTH = 64
@@ -90,17 +91,19 @@ class Tally:
         self.watch = Watch()
         self.seeded = seeded
 
-    def off_model(self, label: str) -> None:
+    def off_model(self, context: str | None) -> None:
         """Count a context that the policy gives no release for."""
         self.counts["off_model"] += 1
-        short = label[:MAX_LENGTH]
+        if context is not None:
+            self.watch.count(unusual=True, off_model=True)
+        short = (UNKNOWN if context is None else context)[:MAX_LENGTH]
         if short in self.labels or len(self.labels) < MAX_LABELS:
             self.labels[short] += 1
 
-    def compare(self, context: str | None, *, unusual: bool) -> None:
-        """Count a decided step for or against the chain; a gap says nothing about habits."""
+    def expected(self, context: str | None, probability: float) -> None:
+        """Count a context that can come, for or against the chain; a gap says nothing about habits."""
         if context is not None:
-            self.watch.count(unusual=unusual)
+            self.watch.count(unusual=bool(probability < RARE))
 
     def report(self) -> Report:
         """The counts so far."""

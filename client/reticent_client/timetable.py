@@ -17,6 +17,12 @@ from reticent_client.limits import whole_number
 
 DAY = dt.timedelta(days=1)
 
+LEAD = dt.timedelta(seconds=1)
+"""How long before its beginning a phone decides a step, unless told otherwise."""
+
+FIRST_YEAR, LAST_YEAR = 2, 9998
+"""Of the instants whose days are known: at the ends of the calendar some zones have no time left."""
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -60,7 +66,9 @@ class Timetable:
         return _beginnings(self.horizon, self.zone, date)
 
     def date(self, instant: dt.datetime) -> dt.date:
-        """The local date of an instant."""
+        """The local date of an instant; `ValueError` outside the years 2 to 9998."""
+        if not FIRST_YEAR <= instant.year <= LAST_YEAR:
+            raise ValueError(f"a timetable knows the years {FIRST_YEAR} to {LAST_YEAR}: got {instant.isoformat()}")
         return instant.astimezone(self.zone).date()
 
     def last(self, instant: dt.datetime) -> Beginning:
@@ -123,7 +131,10 @@ def _own_zone() -> dt.tzinfo:
 @lru_cache(maxsize=64)
 def _beginnings(horizon: int, zone: dt.tzinfo, date: dt.date) -> tuple[dt.datetime | None, ...]:
     midnight = dt.datetime.combine(date, dt.time())
-    return tuple(_instant(midnight + DAY * step / horizon, zone) for step in range(horizon))
+    try:
+        return tuple(_instant(midnight + DAY * step / horizon, zone) for step in range(horizon))
+    except OverflowError:
+        raise ValueError(f"a timetable knows the years {FIRST_YEAR} to {LAST_YEAR}: got {date}") from None
 
 
 def _instant(local: dt.datetime, zone: dt.tzinfo) -> dt.datetime | None:

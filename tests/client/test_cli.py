@@ -65,6 +65,8 @@ Compute, run, explain and audit what a phone releases or suppresses.
 │ learn    Learn a user's chain from traces, and judge it on days that it was  │
 │          not learned from.                                                   │
 │ policy   Compute a policy, and say what it will release.                     │
+│ report   Say what became of a phone's steps, policy by policy, and whether   │
+│          habits have changed since they were learned.                        │
 │ serve    Be a phone: decide every step by a policy, and tell the apps what   │
 │          is released.                                                        │
 ╰──────────────────────────────────────────────────────────────────────────────╯
@@ -110,6 +112,10 @@ What the chain is learned from is not protected: its policy is public.
 │                          [default: 1h]                                       │
 │    --hold STR            For how long a reading counts, one step unless      │
 │                          given.                                              │
+│    --lead STR            How long before it begins a step is decided, as on  │
+│                          the phone; 0s where readings stand on the           │
+│                          beginnings of steps, as in a table of hours.        │
+│                          [default: 1s]                                       │
 │    --least-filled FLOAT  The share of the steps that a day must have a       │
 │                          context at, or it is left out. [default: 0.25]      │
 │    --train FLOAT         The share of the days to learn from, the first      │

@@ -291,6 +291,23 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
         ("policy chain.json --sensitive s --delta .1 -o none/p.npz", "none/p.npz: No such file or directory"),
         ("fit none.csv -o c.json", "none.csv: No such file or directory"),
         ("fit empty.csv -o c.json", "fit needs at least one day: got none"),
+        (
+            "policy chain.json --sensitive s --delta .1 -o ./chain.json",
+            "chain.json would overwrite chain.json, which is read: give another output",
+        ),
+        (
+            "policy chain.json --sensitive s --delta .1 --against link.json -o link.json",
+            "link.json would overwrite chain.json, which is read: give another output",
+        ),
+        ("fit days.csv -o days.csv", "days.csv would overwrite days.csv, which is read: give another output"),
+        (
+            "filter private.npz days.csv -o private.npz",
+            "private.npz would overwrite private.npz, which is read: give another output",
+        ),
+        (
+            "filter private.npz days.csv -o days.csv",
+            "days.csv would overwrite days.csv, which is read: give another output",
+        ),
         ("fit days.csv -o c.json --smoothing -1", "smoothing must be a number of at least 0: got -1.0"),
     ],
 )
@@ -298,10 +315,11 @@ def test_bad_input(run: Run, folder: Path, arguments: str, said: str) -> None:
     """Exits with 2 and one sentence, and writes nothing."""
     (folder / "long.csv").write_text("day,step,context\nmon,0,a\nmon,3,a\n")
     (folder / "empty.csv").write_text("day,step,context\n")
-    before = sorted(folder.iterdir())
+    (folder / "link.json").symlink_to("chain.json")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
     done = run(*arguments.split(), code=2)
     assert (done.stdout, done.stderr) == ("", f"reticent: {said}\n")
-    assert sorted(folder.iterdir()) == before
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_labels_are_not_markup(run: Run, folder: Path) -> None:

@@ -377,7 +377,17 @@ def test_every_step_has_one_outcome() -> None:
         "dark": 0,
         "days": 2,
         "off_model_contexts": {"gym": 1},
-        "recent": {"days": 1, "steps": 4, "unusual": 1, "usual": None, "rate": 0.25, "limit": 0.55, "stale": False},
+        "recent": {
+            "days": 1,
+            "steps": 4,
+            "unusual": 1,
+            "off_model": 1,
+            "usual": None,
+            "rate": 0.25,
+            "off_model_rate": 0.25,
+            "limit": 0.55,
+            "stale": False,
+        },
         "seeded": True,
     }
     assert report.off_model_rate == 1 / 6

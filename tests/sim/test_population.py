@@ -1,5 +1,6 @@
 """The made-up population: the size and shape of the published one, from one seed, with a routine and departures."""
 
+import datetime as dt
 from collections import Counter
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_traces_begin_on_a_monday_and_say_where_nothing_was_read(tmp_path: Path)
     assert first == "p00,2027-01-04T00:00:00,home"
     assert FIRST_DAY.weekday() == 0
     traces = Traces.read(tmp_path / "traces.csv")
-    sampled = Sampling(least_filled=0).days(traces).days
+    sampled = Sampling(least_filled=0, lead=dt.timedelta()).days(traces).days
     lived = [day for day in resident(1, 0).days() if any(day)]
     assert [list(day.labels) for day in sampled] == lived
     assert UNKNOWN not in traces.users

@@ -37,6 +37,7 @@ def learn(
     zone: str | None = None,
     step: str = "1h",
     hold: str | None = None,
+    lead: str = "1s",
     least_filled: float = DEFAULT_LEAST_FILLED,
     train: float = learning.DEFAULT_TRAIN,
     least_days: int = learning.DEFAULT_LEAST_DAYS,
@@ -60,6 +61,8 @@ def learn(
         zone: The time zone of local times, or in which days begin, such as Europe/Paris.
         step: How long a step lasts: 1h, 30min, 1h30min, 90s.
         hold: For how long a reading counts, one step unless given.
+        lead: How long before it begins a step is decided, as on the phone; 0s where readings stand on the beginnings of
+            steps, as in a table of hours.
         least_filled: The share of the steps that a day must have a context at, or it is left out.
         train: The share of the days to learn from, the first ones; the others judge.
         least_days: How many days must be learned from where there is no population's chain.
@@ -70,10 +73,19 @@ def learn(
         weekend_days: With --weekend, where the weekends that judge go.
         as_json: Write JSON for machines.
     """
-    _check_outputs(weekend, weekend_days, [output, weekend, days, weekend_days])
+    if weekend_days is not None and weekend is None:
+        raise ValueError("--weekend-days means something only with --weekend")
+    asked = [path for path in (output, weekend, days, weekend_days) if path is not None]
+    durable.check_apart(asked, [traces, population])
+    durable.check_writable(asked)
     if everybody and user is not None:
         raise ValueError("--all is for everybody, and --user for one: give either")
-    sampling = Sampling(duration(step, "--step"), None if hold is None else duration(hold, "--hold"), least_filled)
+    sampling = Sampling(
+        duration(step, "--step"),
+        None if hold is None else duration(hold, "--hold"),
+        least_filled,
+        duration(lead, "--lead"),
+    )
     others = None if population is None else _chain(population)
     with _busy(f"Reading {traces}") as say:
         read = Traces.read(traces, zone=zone)
@@ -95,17 +107,8 @@ def learn(
             least_days=least_days,
         )
         contents = _contents(habits, output, weekend, days, weekend_days)
-    for path, content in contents:
-        durable.write(path, content)
+    durable.write_all(contents)
     _show(habits, sampled, as_json=as_json)
-
-
-def _check_outputs(weekend: Path | None, weekend_days: Path | None, outputs: Sequence[Path | None]) -> None:
-    if weekend_days is not None and weekend is None:
-        raise ValueError("--weekend-days means something only with --weekend")
-    paths = [path.absolute() for path in outputs if path is not None]
-    if len(set(paths)) < len(paths):
-        raise ValueError("each output needs a file of its own")
 
 
 def _contents(
@@ -147,6 +150,13 @@ def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) 
             f"warning: {_count(len(habits.training), 'day')} to learn from, fewer than {learning.DEFAULT_LEAST_DAYS}: "
             "expect to release less than the policy says\n"
         )
+    for kind, each in facts["chains"].items():
+        if kind != DAY and each["few"]:
+            own = _count(each["days"], f"{kind} day" if kind == WEEKEND else kind)
+            sys.stderr.write(
+                f"warning: {own} to learn from, fewer than {learning.FEW_OF_A_KIND}: "
+                f"the chain of {kind}s {'says little of them' if each['days'] else 'is that of all days'}\n"
+            )
 
 
 def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]:
@@ -158,14 +168,7 @@ def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]
         "left_out": sum(each.left_out for each in sampled.values()),
         "trained": len(habits.training),
         "few": len(habits.training) < learning.DEFAULT_LEAST_DAYS,
-        "chains": {
-            kind: {
-                "steps": chain.horizon,
-                "contexts": list(chain.contexts),
-                "days": sum(kind_of(day, habits.chains) == kind for day in habits.training),
-            }
-            for kind, chain in habits.chains.items()
-        },
+        "chains": {kind: _facts_of_kind(habits, kind) for kind in habits.chains},
         "judged": None
         if judgement is None
         else {
@@ -177,6 +180,17 @@ def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]
             "strange": list(judgement.strange),
             "log_likelihood": judgement.log_likelihood,
         },
+    }
+
+
+def _facts_of_kind(habits: Habits, kind: str) -> dict[str, Any]:
+    """What was learned of one kind of days."""
+    days = sum(kind_of(day, habits.chains) == kind for day in habits.training)
+    return {
+        "steps": habits.chains[kind].horizon,
+        "contexts": list(habits.chains[kind].contexts),
+        "days": days,
+        "few": days < (learning.DEFAULT_LEAST_DAYS if kind == DAY else learning.FEW_OF_A_KIND),
     }
 
 

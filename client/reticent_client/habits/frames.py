@@ -9,7 +9,7 @@ from typing import Any
 from reticent.errors import MissingExtra
 from reticent_client.days_file import HEADER
 from reticent_client.habits.sampling import DatedDay
-from reticent_client.habits.traces import COLUMNS, Row, Traces
+from reticent_client.habits.traces import COLUMNS, Row, Traces, checked_label
 from reticent_client.policy_file import MAX_STEPS
 
 try:
@@ -71,7 +71,11 @@ def days_from_frame(frame: pd.DataFrame) -> list[DatedDay]:
             raise ValueError(f"{where}: a step lies between 0 and {MAX_STEPS - 1}: got {step}")
         if step in labels:
             raise ValueError(f"{where}: step {step} of {date} stands there twice")
-        labels[int(step)] = _label(context, where) or None
+        label = _label(context, where)
+        try:
+            labels[int(step)] = checked_label(label)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
     length = 1 + max((step for labels in found.values() for step in labels), default=-1)
     return [DatedDay(date, tuple(map(found[date].get, range(length)))) for date in sorted(found)]
 

@@ -22,8 +22,9 @@ class Judgement:
     days: int
     steps: int
     off_model: int
-    """Steps whose context the chain does not know, or rules out after the one before, as `MaskIt` counts them on a
-    phone that releases all it may."""
+    """Steps whose context the chain does not know, or rules out given the step before; as `MaskIt` counts them on a
+    phone that releases all it may. What is possible depends on the last release, so that a policy that suppresses more
+    may come to another count."""
     missing: int
     """Steps without a reading, where the chain knows no gaps."""
     strange: tuple[str, ...]
@@ -33,7 +34,7 @@ class Judgement:
 
     @property
     def off_model_share(self) -> float:
-        """The share of the steps that no policy made from these chains would release."""
+        """The share of the steps that a policy would not release that releases all it may."""
         return (self.off_model + self.missing) / max(self.steps, 1)
 
 

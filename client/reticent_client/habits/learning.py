@@ -33,6 +33,10 @@ DEFAULT_LEAST_DAYS = 14
 SHARED_DAYS = 2.0
 """How many days of all kinds a chain for weekdays or weekends takes in."""
 
+FEW_OF_A_KIND = 4
+"""With fewer weekdays of their own, or weekend days, a chain for them says little of them: they have hardly more weight
+in it than the days of all kinds, and without any it is the chain of all days."""
+
 MAX_PROBABILITIES = 20_000_000
 """Of a chain that is learned; more would take gigabytes."""
 
@@ -95,7 +99,7 @@ def learn(
             the chain is the plain counts.
         population: The chain of other people, with as many steps. With it any number of days will do.
         apart: Learn weekdays and weekends apart. Each takes in a few days of both, so that a weekend may hold what was
-            seen on weekdays only.
+            seen on weekdays only; without days of its own it is the chain of all days.
         top: How many contexts keep their label, those in which most steps of the training days are spent and those that
             the population knows; all others become "other", together with a context that is called so.
         least_days: With fewer days to learn from, and no population's chain, `TooFewDays` is raised.

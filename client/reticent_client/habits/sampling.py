@@ -1,8 +1,8 @@
-"""From readings to days: the context of each step is what was read last when the step began.
+"""From readings to days: the context of each step is what was read last when the step was decided.
 
-A phone that decides on a step knows no more than that, so the days that habits are learned from are made by the same
-rule. A reading that is too old says nothing: the step is a gap. So is a step that the clock leaves out; where the clock
-is set back, a step keeps its first visit.
+A phone decides a moment before a step begins, and knows no more than what was read by then; so the days that habits
+are learned from are made by the same rule. A reading that is too old then says nothing: the step is a gap. So is a step
+that the clock leaves out; where the clock is set back, a step keeps its first visit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from reticent_client.habits.traces import Reading, Traces
-from reticent_client.timetable import DAY, Timetable
+from reticent_client.timetable import DAY, LEAD, Timetable
 
 DEFAULT_STEP = dt.timedelta(hours=1)
 DEFAULT_LEAST_FILLED = 0.25
@@ -52,25 +52,33 @@ class Sampling:
 
     >>> traces = Traces.of([("ada", "2027-03-01T08:30", "home"), ("ada", "2027-03-01T16:00", "work")])
     >>> Sampling(dt.timedelta(hours=4), least_filled=0).days(traces).days[0].labels
+    (None, None, None, 'home', None, 'work')
+    >>> Sampling(dt.timedelta(hours=4), least_filled=0, lead=dt.timedelta()).days(traces).days[0].labels
     (None, None, None, 'home', 'work', None)
     """
 
     step: dt.timedelta = DEFAULT_STEP
     """How long a step lasts; it divides 24 hours."""
     hold: dt.timedelta | None = None
-    """For how long a reading counts: it is younger when a step begins. One step unless given, and a day at most."""
+    """For how long a reading counts: it is younger when a step is decided. One step unless given, and a day at most."""
     least_filled: float = DEFAULT_LEAST_FILLED
     """The share of the steps that a day must have a context at; a day without any is always left out."""
+    lead: dt.timedelta = LEAD
+    """How long before its beginning a step is decided, as by a phone. A lead of 0 is for tables whose rows say where
+    somebody was from the beginning of a step on."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name, length in (("step", self.step), ("hold", self.step if self.hold is None else self.hold)):
+        hold = self.step if self.hold is None else self.hold
+        for name, length in (("step", self.step), ("hold", hold), ("lead", self.lead)):
             if not isinstance(length, dt.timedelta):
                 raise ValueError(f"{name} must be a timedelta: got {length!r}")
         if not dt.timedelta(seconds=1) <= self.step <= DAY or DAY % self.step:
             raise ValueError(f"a step must divide 24 hours, and last a second at least: got {self.step}")
         if self.hold is not None and not dt.timedelta() < self.hold <= DAY:
             raise ValueError(f"hold must lie between nothing and 24 hours: got {self.hold}")
+        if not dt.timedelta() <= self.lead < self.step:
+            raise ValueError(f"the lead must be shorter than a step of {self.step}: got {self.lead}")
         if not 0 <= self.least_filled <= 1:
             raise ValueError(f"least_filled is a share, between 0 and 1: got {self.least_filled}")
 
@@ -103,7 +111,11 @@ class Sampling:
         hold = self.step if self.hold is None else self.hold
         labels: list[str | None] = []
         for instant in beginnings:
-            last = -1 if instant is None else bisect_right(readings, instant, key=attrgetter("time")) - 1
-            fresh = instant is not None and last >= 0 and instant - readings[last].time < hold
+            if instant is None:
+                labels.append(None)
+                continue
+            decided = instant - self.lead
+            last = bisect_right(readings, decided, key=attrgetter("time")) - 1
+            fresh = last >= 0 and decided - readings[last].time < hold
             labels.append(readings[last].context if fresh else None)
         return tuple(labels)

@@ -1,15 +1,28 @@
 """Whether habits have changed since they were learned: how much of what the user does is new to the chain.
 
 Nobody's days follow a chain to the letter, and some people's less than others'. So recent days are compared with the
-first ones after learning, and the rule speaks where they differ by much. What it may cost to follow its advice is said
-in docs/promises.md: a chain learned from raw days is a release of those days.
+first ones after learning, and the rule speaks where they differ by much. Those first ones may be new already, and no
+comparison would show it: so it also speaks where more than a quarter of the steps are off the model. What it may cost
+to follow its advice is said in docs/promises.md: a chain learned from raw days is a release of those days.
 
-The numbers below were chosen on two populations, with chains that were smoothed by 0.1 or not at all. Of sixty made-up
-people with chains of four or twelve weeks, at most two were said to have changed in 5000 days of the same habits; when
-another's days took the place of theirs, nine in ten were noticed within a week. Of twenty-six students with chains of a
-month, seven were said to have changed in the next month, during a term, in which they may have; when another's places
-took the place of theirs, all but one were noticed within a week, and when only another's times did, a half. What is
-smoothed by 0.5 or more gives so much to everything that changes are mostly not seen.
+A policy's days are its own, and a day is over when the policy's next one begins: one that has the weekends speaks on
+the Sunday of the third of them at the earliest.
+
+The numbers below were chosen on two populations, with chains that were smoothed by 0.1 or not at all, under
+mask_sensitive and hybrid. Of sixty made-up people with chains of four or twelve weeks, at most two were said to have
+changed in 5000 days of the same habits, and none of these for what was off the model; when another's days took the
+place of theirs after two weeks, nine in ten were noticed within a week. Of twenty-six students with chains of a month
+that were smoothed, seven were said to have changed in the next month, during a term, in which they may have. Of those
+with chains that were not, fourteen under mask_sensitive and ten under hybrid: seven and three of them only because more
+than a quarter of a week was off the model. Ten and four had such a week; over the whole month it was so for one and
+none. When another's places took the place of theirs, all but one were noticed within a week, and when only another's
+times did, a half or more.
+
+Where another's days came on the first day after learning, the comparison found students with other places, and nearly
+nobody else in months. What is off the model shows, within a week and without smoothing, a good quarter of the made-up
+people (a third under mask_sensitive) and more than half of the students with other times. With smoothing by 0.1 nothing
+that the chain has a name for is off the model, and one made-up person in twelve shows, and no student with other times.
+What is smoothed by 0.5 or more gives so much to everything that changes are mostly not seen.
 """
 
 from __future__ import annotations
@@ -25,7 +38,9 @@ LEAST_DAYS = 5
 """The fewest recent days on which habits are said to have changed: one odd day, or a weekend, is none."""
 
 FIRST_DAYS = 14
-"""The days after learning that tell how much is new anyway: two of each day of the week."""
+"""The days after learning that tell how much is new anyway: two of each day of the week, where one policy has them all.
+
+A policy that has only some of them counts those: these take seven weeks for one that has the weekends."""
 
 RARE = 0.03
 """What the chain gives less than this at a step is unusual there. Where a chain was smoothed nothing that it knows is
@@ -39,6 +54,10 @@ MOST_USUAL = 0.25
 """No larger share passes for usual, and until the first days are over this one does: a chain by which more than half of
 all steps are unusual does not describe its user."""
 
+MOST_OFF_MODEL = 0.25
+"""Where more than this share is off the model the chain does not describe its user, whatever was so at first: habits
+may have changed before the first of those days."""
+
 
 @dataclass(frozen=True)
 class Recent:
@@ -46,7 +65,7 @@ class Recent:
 
     Only steps with a reading that was decided count: not what was missing, missed or dark.
 
-    >>> recent = Recent(days=7, steps=160, unusual=40, usual=0.04)
+    >>> recent = Recent(days=7, steps=160, unusual=40, off_model=16, usual=0.04)
     >>> recent.rate, recent.limit, recent.stale
     (0.25, 0.13, True)
     """
@@ -54,6 +73,8 @@ class Recent:
     days: int
     steps: int
     unusual: int
+    off_model: int
+    """Those of the unusual ones that the chain does not know, or rules out given the last release."""
     usual: float | None
     """The share that was unusual in the first days after learning; None until these are over."""
 
@@ -63,15 +84,22 @@ class Recent:
         return self.unusual / self.steps if self.steps else None
 
     @property
+    def off_model_rate(self) -> float | None:
+        """The share of the steps that was off the model; None without steps."""
+        return self.off_model / self.steps if self.steps else None
+
+    @property
     def limit(self) -> float:
-        """The share above which habits have changed."""
+        """The unusual share above which habits have changed."""
         usual = MOST_USUAL if self.usual is None else min(self.usual, MOST_USUAL)
         return FACTOR * usual + MARGIN
 
     @property
     def stale(self) -> bool:
         """Whether habits have changed, so that they should be learned anew."""
-        return self.rate is not None and self.days >= LEAST_DAYS and self.rate > self.limit
+        if self.rate is None or self.days < LEAST_DAYS:
+            return False
+        return self._off or self.rate > self.limit
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -79,8 +107,10 @@ class Recent:
             "days": self.days,
             "steps": self.steps,
             "unusual": self.unusual,
+            "off_model": self.off_model,
             "usual": self.usual,
             "rate": self.rate,
+            "off_model_rate": self.off_model_rate,
             "limit": self.limit,
             "stale": self.stale,
         }
@@ -88,30 +118,39 @@ class Recent:
     def __str__(self) -> str:
         if self.rate is None:
             return "no recent days"
+        if self._off:
+            return f"{self.off_model_rate:.0%} of the last {self.days} days' steps were off the model"
         usual = "" if self.usual is None else f", {self.usual:.0%} were at first"
         return f"{self.rate:.0%} of the last {self.days} days' steps were unusual{usual}"
+
+    @property
+    def _off(self) -> bool:
+        """Whether the chain does not describe these days, whatever was usual at first."""
+        return self.off_model_rate is not None and self.off_model_rate > MOST_OFF_MODEL
 
 
 class Watch:
     """Counts unusual steps, day by day; remembers the last days one by one and the first ones in all."""
 
     def __init__(self) -> None:
-        self._today = [0, 0]  # steps, unusual ones
+        self._today = [0, 0, 0]  # steps, unusual ones, those of them off the model
         self._recent: list[list[int]] = []  # the same for each of the last days
         self._first = [0, 0, 0]  # days, steps, unusual ones
 
-    def count(self, *, unusual: bool) -> None:
-        """Count a step of today's."""
+    def count(self, *, unusual: bool, off_model: bool = False) -> None:
+        """Count a step of today's; what is off the model is unusual."""
         self._today[0] += 1
-        self._today[1] += unusual
+        self._today[1] += unusual or off_model
+        self._today[2] += off_model
 
     def finish_day(self) -> None:
         """Be done with today; a day on which no step counted is none."""
-        if self._today[0]:
+        steps, unusual, _ = self._today
+        if steps:
             self._recent = [*self._recent, self._today][-RECENT_DAYS:]
             if self._first[0] < FIRST_DAYS:
-                self._first = [a + b for a, b in zip(self._first, (1, *self._today), strict=True)]
-        self._today = [0, 0]
+                self._first = [a + b for a, b in zip(self._first, (1, steps, unusual), strict=True)]
+        self._today = [0, 0, 0]
 
     def recent(self) -> Recent:
         """The last finished days, beside the first."""
@@ -120,6 +159,7 @@ class Watch:
             days=len(self._recent),
             steps=sum(day[0] for day in self._recent),
             unusual=sum(day[1] for day in self._recent),
+            off_model=sum(day[2] for day in self._recent),
             usual=unusual / steps if days == FIRST_DAYS else None,
         )
 
@@ -129,9 +169,17 @@ class Watch:
 
     @classmethod
     def from_json(cls, data: dict[str, Sequence[Any]]) -> Watch:
-        """The counts that `to_json` wrote."""
+        """The counts that `to_json` wrote.
+
+        A program that did not count what is off the model wrote two numbers a day: such days have none of it.
+        """
         watch = cls()
-        watch._today = list(data["today"])
-        watch._recent = [list(day) for day in data["recent"]]
+        watch._today = _counted(data["today"])
+        watch._recent = [_counted(day) for day in data["recent"]]
         watch._first = list(data["first"])
         return watch
+
+
+def _counted(day: Sequence[int]) -> list[int]:
+    steps, unusual, *off_model = day
+    return [steps, unusual, *(off_model or [0])]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from reticent_client.timetable import time_zone
+from reticent_client.limits import MAX_LABEL
+from reticent_client.timetable import FIRST_YEAR, LAST_YEAR, time_zone
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("user", "time", "context")
 
 MAX_NAME = 200
-"""The longest name of a user or a context, in characters."""
+"""The longest name of a user, in characters."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _EXAMPLES = "2027-03-01T08:30:00, 2027-03-01 08:30 or 2027-03-01T07:30:00Z"
@@ -131,10 +132,10 @@ class Traces:
                 instant = _instant(moment, region, aware=aware)
                 readings = found.get(user)
                 if readings is None:
-                    readings = found[_name(user, "user")] = {}
-                label = _name(context, "context") if context else None
+                    readings = found[_user(user)] = {}
+                label = checked_label(context)
                 if readings.setdefault(instant, label) != label:
-                    raise ValueError(_twice(user, moment, readings[instant], label))  # noqa: TRY301  # the place is added
+                    raise ValueError(_twice(user, moment, region, readings[instant], label))  # noqa: TRY301  # the place is added
             except ValueError as error:
                 raise ValueError(f"{where(number)}: {error}") from error
         if not found:
@@ -158,24 +159,32 @@ def _moment(time: dt.datetime | str) -> dt.datetime:
 
 
 def _instant(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.datetime:
+    """The instant in UTC, not so far from now that its day could not be told in some zone."""
+    said = f"the time {moment.isoformat()} is too far from now: years lie between {FIRST_YEAR} and {LAST_YEAR}"
+    try:
+        instant = _in_utc(moment, zone, aware=aware)
+    except OverflowError:
+        raise ValueError(said) from None
+    if not FIRST_YEAR <= instant.year <= LAST_YEAR:
+        raise ValueError(said)
+    return instant
+
+
+def _in_utc(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.datetime:
     if (moment.tzinfo is not None) != aware:
         has, had = ("an offset", "none") if not aware else ("no offset", "one")
         raise ValueError(f"the time {moment.isoformat()} has {has}, and the times before it have {had}")
-    try:
-        if aware:
-            if zone is None:
-                raise ValueError(
-                    f"the time {moment.isoformat()} has an offset, which does not say when the user's days begin: "
-                    "give their time zone, such as Europe/Paris or UTC"
-                )
-            return moment.astimezone(dt.UTC)
+    if aware:
         if zone is None:
-            return moment.replace(tzinfo=dt.UTC)
-        local = moment.replace(tzinfo=zone, fold=0)
-        instant = local.astimezone(dt.UTC)
-        shown = instant.astimezone(zone).replace(tzinfo=None)
-    except OverflowError:
-        raise ValueError(f"the time {moment.isoformat()} is too far from now") from None
+            raise ValueError(
+                f"the time {moment.isoformat()} has an offset, which does not say when the user's days begin: "
+                "give their time zone, such as Europe/Paris or UTC"
+            )
+        return moment.astimezone(dt.UTC)
+    if zone is None:
+        return moment.replace(tzinfo=dt.UTC)
+    instant = moment.replace(tzinfo=zone, fold=0).astimezone(dt.UTC)
+    shown = instant.astimezone(zone).replace(tzinfo=None)
     if shown != moment:
         raise ValueError(
             f"no clock in {zone} ever showed {moment.isoformat()}, for it was set forward then: "
@@ -184,24 +193,46 @@ def _instant(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.
     return instant
 
 
-def _name(text: object, kind: str) -> str:
-    """The name of a user or a context that can be shown and sent."""
+def checked_label(text: object) -> str | None:
+    """A context that can be shown, and told to apps, without the white space around it; None for a reading of nothing.
+
+    Contexts that are typed into a phone lose their white space too, so that both call a place the same.
+    """
+    label = text.strip() if isinstance(text, str) else text
+    if label in ("", None):
+        return None
+    label = _printable(label, "context")
+    size = len(label.encode("utf-8"))
+    if size > MAX_LABEL:
+        raise ValueError(f"a context has at most {MAX_LABEL} bytes of UTF-8: {_shown(label)} has {size}")
+    return label
+
+
+def _user(text: object) -> str:
+    """The name of a user."""
+    name = _printable(text, "user")
+    if not name:
+        raise ValueError("a user needs a name: got an empty one")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a user has a name of at most {MAX_NAME} characters: got {len(name)}")
+    return name
+
+
+def _printable(text: object, kind: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"a {kind} is text: got {text!r}")
-    if not text:
-        raise ValueError(f"a {kind} needs a name: got an empty one")
-    if len(text) > MAX_NAME:
-        raise ValueError(f"a {kind} has a name of at most {MAX_NAME} characters: got {len(text)}")
     if _CONTROL.search(text):
-        raise ValueError(f"a {kind} has a name without control characters: got {text!r}")
+        raise ValueError(f"a {kind} has a name without control characters: got {_shown(text)}")
     return text
 
 
-def _twice(user: str, moment: dt.datetime, one: str | None, other: str | None) -> str:
+def _twice(user: str, moment: dt.datetime, zone: dt.tzinfo | None, one: str | None, other: str | None) -> str:
     first, second = ("nothing" if label is None else repr(label) for label in (one, other))
     said = f"user {user!r} is in {first} and in {second} at {moment.isoformat()}"
-    if moment.tzinfo is None:
-        said += " (of an hour that the clock showed twice, write the times with their offset)"
+    if moment.tzinfo is None and zone is not None:
+        offsets = {moment.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1)}
+        if len(offsets) > 1:
+            said += " (the clock showed this hour twice: write the times with their offset)"
     return said
 
 

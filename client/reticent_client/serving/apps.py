@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 
 from reticent_client.errors import ClientError, FileError
-from reticent_client.store import Store
+from reticent_client.serving.clock import SystemClock
+from reticent_client.serving.database import Place
 
 MAX_NAME = 64
 
@@ -27,12 +30,18 @@ class App:
     """Whether it is told every context, released or not."""
     digest: str
     """Of its token, which nobody keeps."""
+    since: str | None = None
+    """When it was given the token, in UTC; None for an app that may be told what was before, too."""
 
 
 class Apps:
     """The apps of a phone, in a place of its store: a change is seen by the running phone at its next step.
 
     A token is shown once, when it is given out. Whoever reads the store finds digests.
+
+    Args:
+        place: Where the list is kept.
+        now: What time it is.
 
     >>> from reticent_client.serving.database import SqliteStore
     >>> apps = Apps(SqliteStore().place("apps"))
@@ -41,16 +50,17 @@ class Apps:
     ('weather', None)
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, place: Place, now: Callable[[], dt.datetime] | None = None) -> None:
+        self._place = place
+        self._now = SystemClock().now if now is None else now
 
     def add(self, name: str, *, trusted: bool = False) -> str:
         """Give an app a token, which is returned; its former one, if it had any, is void."""
         if not (0 < len(name) <= MAX_NAME and name.isprintable()):
             raise ValueError(f"an app's name is 1 to {MAX_NAME} printable characters: got {name!r}")
         token = secrets.token_urlsafe(32)
-        others = [app for app in self.all() if app.name != name]
-        self._write([*others, App(name, trusted, _digest(token))])
+        app = App(name, trusted, _digest(token), self._now().isoformat())
+        self._place.change(lambda text: _text([*_without(_apps(text), name), app]))
         return token
 
     def remove(self, name: str) -> None:
@@ -59,30 +69,46 @@ class Apps:
         Raises:
             UnknownApp: There is no such app.
         """
-        apps = self.all()
-        left = [app for app in apps if app.name != name]
-        if left == apps:
-            known = ", ".join(repr(app.name) for app in apps) or "none"
-            raise UnknownApp(f"there is no app {name!r}: known are {known}")
-        self._write(left)
+
+        def removed(text: str | None) -> str:
+            apps = _apps(text)
+            left = _without(apps, name)
+            if left == apps:
+                known = ", ".join(repr(app.name) for app in apps) or "none"
+                raise UnknownApp(f"there is no app {name!r}: known are {known}")
+            return _text(left)
+
+        self._place.change(removed)
 
     def all(self) -> list[App]:
         """All apps, the oldest token first."""
-        text = self._store.read()
-        if text is None:
-            return []
-        try:
-            return [App(**each) for each in json.loads(text)]
-        except (TypeError, ValueError) as error:
-            raise FileError("the list of apps is damaged") from error
+        return _apps(self._place.read())
 
     def find(self, token: str) -> App | None:
         """The app that a token was given to."""
         digest = _digest(token)
         return next((app for app in self.all() if hmac.compare_digest(app.digest, digest)), None)
 
-    def _write(self, apps: list[App]) -> None:
-        self._store.write(json.dumps([asdict(app) for app in apps]))
+    def take_over(self, other: Apps) -> None:
+        """Have the apps of another phone; they may be told all that this one ever tells."""
+        self._place.write(_text([replace(app, since=None) for app in other.all()]))
+
+
+def _apps(text: str | None) -> list[App]:
+    if text is None:
+        return []
+    try:
+        return [App(**each) for each in json.loads(text)]
+    except (TypeError, ValueError) as error:
+        raise FileError("the list of apps is damaged") from error
+
+
+def _without(apps: list[App], name: str) -> list[App]:
+    return [app for app in apps if app.name != name]
+
+
+def _text(apps: list[App]) -> str:
+    return json.dumps([asdict(app) for app in apps])
 
 
 def _digest(token: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import ipaddress
 import logging
 import socket
@@ -34,6 +35,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_metadata_size", 8192),
     ("grpc.max_concurrent_streams", 128),  # per connection
+    ("grpc.max_connection_idle_ms", 300_000),  # without a call; whoever keeps connections keeps files open
     ("grpc.keepalive_time_ms", 60_000),  # notices a peer that has gone without a word
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -75,8 +77,8 @@ class Broker:
 
     Args:
         phone: Whose stream.
-        address: Where to listen: host:port (port 0 takes a free one), or unix:/path. Only this machine can be spoken to
-            in the clear; any other address needs credentials.
+        address: Where to listen: unix:/path, or host:port (port 0 takes a free one). Only this machine can be spoken to
+            in the clear; any other address needs credentials, and so do apps that are trusted unless it is a path.
         credentials: The server's certificate, as `grpc.ssl_server_credentials` makes them.
         streams_per_app: How many streams an app may have at a time.
     """
@@ -97,6 +99,8 @@ class Broker:
         self._phone = phone
         self._wanted = address
         self._credentials = credentials
+        # Whoever gets hold of a port while the phone is away is sent the tokens of the apps that come back.
+        self._private = credentials is not None or address.startswith("unix:")
         self._streams_per_app = streams_per_app
         self._server: grpc.aio.Server | None = None
         self._allowances: dict[str | None, Allowance] = {}
@@ -161,7 +165,7 @@ class Broker:
         self._open[app.name] += 1
         after = request.after if request.HasField("after") else None
         try:
-            async with contextlib.aclosing(self._stream(app).read(after)) as messages:
+            async with contextlib.aclosing(self._stream(app).read(after, since=self._granted(app))) as messages:
                 await context.send_initial_metadata(())  # the app knows that it will miss nothing from here on
                 async for each in messages:
                     if app not in self._apps():
@@ -184,10 +188,16 @@ class Broker:
         app = await self._caller(context)
         await self._understood(phone_pb2.CurrentRequest(), message, context)
         last = self._stream(app).last
-        if last is None:
+        if last is None or last[0] <= self._granted(app):
             begins = self._phone.next_step.instant.isoformat()
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no step has begun yet: the next one does at {begins}")
         return last[1]
+
+    def _granted(self, app: App) -> int:
+        """The position up to which an app is told nothing: what was before it was trusted is not its to know."""
+        if not app.trusted or app.since is None:
+            return -1
+        return self._phone.position_at(dt.datetime.fromisoformat(app.since))
 
     def _stream(self, app: App) -> Stream:
         return self._phone.raw if app.trusted else self._phone.masked
@@ -208,6 +218,8 @@ class Broker:
             await context.abort(
                 grpc.StatusCode.UNAUTHENTICATED, "a token is needed, in the metadata 'authorization: Bearer TOKEN'"
             )
+        if app.trusted and not self._private:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a trusted app needs unix:/path or TLS")
         return app
 
     def _app(self, context: Context) -> App | None:

@@ -7,9 +7,12 @@ import contextlib
 import datetime as dt
 import json
 import os
+import queue
+import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +34,14 @@ from reticent_client.serving.phone import APPS, HELD_DAYS, LEAD, Phone
 from reticent_client.serving.wire import Step
 from reticent_client.timetable import time_zone
 
-ADDRESS = "127.0.0.1:7117"
+ADDRESS = "unix:phone.sock"
 STORE = Path("phone.db")
 
 _STDIN = 0
 _CHUNK = 65536
+_UNREAD = 1000  # lines that wait for whoever reads standard output
+_PATIENCE = 1.0  # seconds for them at the end
+_FILES = 65536
 _LEAD_OF_REPLAYS = 20  # a step of a replay is decided this part of its length before it begins
 
 apps = App(name="apps", help="Say which apps may listen to a phone.", default_parameter=Parameter(negative=()))
@@ -98,7 +104,7 @@ def serve(
         policy: The policy; for the working days where --weekend is given.
         weekend: The policy for Saturdays and Sundays.
         store: The file that keeps what must survive a kill: one for each phone.
-        address: Where apps reach the phone: host:port, or unix:/path.
+        address: Where apps reach the phone: unix:/path, or host:port.
         zone: The time zone of the user's wall clock, such as Europe/Paris; the machine's unless given.
         hold: How long a reading counts, as 30min or 2h; one step unless given.
         app: An app that may listen. Its token is printed when it gets one. May be repeated.
@@ -116,6 +122,8 @@ def serve(
     past = None if replay is None else _replay(replay, loaded.policies[0].horizon)
     if past is not None and (first_day or hold is not None or zone is not None):
         raise ValueError("--first-day, --hold and --zone mean nothing to a replay")
+    _open_many_files()
+    teller = Teller()
     with contextlib.closing(SqliteStore(None if past is not None else store)) as kept:
         if past is not None and store.exists():
             _copy_apps(store, kept)
@@ -128,10 +136,11 @@ def serve(
             lead=LEAD if past is None else dt.timedelta(days=1) / past.horizon / _LEAD_OF_REPLAYS,
             held_days=HELD_DAYS if past is None else past.days + 1,
             first_day=first_day or past is not None,
-            listener=None if quiet else _say,
+            listener=None if quiet else teller.step,
         )
         broker = Broker(phone, address, credentials=_credentials(certificate, key))
-        asyncio.run(_serve(phone, broker, app or [], past))
+        asyncio.run(_serve(phone, broker, app or [], past, teller))
+        teller.finish()
         for report in phone.reports():
             sys.stderr.write(f"{report}\n")
 
@@ -178,14 +187,15 @@ def list_apps(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(na
             sys.stdout.write(f"{each['name']}{' (trusted: is told every context)' if each['trusted'] else ''}\n")
 
 
-async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | None) -> None:
+async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | None, teller: Teller) -> None:
     """Run until somebody says stop, or the replay is over, or the phone fails."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop.set)
     async with phone, broker:
-        _greet(phone, broker, apps)
+        teller.begin()
+        _greet(phone, broker, apps, teller)
         if past is None and sys.stdin is not None:  # or its number may be that of another file
             threading.Thread(target=_sense_lines, args=(phone,), daemon=True).start()
         working = {asyncio.create_task(stop.wait()), asyncio.create_task(phone.wait())}
@@ -200,29 +210,68 @@ async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | N
             task.result()
 
 
-def _greet(phone: Phone, broker: Broker, apps: list[str]) -> None:
+def _greet(phone: Phone, broker: Broker, apps: list[str], teller: Teller) -> None:
     """Say where the phone is, who may listen, and when it begins to speak."""
     known = {each.name for each in phone.apps.all()}
     for name in apps:
-        said = "has its token already" if name in known else phone.apps.add(name)
-        sys.stdout.write(f"app {name}: {said}\n")
-    upcoming = phone.next_step
-    local = upcoming.instant.astimezone(phone.timetable.zone)
-    sys.stdout.write(
-        f"serving at {broker.address}, {phone.timetable.horizon} steps a day; "
-        f"the next begins at {local:%Y-%m-%d %H:%M}\n"
+        teller.say(f"app {name}: {'has its token already' if name in known else phone.apps.add(name)}")
+    local = phone.next_step.instant.astimezone(phone.timetable.zone)
+    teller.say(
+        f"serving at {broker.address}, {phone.timetable.horizon} steps a day; the next begins at {local:%Y-%m-%d %H:%M}"
     )
     if phone.dark:
-        sys.stdout.write(
+        teller.say(
             "nothing is released until tomorrow, for it is not known what was released today "
-            "(if the store is new and nothing was, --first-day says so)\n"
+            "(if the store is new and nothing was, --first-day says so)"
         )
-    sys.stdout.flush()
 
 
-def _say(step: Step) -> None:
-    sys.stdout.write(f"{step.date} {step.time}  {'-' if step.context is None else step.context}\n")
-    sys.stdout.flush()
+def _open_many_files() -> None:
+    """Let this process have as many connections as the system allows it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (min(most, _FILES) if most != resource.RLIM_INFINITY else _FILES, most)
+        )
+
+
+class Teller:
+    """Writes to standard output without ever waiting for whoever reads it: what finds no room is left out."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue(_UNREAD)
+
+    def begin(self) -> None:
+        """Begin to write."""
+        with contextlib.suppress(OSError, ValueError):  # there is no standard output
+            threading.Thread(target=self._write, args=(sys.stdout.fileno(),), daemon=True).start()
+
+    def say(self, line: str) -> None:
+        """Have a line written."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(f"{line}\n")
+
+    def step(self, step: Step) -> None:
+        """Have it written what is released at a step."""
+        self.say(f"{step.date} {step.time}  {'-' if step.context is None else step.context}")
+
+    def finish(self) -> None:
+        """Wait a moment for what is not written yet."""
+        end = time.monotonic() + _PATIENCE  # seconds
+        while self._lines.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def _write(self, out: int) -> None:
+        """Write past Python's buffer: its lock, held by a thread that waits, would keep the process from ending."""
+        heard = True
+        while True:
+            line = self._lines.get().encode()
+            while heard and line:
+                try:
+                    line = line[os.write(out, line) :]
+                except OSError:  # nobody reads any more; the phone goes on
+                    heard = False
+            self._lines.task_done()
 
 
 def _sense_lines(phone: Phone) -> None:
@@ -286,9 +335,7 @@ def _credentials(certificate: Path | None, key: Path | None) -> grpc.ServerCrede
 def _copy_apps(path: Path, kept: SqliteStore) -> None:
     """Let the apps of a phone's store listen to a replay as well."""
     with contextlib.closing(SqliteStore(path)) as store:
-        listed = store.place(APPS).read()
-    if listed is not None:
-        kept.place(APPS).write(listed)
+        Apps(kept.place(APPS)).take_over(Apps(store.place(APPS)))
 
 
 @contextlib.contextmanager

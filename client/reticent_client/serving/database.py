@@ -7,7 +7,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reticent_client.durable import PRIVATE
@@ -22,6 +22,7 @@ CREATE TABLE messages (
     stream TEXT NOT NULL, position INTEGER NOT NULL, message BLOB NOT NULL, PRIMARY KEY (stream, position)
 ) WITHOUT ROWID;
 """
+_DROPPED = "dropped"  # the place of the position of the last message that was forgotten
 _BUSY = 10.0  # seconds to wait for another process that writes
 
 
@@ -102,20 +103,23 @@ class SqliteStore:
                 if name.startswith(prefix) and name not in kept:
                     self._database.execute("DELETE FROM places WHERE name = ?", (name,))
 
+    def change(self, name: str, function: Callable[[str | None], str]) -> None:
+        """Put in a place what a function makes of what it holds; nobody else writes in between."""
+        with self._lock, self._damage(), self._transaction():
+            row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
+            content = function(None if row is None else str(row[0]))
+            self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
+
     def append(self, position: int, messages: Mapping[str, bytes], held: int) -> dict[str, bytes]:
-        """Keep a message of each stream, and of its last ones no more than are to be held.
+        """Keep a message of each stream, of its last ones no more than are to be held, and none of other streams.
 
         What is kept: the first message, where one was kept for this position before.
         """
         kept = {}
         with self._lock, self._damage(), self._transaction():
+            self._drop(list(messages), held - 1)
             for stream, message in messages.items():
                 self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
-                self._database.execute(
-                    "DELETE FROM messages WHERE stream = ?1 AND position < "
-                    "(SELECT position FROM messages WHERE stream = ?1 ORDER BY position DESC LIMIT 1 OFFSET ?2)",
-                    (stream, held),
-                )
                 row = self._database.execute(
                     "SELECT message FROM messages WHERE stream = ? AND position = ?", (stream, position)
                 ).fetchone()
@@ -131,10 +135,33 @@ class SqliteStore:
             found.setdefault(int(position), {})[str(stream)] = bytes(message)
         return list(found.items())
 
+    @property
+    def dropped(self) -> int | None:
+        """The position of the last message that is no longer kept; None where that was never said."""
+        text = self.read(_DROPPED)
+        return None if text is None else int(text)
+
+    @dropped.setter
+    def dropped(self, position: int) -> None:
+        self.write(_DROPPED, str(position))
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
             self._database.close()
+
+    def _drop(self, streams: Sequence[str], held: int) -> None:
+        """Forget the messages of other streams, and remember up to where those of these were forgotten."""
+        marks = ", ".join("?" * len(streams))
+        self._database.execute(f"DELETE FROM messages WHERE stream NOT IN ({marks})", streams)  # noqa: S608  # only marks
+        (last,) = self._database.execute(
+            "SELECT max(position) FROM "
+            "(SELECT DISTINCT position FROM messages ORDER BY position DESC LIMIT -1 OFFSET ?)",
+            (held,),
+        ).fetchone()
+        if last is not None:
+            self._database.execute("DELETE FROM messages WHERE position <= ?", (last,))
+            self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (_DROPPED, str(last)))
 
     def _open(self) -> None:
         """Make the tables of a new file, and refuse one that is not ours."""
@@ -153,6 +180,7 @@ class SqliteStore:
                 raise FileError(f"{self.path} has format version {version}: this program reads {VERSION}")
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = FULL")
+        self._database.execute("PRAGMA secure_delete = ON")  # what is forgotten is not on the disk either
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -190,6 +218,10 @@ class Place:
     def write(self, text: str) -> None:
         """Put a text in the place of what was there; on disk when this returns."""
         self._store.write(self.name, text)
+
+    def change(self, function: Callable[[str | None], str]) -> None:
+        """Put in it what a function makes of what it holds; nobody else writes in between."""
+        self._store.change(self.name, function)
 
 
 def _private(path: str, flags: int) -> int:

@@ -30,10 +30,10 @@ from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.stream import Stream
 from reticent_client.serving.wire import Step, check_label, position
 from reticent_client.timetable import DAY, Beginning, Timetable, time_zone
+from reticent_client.timetable import LEAD as LEAD  # noqa: PLC0414  # whoever runs a phone finds it here
 
 _log = logging.getLogger(__name__)
 
-LEAD = dt.timedelta(seconds=1)
 HELD_DAYS = 7
 _TICK = dt.timedelta(microseconds=1)
 
@@ -123,7 +123,7 @@ class Phone:
         self._today: tuple[dt.date, MaskIt] | None = None
         self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
         self._untold: list[_Decided] = []
-        self.apps = Apps(self._store.place(APPS))
+        self.apps = Apps(self._store.place(APPS), self.clock.now)
         self.masked = Stream(self._held)
         self.raw = Stream(self._held)
         self._open = contextlib.ExitStack()
@@ -160,6 +160,7 @@ class Phone:
 
         It says nothing before the next step, and then only if it is the last one before it.
         """
+        self._reading = _Reading(None, self.clock.now())  # what was read before is over, whatever this turns out to be
         if context is not None:
             if not isinstance(context, str):
                 raise ValueError(f"a context is a string, or None for no reading: got {context!r}")
@@ -188,10 +189,14 @@ class Phone:
             self._over = self._before(Step.decode(held[-1].messages[MASKED]))
         upcoming = self.next_step
         due = position(upcoming.date, min((*upcoming.skipped, upcoming.step)))
+        dropped = self._store.dropped
+        if dropped is None:  # a new store, or one that was lost: nobody knows what was before
+            dropped = self._store.dropped = self.position_at(self.clock.now())
+        self.masked = Stream(self._held, dropped=dropped)
+        self.raw = Stream(self._held, dropped=dropped)
         self._untold = [each for each in held if each.position >= due]  # decided, and to leave when it begins
         for each in held[: len(held) - len(self._untold)]:
-            for name, stream in self._streams:
-                stream.write(each.position, each.messages[name])
+            self._write(each)
         in_lead = self._in_charge()[0] == upcoming.date
         date = upcoming.date if in_lead else self.timetable.last(self.clock.now()).date
         mask = self._mask(date)
@@ -235,7 +240,15 @@ class Phone:
         self._store.place(_DAY).write(json.dumps([day, name]))
         self._masks[name] = mask
         self._today = date, mask
+        report = mask.report()
+        if report.stale:
+            _log.warning("habits have changed: %s; learn them anew", report.recent)
         return mask
+
+    def position_at(self, instant: dt.datetime) -> int:
+        """Where the step stands that had begun last at an instant."""
+        begun = self.timetable.last(instant)
+        return position(begun.date, begun.step)
 
     def _in_charge(self) -> tuple[dt.date | None, str | None]:
         """The last day that a policy was in charge of, and the fingerprint of the policy."""
@@ -267,7 +280,7 @@ class Phone:
 
     def _decide(self, upcoming: Beginning) -> list[_Decided]:
         """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
-        date, read = upcoming.date, self._read(upcoming.instant - self._lead)
+        date, read = upcoming.date, self._read()
         decided = []
         try:
             mask = self._mask(date)
@@ -279,25 +292,28 @@ class Phone:
             _log.error("step %s of %s is not told, for it cannot be stored: %s", upcoming.step, date, error)
         return decided
 
-    def _read(self, instant: dt.datetime) -> str | None:
-        """What was read last, unless that is too long ago when it is asked for."""
+    def _read(self) -> str | None:
+        """What was read last, unless that is too long ago; one from a time to come was read by another clock."""
         reading = self._reading
-        return reading.context if instant - reading.instant < self.hold else None
+        return reading.context if dt.timedelta() <= self.clock.now() - reading.instant < self.hold else None
 
     def _keep(self, date: dt.date, step: int, released: str | None, read: str | None) -> _Decided:
         """Have a decision stored, for apps that are slow or come back."""
         place, steps = position(date, step), self.timetable.horizon
-        masked = Step(place, date, step, steps, released)
-        raw = Step(place, date, step, steps, read, raw=True)
-        # A day more than the stream has: so it is known after a restart what was dropped.
-        kept = self._held + self.timetable.horizon
-        return _Decided(place, self._store.append(place, {MASKED: masked.encode(), RAW: raw.encode()}, kept))
+        messages = {MASKED: Step(place, date, step, steps, released).encode()}
+        if any(app.trusted for app in self.apps.all()):  # or nobody is to know, nor the disk
+            messages[RAW] = Step(place, date, step, steps, read, raw=True).encode()
+        return _Decided(place, self._store.append(place, messages, self._held))
 
     def _publish(self, decided: _Decided) -> None:
-        for name, stream in self._streams:
-            stream.write(decided.position, decided.messages[name])
+        self._write(decided)
         if self._listener is not None:
             self._listener(Step.decode(decided.messages[MASKED]))
+
+    def _write(self, decided: _Decided) -> None:
+        for name, stream in self._streams:
+            if name in decided.messages:
+                stream.write(decided.position, decided.messages[name])
 
     @property
     def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:

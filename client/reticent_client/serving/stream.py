@@ -25,10 +25,10 @@ class Stream:
     it is among the last `held` messages. All calls come from one event loop.
     """
 
-    def __init__(self, held: int, messages: Iterable[tuple[int, bytes]] = ()) -> None:
+    def __init__(self, held: int, messages: Iterable[tuple[int, bytes]] = (), *, dropped: int = -1) -> None:
         self._positions: deque[int] = deque(maxlen=held)
         self._messages: deque[bytes] = deque(maxlen=held)
-        self._dropped = -1  # the position of the last message that is no longer held
+        self._dropped = dropped  # the position of the last message that is no longer held
         self._written = 0  # how many messages there ever were
         self._next: asyncio.Future[None] | None = None
         self._closed = False
@@ -50,14 +50,17 @@ class Stream:
         self._closed = True
         self._wake()
 
-    def read(self, after: int | None = None) -> AsyncGenerator[bytes, None]:
-        """The messages after a position, or from now on, for as long as the stream is open.
+    def read(self, after: int | None = None, *, since: int = -1) -> AsyncGenerator[bytes, None]:
+        """The messages after a position (0 for all that are held), or from now on, for as long as the stream is open.
+
+        Those up to `since` are left out.
 
         Raises:
             LeftBehind: Some of them are no longer held.
             Closed: The stream was closed.
         """
-        return self._read(self._written if after is None else self._first_after(after))
+        due = self._written if after is None else self._first_after(after)
+        return self._read(max(due, self._number_after(since)))
 
     async def _read(self, due: int) -> AsyncGenerator[bytes, None]:
         """The messages from a number on: what is written between this call and the first message is not missed."""
@@ -76,10 +79,13 @@ class Stream:
 
     def _first_after(self, after: int) -> int:
         """The number of the first message after a position."""
-        if after < self._dropped:
+        if after != 0 and after < self._dropped:
             raise LeftBehind("steps after this position are no longer held")
-        held = self._written - len(self._messages)
-        return held + bisect_right(self._positions, after)
+        return self._number_after(after)
+
+    def _number_after(self, position: int) -> int:
+        """The number of the first message that is held after a position."""
+        return self._written - len(self._messages) + bisect_right(self._positions, position)
 
     def _wake(self) -> None:
         if self._next is not None:

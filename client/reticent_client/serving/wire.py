@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from reticent.v1 import phone_pb2
 from reticent_client.clock import time_of
-
-MAX_LABEL = 128
-"""The longest context that can be told, in bytes of UTF-8."""
+from reticent_client.limits import MAX_LABEL as MAX_LABEL  # noqa: PLC0414  # whoever writes messages finds it here
 
 SIZE = 320
 """Of every message, in bytes. The rest of the longest message takes 170, and its padding at least 128 more.

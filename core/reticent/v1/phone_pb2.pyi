@@ -22,7 +22,9 @@ class SubscribeRequest(_message.Message):
 
     AFTER_FIELD_NUMBER: _builtins.int
     after: _builtins.int
-    """The position of the last step that the app has seen. The steps that came since are sent first."""
+    """The position of the last step that the app has seen. The steps that came since are sent first; all that the phone
+    holds, if it is 0.
+    """
     def __init__(
         self,
         *,

@@ -38,6 +38,7 @@ class PhoneStub(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
+    FAILED_PRECONDITION the app is trusted, and would be told in the clear
     INVALID_ARGUMENT    the request cannot be read
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
@@ -75,6 +76,7 @@ class PhoneServicer(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
+    FAILED_PRECONDITION the app is trusted, and would be told in the clear
     INVALID_ARGUMENT    the request cannot be read
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
@@ -130,6 +132,7 @@ class Phone(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
+    FAILED_PRECONDITION the app is trusted, and would be told in the clear
     INVALID_ARGUMENT    the request cannot be read
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names

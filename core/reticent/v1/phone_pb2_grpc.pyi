@@ -39,6 +39,7 @@ class PhoneStub:
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
+      FAILED_PRECONDITION the app is trusted, and would be told in the clear
       INVALID_ARGUMENT    the request cannot be read
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
@@ -70,6 +71,7 @@ class PhoneAsyncStub(PhoneStub):
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
+      FAILED_PRECONDITION the app is trusted, and would be told in the clear
       INVALID_ARGUMENT    the request cannot be read
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
@@ -97,6 +99,7 @@ class PhoneServicer(metaclass=_abc_1.ABCMeta):
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
+      FAILED_PRECONDITION the app is trusted, and would be told in the clear
       INVALID_ARGUMENT    the request cannot be read
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names

@@ -97,9 +97,9 @@ def from_population(
 
 
 def from_traces(path: Path, *, steps: int, people: int | None = None, zone: str | None = None) -> list[Subject]:
-    """The users of a file with the columns user, time and context."""
+    """The users of a file with the columns user, time and context; what is read when a step begins is of that step."""
     traces = Traces.read(path, zone=zone)
-    sampled = Sampling(dt.timedelta(days=1) / steps).everybody(traces)
+    sampled = Sampling(dt.timedelta(days=1) / steps, lead=dt.timedelta()).everybody(traces)
     found = _able(Subject(user, tuple(day.labels for day in days.days)) for user, days in sampled.items())
     if not found:
         raise ValueError(

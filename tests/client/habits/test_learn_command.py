@@ -61,9 +61,9 @@ def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_a_chain_is_learned_and_what_was_learned_is_said(run: Run) -> None:
-    code, said, errors = run("ada.csv", "-o", "chain.json")
+    code, said, errors = run("ada.csv", "-o", "chain.json", "--lead", "0s")
     assert (code, errors) == (0, "")
-    days = Sampling().days(Traces.read("ada.csv")).days
+    days = Sampling(lead=dt.timedelta()).days(Traces.read("ada.csv")).days
     assert MarkovChain.load("chain.json").to_json() == learn(days).chain.to_json()
     assert [" ".join(line.split()) for line in said.splitlines()] == [
         "days 42, 0 more left out",
@@ -78,12 +78,17 @@ def test_a_chain_is_learned_and_what_was_learned_is_said(run: Run) -> None:
 
 def test_the_same_for_machines(run: Run) -> None:
     code, said, _ = run(
-        "both.csv", "--user", "bob", "-o", "chain.json", "--json", "--smoothing", "0", "--train", "0.75"
+        "both.csv", "--user", "bob", "-o", "chain.json", "--json", "--smoothing", "0", "--train", "0.75", "--lead", "0s"
     )
     assert code == 0
     facts = json.loads(said)
     assert (facts["users"], facts["days"], facts["trained"], facts["few"]) == (1, 42, 31, False)
-    assert facts["chains"]["day"] == {"steps": 24, "contexts": ["home", "lake", "work"], "days": 31}
+    assert facts["chains"]["day"] == {
+        "steps": 24,
+        "contexts": ["home", "lake", "work"],
+        "days": 31,
+        "few": False,
+    }
     assert facts["judged"]["days"] == 11
     assert facts["judged"]["off_model_share"] == facts["judged"]["off_model"] / (11 * 24)
 
@@ -106,7 +111,7 @@ def test_weekdays_and_weekends_go_to_files_of_their_own_and_so_do_their_judged_d
 
 def test_what_was_learned_goes_through_policy_and_audit(run: Run) -> None:
     """The judged days are days for the other commands."""
-    assert run("ada.csv", "-o", "chain.json", "--days", "days.csv", "--step", "2h")[0] == 0
+    assert run("ada.csv", "-o", "chain.json", "--days", "days.csv", "--step", "2h", "--lead", "0s")[0] == 0
     asked = ["--sensitive", "clinic", "--delta", "0.1", "-o", "policy.npz"]
     assert main(["mask", "policy", "chain.json", *asked]) == 0
     assert main(["mask", "audit", "policy.npz", "days.csv"]) == 0
@@ -125,7 +130,8 @@ def test_everybody_s_days_make_a_population_s_chain_from_which_a_user_may_start(
 
 
 def test_few_contexts_steps_and_zones_are_chosen(run: Run) -> None:
-    code, _, _ = run("ada.csv", "-o", "c.json", "--top", "2", "--step", "30min", "--hold", "1h", "--zone", "Asia/Tokyo")
+    days = ["--step", "30min", "--hold", "1h", "--lead", "0s", "--zone", "Asia/Tokyo"]
+    code, _, _ = run("ada.csv", "-o", "c.json", "--top", "2", *days)
     assert code == 0
     chain = MarkovChain.load("c.json")
     assert (chain.contexts, chain.horizon) == (("home", "other", "work"), 48)
@@ -147,6 +153,16 @@ BAD: dict[str, tuple[str, str]] = {
     "another population": ("ada.csv -o out --population small.json", "chains of different numbers of steps"),
     "one file for two": ("ada.csv -o out --weekend ./out", "each output needs a file of its own"),
     "days of no weekend": ("ada.csv -o out --weekend-days w", "--weekend-days means something only with --weekend"),
+    "one file for two, by a link": ("ada.csv -o out --weekend link", "each output needs a file of its own"),
+    "the traces themselves": ("ada.csv -o ./ada.csv", "ada.csv would overwrite ada.csv, which is read"),
+    "the population itself": (
+        "ada.csv -o out --days ../{folder}/small.json --population small.json",
+        "../{folder}/small.json would overwrite small.json, which is read",
+    ),
+    "a folder that is not there": ("ada.csv -o out --weekend none/w", "none/w: No such file or directory"),
+    "a folder for a file": ("ada.csv -o out --days folder", "folder: Is a directory"),
+    "a lead of a whole step": ("ada.csv -o out --lead 1h", "the lead must be shorter than a step of 1:00:00: got"),
+    "a bad lead": ("ada.csv -o out --lead soon", "--lead is a length of time such as"),
     "no output": ("ada.csv", 'Command "mask learn" parameter --output requires'),
 }
 
@@ -156,12 +172,53 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(run: Run, folder: Path
     arguments, said = BAD[kind]
     (folder / "bad.csv").write_text("user,time,context\nada,2027-03-01T08:00,home\nada,noon,home\n")
     MarkovChain.fit([["a", "b"]]).save(folder / "small.json")
-    before = sorted(folder.iterdir())
-    code, out, errors = run(*arguments.split())
+    (folder / "link").symlink_to("out")
+    (folder / "folder").mkdir()
+    before = everything(folder)
+    code, out, errors = run(*arguments.format(folder=folder.name).split())
     assert (code, out) == (2, "")
-    assert errors.startswith(f"reticent: {said}")
+    assert errors.startswith(f"reticent: {said.format(folder=folder.name)}")
     assert errors.count("\n") == 1
-    assert sorted(folder.iterdir()) == before
+    assert everything(folder) == before
+
+
+def everything(folder: Path) -> dict[Path, bytes | None]:
+    """What is in a folder."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("train", "warnings"),
+    [
+        ("0.12", {"weekend day": 0}),
+        ("0.17", {"weekend day": 2}),
+        ("0.5", {}),
+    ],
+)
+def test_few_days_of_a_kind_are_warned_of(run: Run, train: str, warnings: dict[str, int]) -> None:
+    """Of fewer than four; the traces begin on a Monday."""
+    asked = ["ada.csv", "-o", "d.json", "--weekend", "e.json", "--train", train, "--least-days", "1"]
+    code, _, errors = run(*asked)
+    assert code == 0
+    told = [line for line in errors.splitlines() if "fewer than 4" in line]
+    assert [line.split(" to learn")[0] for line in told] == [
+        f"warning: {count} {kind}{'' if count == 1 else 's'}" for kind, count in warnings.items()
+    ]
+    assert ("is that of all days" in errors) == (0 in warnings.values())
+    code, said, _ = run(*asked, "--json")
+    few = {kind: each["few"] for kind, each in json.loads(said)["chains"].items()}
+    assert few == {"weekday": False, "weekend": bool(warnings)}
+    if warnings.get("weekend day") == 0:  # nothing is known of weekends, then, but what all days have in common
+        assert MarkovChain.load("e.json").prior[12, MarkovChain.load("e.json").index("work")] > 0.5
+
+
+def test_hourly_tables_are_read_as_they_stand_without_a_lead(run: Run) -> None:
+    """Work begins at nine; a phone that decides a second before hears of it an hour later."""
+    for lead, begins in (("0s", 9), ("1s", 10)):
+        assert run("ada.csv", "-o", "c.json", "--lead", lead, "--smoothing", "0")[0] == 0
+        chain = MarkovChain.load("c.json")
+        at_work = chain.prior[:, chain.index("work")]
+        assert at_work[begins] > 0.5 > at_work[begins - 1]
 
 
 def test_an_output_that_was_there_stays_whole_when_nothing_is_learned(run: Run, folder: Path) -> None:

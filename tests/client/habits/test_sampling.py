@@ -1,16 +1,27 @@
 """From readings to days, through gaps and the days on which the clock jumps."""
 
+import asyncio
 import datetime as dt
+from collections import defaultdict
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from reticent_client import MarkovChain
 from reticent_client.habits.sampling import SampledDays, Sampling
 from reticent_client.habits.traces import Traces
+from reticent_client.policy import Provenance, VectorPolicy
+from reticent_client.serving.clock import ManualClock
+from reticent_client.serving.phone import Phone
+from reticent_client.serving.wire import Step
+from reticent_client.timetable import LEAD, Timetable
 
+AT_ONCE = dt.timedelta()
+SECOND = dt.timedelta(seconds=1)
 DAY, HOUR, MINUTE = dt.timedelta(days=1), dt.timedelta(hours=1), dt.timedelta(minutes=1)
 
 JUMPS = {
@@ -36,14 +47,96 @@ def ticking(zone: str, date: dt.date) -> Traces:
 
 
 def test_a_step_has_what_was_read_last_when_it_began() -> None:
-    """A reading at its very beginning counts, one a moment later does not, nor one that is as old as `hold`."""
+    """Without a lead a reading at its very beginning counts; one a moment later does not, nor one as old as `hold`."""
     rows = [("2027-03-01T00:00", "a"), ("2027-03-01T06:00", "b"), ("2027-03-01T12:00:01", "c")]
-    (day,) = sampled(Sampling(6 * HOUR), *rows).days
+    (day,) = sampled(Sampling(6 * HOUR, lead=AT_ONCE), *rows).days
     assert day.labels == ("a", "b", None, "c")
-    (day,) = sampled(Sampling(6 * HOUR, hold=6 * HOUR + dt.timedelta(seconds=1)), *rows).days
+    (day,) = sampled(Sampling(6 * HOUR, hold=6 * HOUR + SECOND, lead=AT_ONCE), *rows).days
     assert day.labels == ("a", "b", "b", "c")
-    (day,) = sampled(Sampling(6 * HOUR, hold=dt.timedelta(seconds=1), least_filled=0), *rows).days
+    (day,) = sampled(Sampling(6 * HOUR, hold=SECOND, least_filled=0, lead=AT_ONCE), *rows).days
     assert day.labels == ("a", "b", None, None)
+
+
+@pytest.mark.parametrize("lead", [None, SECOND, HOUR])
+def test_a_step_is_decided_a_moment_before_it_begins(lead: dt.timedelta | None) -> None:
+    """By the last reading until then, and its age then; a second, unless said otherwise."""
+    sampling = Sampling(6 * HOUR, hold=2 * HOUR, least_filled=0, **({} if lead is None else {"lead": lead}))
+    decided = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC) - (lead or SECOND)
+    tick = dt.timedelta(microseconds=1)
+    for read, counts in (
+        (decided, True),
+        (decided + tick, False),
+        (decided - 2 * HOUR + tick, True),
+        (decided - 2 * HOUR, False),
+    ):
+        found = sampled(sampling, (read.replace(tzinfo=None).isoformat(), "a"), ("2027-03-01T00:00", "b")).days
+        assert [day.labels[2] for day in found] == (["a"] if counts else [None] * len(found))
+
+
+ALL = ("a", "b")
+
+
+def open_policy(horizon: int) -> VectorPolicy:
+    """Releases whatever it is asked for."""
+    chain = MarkovChain.uniform(ALL, horizon)
+    shape = (horizon, len(ALL))
+    return VectorPolicy(Provenance("open", chain, np.full(shape, 0.5), (chain,), float(horizon)), np.zeros(shape))
+
+
+async def lived(sampling: Sampling, traces: Traces, begin: dt.datetime, end: dt.datetime) -> dict[dt.date, list[Step]]:
+    """What a phone makes of the readings as they come, step by step."""
+    told: dict[dt.date, list[Step]] = defaultdict(list)
+    clock = ManualClock(begin)
+    async with Phone(
+        open_policy(sampling.horizon),
+        zone=traces.zone,
+        clock=clock,
+        hold=sampling.hold,
+        first_day=True,
+        listener=lambda step: told[step.date].append(step),
+    ) as phone:
+        for reading in traces.of_user():
+            await clock.move_to(reading.time)
+            phone.sense(reading.context)
+        await clock.move_to(end)
+    return told
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(["forward in Paris", "back in Paris"]),
+    st.sampled_from([4, 24, 48]),
+    st.none() | st.sampled_from([SECOND, 20 * MINUTE, HOUR, 5 * HOUR]),
+    st.data(),
+)
+def test_a_phone_that_lives_the_readings_has_the_same_contexts(
+    jump: str, horizon: int, hold: dt.timedelta | None, data: st.DataObject
+) -> None:
+    """Step by step, near the moments at which steps are decided and far from them, where the clock jumps and before."""
+    zone, date = JUMPS[jump]
+    timetable = Timetable(horizon, ZoneInfo(zone))
+    decided = [at - LEAD for day in (date - DAY, date, date + DAY) for at in timetable.day(day) if at is not None]
+    near = st.sampled_from([-1.5, -1.0, -0.001, 0.001, 0.999, 1.0, 1.001]).map(lambda s: dt.timedelta(seconds=s))
+    age = st.sampled_from([AT_ONCE, timetable.step if hold is None else hold])
+    edges = st.tuples(st.sampled_from(decided[1:-1]), age, near | st.just(AT_ONCE)).map(lambda d: d[0] - d[1] + d[2])
+    anywhere = st.datetimes(
+        decided[0].replace(tzinfo=None), decided[-1].replace(tzinfo=None), timezones=st.just(dt.UTC)
+    )
+    times = data.draw(st.lists(edges | anywhere, min_size=1, max_size=40, unique=True))
+    new = [
+        at for at in sorted(times) if at > decided[0] and at not in decided
+    ]  # where phone and reading tie, chance rules
+    read = {at: data.draw(st.sampled_from([*ALL, None])) for at in new}
+    assume(read)
+    traces = Traces.of([("a", at, label) for at, label in read.items()], zone=zone)
+    sampling = Sampling(DAY / horizon, hold=hold, least_filled=0)
+    found = {day.date: list(day.labels) for day in sampling.days(traces).days}
+    told = asyncio.run(lived(sampling, traces, decided[0] - HOUR, decided[-1] + MINUTE))
+    for each in {timetable.date(at) for at in read}:
+        labels: list[str | None] = [None] * horizon
+        for step in told[each]:
+            labels[step.step] = step.context
+        assert found.get(each, [None] * horizon) == labels
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", None]), min_size=8, max_size=8), min_size=1, max_size=4))
@@ -56,7 +149,7 @@ def test_days_read_once_a_step_are_had_again(days: list[list[str | None]]) -> No
         if label is not None
     ]
     assume(rows)
-    found = sampled(Sampling(3 * HOUR, least_filled=0), *rows).days
+    found = sampled(Sampling(3 * HOUR, least_filled=0, lead=AT_ONCE), *rows).days
     assert [list(day.labels) for day in found] == [day for day in days if any(day)]
 
 
@@ -72,10 +165,10 @@ def test_a_reading_of_yesterday_evening_counts_in_the_morning() -> None:
 
 def test_days_without_readings_and_with_too_few_are_left_out() -> None:
     rows = [("2027-03-01T00:00", "a"), ("2027-03-03T00:00", "a"), ("2027-03-03T06:00", "a"), ("2027-03-05T23:00", "a")]
-    half = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0.5), *rows)
+    half = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0.5, lead=AT_ONCE), *rows)
     assert [day.date.day for day in half.days] == [3]
     assert half.left_out == 4
-    every = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0), *rows)
+    every = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0, lead=AT_ONCE), *rows)
     assert [day.date.day for day in every.days] == [1, 3]  # on the 5th no step began after the reading
     assert every.left_out == 3
 
@@ -108,7 +201,7 @@ def test_where_the_clock_jumps_a_skipped_step_is_a_gap_and_a_repeated_one_keeps_
 ) -> None:
     """Half hours; all others hold what the clock showed when they began."""
     zone, date = JUMPS[jump]
-    (day,) = (day for day in Sampling(30 * MINUTE).days(ticking(zone, date)).days if day.date == date)
+    (day,) = (day for day in Sampling(30 * MINUTE, lead=AT_ONCE).days(ticking(zone, date)).days if day.date == date)
     assert {t: day.labels[t] for t in shown} == shown
     for t, label in enumerate(day.labels):
         assert label is None if t in shown and shown[t] is None else label is not None
@@ -120,23 +213,24 @@ def test_where_the_clock_jumps_a_skipped_step_is_a_gap_and_a_repeated_one_keeps_
     st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24, 48, 96]),
     st.lists(st.tuples(st.integers(0, 3 * 24 * 60), st.sampled_from(["a", "b", None])), min_size=1, max_size=30),
     st.integers(1, 24 * 60),
+    st.integers(0, 14),
 )
 def test_days_are_as_a_look_at_each_minute_would_have_them(
-    jump: str, horizon: int, readings: list[tuple[int, str | None]], hold: int
+    jump: str, horizon: int, readings: list[tuple[int, str | None]], hold: int, lead: int
 ) -> None:
     """A walk through three days minute by minute, with no thought of zones but what the clock shows."""
     zone, date = JUMPS[jump]
     begin = dt.datetime.combine(date - DAY, dt.time(), ZoneInfo(zone)).astimezone(dt.UTC)
     read = dict(readings)
     traces = Traces.of([("a", begin + MINUTE * minute, label) for minute, label in read.items()], zone=zone)
-    found = Sampling(DAY / horizon, hold=hold * MINUTE, least_filled=0).days(traces)
+    found = Sampling(DAY / horizon, hold=hold * MINUTE, least_filled=0, lead=lead * MINUTE).days(traces)
     wanted: dict[dt.date, dict[int, str | None]] = {}
     for minute in range(-2 * 60, 4 * 24 * 60):
         local = (begin + MINUTE * minute).astimezone(ZoneInfo(zone))
         minutes = local.hour * 60 + local.minute
         if minutes % (24 * 60 // horizon) == 0:
-            last = max((at for at in read if at <= minute), default=None)
-            label = None if last is None or minute - last >= hold else read[last]
+            last = max((at for at in read if at <= minute - lead), default=None)
+            label = None if last is None or minute - lead - last >= hold else read[last]
             wanted.setdefault(local.date(), {}).setdefault(minutes * horizon // (24 * 60), label)
     dates = {reading.time.astimezone(ZoneInfo(zone)).date() for reading in traces.of_user()}
     expected = {each: tuple(map(wanted[each].get, range(horizon))) for each in sorted(dates)}
@@ -159,6 +253,10 @@ def test_days_are_as_a_look_at_each_minute_would_have_them(
         ({"hold": 30}, "hold must be a timedelta: got 30"),
         ({"hold": -HOUR}, "hold must lie between nothing and 24 hours"),
         ({"hold": 2 * DAY}, "hold must lie between nothing and 24 hours: got 2 days"),
+        ({"lead": 1}, "lead must be a timedelta: got 1"),
+        ({"lead": -SECOND}, "the lead must be shorter than a step of 1:00:00: got -1 day"),
+        ({"lead": HOUR}, "the lead must be shorter than a step of 1:00:00: got 1:00:00"),
+        ({"step": SECOND}, "the lead must be shorter than a step of 0:00:01: got 0:00:01"),
         ({"least_filled": 1.5}, "least_filled is a share, between 0 and 1: got 1.5"),
         ({"least_filled": float("nan")}, "least_filled is a share"),
     ],

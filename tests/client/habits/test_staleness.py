@@ -35,12 +35,12 @@ def after(mask: MaskIt, day: list[str | None], times: int = 1) -> Report:
     return mask.report()
 
 
-def counted(days: list[tuple[int, int]]) -> Recent:
-    """What a watch says after days of so many steps, of which so many are unusual."""
+def counted(days: list[tuple[int, int]], *, off_model: bool = False) -> Recent:
+    """What a watch says after days of so many steps, of which so many are unusual, or off the model."""
     watch = Watch()
     for steps, unusual in days:
         for step in range(steps):
-            watch.count(unusual=step < unusual)
+            watch.count(unusual=step < unusual, off_model=off_model and step < unusual)
         watch.finish_day()
     return watch.recent()
 
@@ -51,7 +51,7 @@ def counted(days: list[tuple[int, int]]) -> Recent:
 def test_usual_days_are_no_change() -> None:
     mask = MaskIt(routine())
     report = after(mask, [*USUAL], 60)
-    assert (report.recent, report.stale) == (Recent(days=7, steps=21, unusual=0, usual=0.0), False)
+    assert (report.recent, report.stale) == (Recent(days=7, steps=21, unusual=0, off_model=0, usual=0.0), False)
     assert "habits" not in str(report)
 
 
@@ -62,7 +62,8 @@ def test_a_change_is_reported_on_the_day_that_makes_it_clear(smoothing: float) -
     after(mask, [*USUAL], FIRST_DAYS)
     report = after(mask, ["home", "cafe", "cafe"])  # two steps of 21: more than a twentieth
     assert report.stale
-    assert report.recent == Recent(days=7, steps=21, unusual=2, usual=0.0)
+    off_model = 0 if smoothing else 2
+    assert report.recent == Recent(days=7, steps=21, unusual=2, off_model=off_model, usual=0.0)
     assert str(report).split("; ")[-1] == (
         "habits have changed: 10% of the last 7 days' steps were unusual, 0% were at first, so learn them anew"
     )
@@ -70,8 +71,10 @@ def test_a_change_is_reported_on_the_day_that_makes_it_clear(smoothing: float) -
         "days": 7,
         "steps": 21,
         "unusual": 2,
+        "off_model": off_model,
         "usual": 0.0,
         "rate": 2 / 21,
+        "off_model_rate": off_model / 21,
         "limit": 0.05,
         "stale": True,
     }
@@ -88,13 +91,52 @@ def test_a_change_is_forgotten_when_the_old_habits_are_back() -> None:
 
 def test_a_chain_that_never_was_the_users_is_reported_before_anything_is_usual() -> None:
     """From the fifth day on, where more than half of the steps are unusual."""
-    mask = MaskIt(routine())
-    assert not after(mask, [*OTHER], LEAST_DAYS - 1).stale
-    report = after(mask, [*OTHER])
+    mask = MaskIt(routine(smoothing=0.05))  # that the gym and the cafe are rare is all that is known
+    days: list[str | None] = ["home", "clinic", "cafe"]
+    assert not after(mask, days, LEAST_DAYS - 1).stale
+    report = after(mask, days)
     assert report.stale
-    assert report.recent.usual is None
+    assert (report.recent.usual, report.recent.off_model) == (None, 0)
     assert "67% of the last 5 days' steps were unusual, so" in str(report)
-    assert after(mask, [*OTHER], FIRST_DAYS).stale  # and getting used to it is no excuse
+    assert after(mask, days, FIRST_DAYS).stale  # and getting used to it is no excuse
+
+
+def test_habits_that_were_new_from_the_first_day_on_are_reported_for_ever() -> None:
+    """What the chain does not know is no chain of theirs, though it is all that was ever seen: a third of the steps."""
+    mask = MaskIt(routine())
+    days: list[str | None] = ["home", "gym", "home"]
+    assert not after(mask, days, LEAST_DAYS - 1).stale
+    reports = [after(mask, days) for _ in range(LEAST_DAYS, 91)]
+    assert all(report.stale for report in reports)
+    report = reports[-1]
+    assert report.recent.rate == report.recent.usual == pytest.approx(1 / 3)
+    assert report.recent.limit == pytest.approx(0.55)  # by the comparison with the first days nothing is wrong
+    assert str(report).split("; ")[-1] == (
+        "habits have changed: 33% of the last 7 days' steps were off the model, so learn them anew"
+    )
+
+
+def test_what_is_merely_rare_does_not_count_as_off_the_model() -> None:
+    """A smoothed chain knows all contexts; a third of the steps is unusual, and was so at first."""
+    mask = MaskIt(routine(smoothing=0.05))
+    report = after(mask, ["home", "cafe", "home"], 90)
+    assert report.recent.rate == pytest.approx(1 / 3)
+    assert (report.recent.off_model, report.stale) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("days", "stale"),
+    [
+        ([(100, 25)] * 7, False),  # a quarter, and not more
+        ([(100, 26)] * 7, True),
+        ([(100, 26)] * 40, True),
+        ([(100, 100)] * 4, False),  # too few days
+        ([(100, 26)] * 5, True),
+    ],
+)
+def test_known_answers_of_what_is_off_the_model(days: list[tuple[int, int]], stale: bool) -> None:
+    """Whatever else is unusual was so at first."""
+    assert counted(days, off_model=True).stale == stale
 
 
 @pytest.mark.parametrize(
@@ -147,7 +189,7 @@ def test_gaps_and_steps_that_nobody_asked_about_count_for_nothing() -> None:
         mask.filter_day(["home", None, None])  # the second gap is off the model where the first is known
         mask.observe("home")
         mask.next_day()  # two steps were missed
-        assert mask.report().recent == Recent(days=2, steps=2, unusual=0, usual=None)
+        assert mask.report().recent == Recent(days=2, steps=2, unusual=0, off_model=0, usual=None)
 
 
 def test_dark_steps_count_for_nothing() -> None:
@@ -166,7 +208,7 @@ def test_a_day_counts_when_it_is_over() -> None:
         mask.observe(context)
     assert mask.report().recent.days == 0
     mask.next_day()
-    assert mask.report().recent == Recent(days=1, steps=3, unusual=0, usual=None)
+    assert mask.report().recent == Recent(days=1, steps=3, unusual=0, off_model=0, usual=None)
 
 
 # Kept with the state
@@ -191,6 +233,22 @@ def test_the_watch_survives_a_restart_at_every_step() -> None:
         snapshot = restored.snapshot()
     assert steady.report().stale
     assert len(snapshot) < 1000
+
+
+def test_a_state_stored_before_the_off_model_was_counted_is_resumed() -> None:
+    """Its days have two numbers: what was off the model in them is not known, and counts as nothing."""
+    mask = MaskIt(routine())
+    after(mask, [*OTHER], LEAST_DAYS)
+    mask.observe("home")
+    state: dict[str, Any] = json.loads(mask.snapshot())
+    del state["digest"]
+    watch = state["watch"]
+    state["watch"] = watch | {"today": watch["today"][:2], "recent": [day[:2] for day in watch["recent"]]}
+    again = MaskIt(routine())
+    again.restore(json.dumps(state | {"digest": _digest(state)}))
+    assert again.report().recent == Recent(days=LEAST_DAYS, steps=15, unusual=10, off_model=0, usual=None)
+    assert after_rest(again).recent == Recent(days=6, steps=18, unusual=10, off_model=0, usual=None)
+    assert after(again, [*OTHER]).recent == Recent(days=7, steps=21, unusual=12, off_model=2, usual=None)
 
 
 def test_a_state_stored_before_there_was_a_watch_is_resumed() -> None:

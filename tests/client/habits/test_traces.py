@@ -20,6 +20,8 @@ from reticent_client.habits import frames
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.traces import MAX_NAME, Reading, Traces
+from reticent_client.limits import MAX_LABEL
+from reticent_client.serving.wire import check_label
 
 UTC = dt.UTC
 GOOD = """user,time,context
@@ -52,7 +54,7 @@ def test_from_a_file_to_a_chain(tmp_path: Path) -> None:
             for hour in range(24)]  # fmt: skip
     path = written(tmp_path, "\n".join(["user,time,context", *rows]))
     traces = Traces.read(path)
-    days = Sampling(dt.timedelta(hours=3)).days(traces, "ada").days
+    days = Sampling(dt.timedelta(hours=3), lead=dt.timedelta()).days(traces, "ada").days
     habits = learn(days)
     assert habits.chain.contexts == ("home", "work")
     assert habits.judgement is not None
@@ -92,6 +94,60 @@ def test_local_times_are_those_of_the_zone_and_the_first_of_a_repeated_hour() ->
     assert reading.time == dt.datetime(2027, 10, 31, 0, 30, tzinfo=UTC)
     (reading,) = Traces.of([("a", "2027-10-31T02:30", "x")]).of_user()
     assert reading.time == dt.datetime(2027, 10, 31, 2, 30, tzinfo=UTC)
+
+
+def test_white_space_around_a_context_is_no_part_of_it() -> None:
+    """As for `serve`, which reads contexts line by line; nothing else is a reading of nothing."""
+    rows = [
+        ("a", "2027-03-01T08:00", " home\t"),
+        ("a", "2027-03-01T09:00", "  "),
+        ("a", "2027-03-01T10:00", "the lake"),
+    ]
+    traces = Traces.of(rows)
+    assert [reading.context for reading in traces.of_user()] == ["home", None, "the lake"]
+    assert Traces.from_frame(pd.DataFrame(rows, columns=["user", "time", "context"])) == traces
+    days = pd.DataFrame({"day": [dt.date(2027, 3, 1)] * 3, "step": [0, 1, 2], "context": [" home\t", "  ", "the lake"]})
+    assert frames.days_from_frame(days) == [DatedDay(dt.date(2027, 3, 1), ("home", None, "the lake"))]
+
+
+@given(st.text(max_size=2 * MAX_LABEL) | st.text("éx", min_size=60, max_size=70))
+def test_what_traces_hold_can_be_told_to_apps(label: str) -> None:
+    """A label that is not refused fits the wire, as long as one may be."""
+    try:
+        (reading,) = Traces.of([("a", "2027-03-01T08:00", label)]).of_user()
+    except ValueError:
+        assert not label.isprintable() or len(label.strip().encode()) > MAX_LABEL
+        return
+    assert reading.context == (label.strip() or None)
+    check_label(reading.context or "")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
+@pytest.mark.parametrize(
+    "time", ["0002-01-01T00:00Z", "9998-12-31T23:59:59Z", "9998-12-31T11:59:59-12:00", "9999-01-01T01:00+02:00"]
+)
+def test_the_first_and_the_last_time_become_days(zone: str, time: str) -> None:
+    """At the ends of the calendar, where some zones have run out of time."""
+    traces = Traces.of([("a", time, "x")], zone=zone)
+    assert len(Sampling(least_filled=0).days(traces).days) <= 1
+    assert len(Sampling(dt.timedelta(minutes=1), least_filled=0).everybody(traces)) == 1
+
+
+@pytest.mark.parametrize(
+    ("zone", "time", "hint"),
+    [
+        ("Europe/Paris", "2027-10-31T02:30", True),
+        ("Europe/Paris", "2027-10-31T03:00", False),
+        ("Europe/Paris", "2027-03-28T03:30", False),
+        ("UTC", "2027-10-31T02:30", False),
+        ("Europe/Paris", "2027-10-31T02:30+02:00", False),
+        (None, "2027-10-31T02:30", False),
+    ],
+)
+def test_an_hour_that_came_twice_is_spoken_of_only_where_it_did(zone: str | None, time: str, hint: bool) -> None:
+    said = refused(lambda: Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone))
+    assert said.startswith("row 1: user 'a' is in 'x' and in 'y' at 2027-")
+    assert ("twice" in said) == hint
 
 
 # What is wrong with files
@@ -141,8 +197,12 @@ BAD_ROWS: dict[str, tuple[str | bytes, str]] = {
         "2: a user has a name without control characters: *",
     ),
     "an endless label": (
-        f"{AT_8},{'x' * (MAX_NAME + 1)}\n",
-        f"2: a context has a name of at most {MAX_NAME} characters: got {MAX_NAME + 1}",
+        f"{AT_8},{'x' * (MAX_LABEL + 1)}\n",
+        f"2: a context has at most {MAX_LABEL} bytes of UTF-8: 'xxx*…' has {MAX_LABEL + 1}",
+    ),
+    "a label with too many bytes, though few characters": (
+        f"{AT_8},{'é' * (MAX_LABEL // 2 + 1)}\n",
+        f"2: a context has at most {MAX_LABEL} bytes of UTF-8: '*…' has {MAX_LABEL + 2}",
     ),
     "an endless user": (f"{'x' * (MAX_NAME + 1)},2027-03-01T08:00,x\n", "2: a user has a name of at most *"),
 }
@@ -166,7 +226,19 @@ BAD_IN_A_ZONE: dict[str, tuple[str, str | None, str]] = {
     "a time before all time": (
         "a,0001-01-01T00:00,x\n",
         "Europe/Paris",
-        "2: the time 0001-01-01T00:00:00 is too far from now",
+        "2: the time 0001-01-01T00:00:00 is too far from now: years lie between 2 and 9998",
+    ),
+    "an instant in the first year": ("a,0001-12-31T23:59Z,x\n", "Asia/Tokyo", "2: the time * is too far from now"),
+    "an instant in the last year": ("a,9999-01-01T00:00Z,x\n", "UTC", "2: the time * is too far from now"),
+    "a local time that some clock shows in the first year": (
+        "a,0002-01-01T00:00,x\n",
+        "Asia/Tokyo",
+        "2: the time * is too far from now",
+    ),
+    "a local time in the last year, without a zone": (
+        "a,9999-12-31T23:59,x\n",
+        None,
+        "2: the time * is too far from now",
     ),
     "a context and nothing at once": (
         "a,2027-03-01T08:00Z,x\na,2027-03-01T09:00+01:00,\n",
@@ -282,6 +354,14 @@ BAD_FRAMES: dict[str, tuple[Callable[[pd.DataFrame], object], str]] = {
     "an unreadable time": (lambda f: f.assign(time=["2027-03-01T08:00", "noon"]), "*, row 1: a time is written as *"),
     "instants without a zone": (lambda f: f.assign(time=f["time"].dt.tz_localize("UTC")), "*, row 0: *zone*"),
     "two contexts at once": (lambda f: f.assign(time=f["time"].iloc[0]), "*, row 1: user 'a' is in 'x' and in 'y' *"),
+    "a label too long to be told": (
+        lambda f: f.assign(context=["x", "é" * 65]),
+        "*, row 1: a context has at most 128 bytes of UTF-8: *",
+    ),
+    "a year too far": (
+        lambda f: f.assign(time=["2027-03-01T08:00", "9999-03-01T08:00"]),
+        "*, row 1: the time 9999-03-01T08:00:00 is too far from now",
+    ),
     "a control character": (lambda f: f.assign(context=["x", "\0"]), "*, row 1: a context has a name without *"),
 }
 
@@ -325,6 +405,8 @@ def test_days_survive_frames() -> None:
         ({"step": ["0", "1"]}, "the frame: the column 'step' must hold whole numbers: *"),
         ({"day": [1, 2]}, "the frame, row 0: a day is a date: got 1"),
         ({"context": ["x", 5]}, "the frame, row 1: a context is text: got 5"),
+        ({"context": ["x", "y" * 129]}, "the frame, row 1: a context has at most 128 bytes of UTF-8: *"),
+        ({"context": ["x", "a\nb"]}, "the frame, row 1: a context has a name without control characters: *"),
     ],
 )
 def test_a_bad_frame_of_days_is_one_error(change: dict[str, list[object]], said: str) -> None:

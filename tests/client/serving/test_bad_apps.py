@@ -285,7 +285,7 @@ async def test_garbage_in_place_of_a_request_is_refused(caplog: pytest.LogCaptur
             assert (await status(stranger.raw(method, b"\xff" * 20))).code() is CODE.UNAUTHENTICATED
         assert (await status(app.raw("Shutdown", b""))).code() is CODE.UNIMPLEMENTED
         await quiet(home)
-    assert caplog.text == ""
+    assert not [record for record in caplog.records if record.name.startswith("reticent")]
 
 
 @limited

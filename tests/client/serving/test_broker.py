@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from reticent_client.serving.broker import AddressError, Broker, is_local
+from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import SIZE, position
 from tests.client.serving.phones import (
@@ -61,8 +62,9 @@ async def test_all_apps_hear_the_same_stream() -> None:
 
 
 @limited
-async def test_only_a_trusted_app_hears_everything() -> None:
-    async with house() as home, home.app() as app, home.app("diary", trusted=True) as diary:
+async def test_only_a_trusted_app_hears_everything(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path / 'phone.sock'}"
+    async with house(address=address) as home, home.app() as app, home.app("diary", trusted=True) as diary:
         calls = [await app.listen(), await diary.listen()]
         for context in ("home", "hospital", None):
             await home.live(context)
@@ -71,6 +73,33 @@ async def test_only_a_trusted_app_hears_everything() -> None:
         assert told(raw) == [(25, "home"), (26, "hospital"), (27, None)]
         assert [{step.raw for step in heard} for heard in (masked, raw)] == [{False}, {True}]
         assert not (await app.current()).raw
+
+
+@limited
+async def test_a_trusted_app_is_told_nothing_over_a_port() -> None:
+    """Whoever takes the port while the phone is away is sent its token."""
+    async with house() as home, home.app("diary", trusted=True) as diary:
+        await home.live("hospital")
+        assert (await status(diary.current())).code() is CODE.FAILED_PRECONDITION
+        assert (await status(diary.subscribe(0).read())).code() is CODE.FAILED_PRECONDITION
+
+
+@limited
+async def test_what_was_before_an_app_was_trusted_is_not_its_to_know(tmp_path: Path) -> None:
+    """Nor is it on the disk while nobody is trusted."""
+    store = SqliteStore(tmp_path / "phone.db")
+    async with house(address=f"unix:{tmp_path / 'phone.sock'}", store=store) as home:
+        async with home.app("first", trusted=True):
+            await home.live("hospital")
+            assert [set(messages) for _, messages in store.messages()] == [{"masked", "raw"}]
+        home.phone.apps.remove("first")
+        await home.live("work")
+        assert [set(messages) for _, messages in store.messages()] == [{"masked"}, {"masked"}]
+        async with home.app("diary", trusted=True) as diary:
+            assert (await status(diary.current())).code() is CODE.NOT_FOUND
+            await home.live("gym")
+            assert told(await read(await diary.listen(0), 1)) == [(27, "gym")]
+    store.close()
 
 
 @limited
@@ -140,7 +169,7 @@ async def test_what_is_no_longer_held_is_out_of_range() -> None:
         dropped = [step.position for step in await read(await app.listen(first + 2**20 - 3), 0)]
         assert dropped == []
         assert (await status(app.subscribe(first).read())).code() is CODE.OUT_OF_RANGE
-        assert (await status(app.subscribe(0).read())).code() is CODE.OUT_OF_RANGE
+        assert told(await read(await app.listen(0), 4))[-1] == (0, "home")  # all that is held
         assert told(await read(await app.listen(position(MONDAY + dt.timedelta(1), 0)), 4)) == [
             (1, "home"),
             (2, "home"),

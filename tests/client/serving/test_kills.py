@@ -142,4 +142,4 @@ def test_the_enumeration_reaches_every_write_and_every_message() -> None:
     count = blows(policy)
     views = [live(policy, ["home", "work"], [Kill(blow, DAY)], Coins()) for blow in (0, count - 1)]
     assert [sum(entry[0] != "back" for entry in view) for view in views] == [0, 2]
-    assert count == 2 * (1 + 3 + 2 + 2 * 2) + 2  # around each write: waking, two days, two steps; and two messages
+    assert count == 2 * (2 + 3 + 2 + 2 * 2) + 2  # around each write: waking, two days, two steps; and two messages

@@ -107,7 +107,7 @@ def test_bad_arguments_are_one_sentence(options: dict[str, Any], message: str) -
 
 
 @limited
-async def test_bad_readings_are_refused_and_change_nothing(clock: ManualClock) -> None:
+async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: ManualClock) -> None:
     told = Told(clock)
     async with phone_of(SqliteStore(), clock, told, first_day=True) as phone:
         phone.sense("home")
@@ -115,7 +115,7 @@ async def test_bad_readings_are_refused_and_change_nothing(clock: ManualClock) -
             with pytest.raises(ValueError, match=r"^a context "):
                 phone.sense(bad)  # type: ignore[arg-type]
         await clock.move_to(at("12:30"))
-    assert told.steps == [(25, "home")]
+    assert told.steps == [(25, None)]  # wherever the user is, it is not there any more
 
 
 # Days on which the clock jumps

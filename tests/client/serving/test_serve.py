@@ -177,7 +177,10 @@ def test_it_serves_what_is_read_and_ends_when_told(folder: Path, number: signal.
             phone.write("home\n")
             threading.Thread(target=_repeat, args=(phone, "home\n"), daemon=True).start()
             assert "home" in {next(stream).context for _ in range(2)}
-            assert any(line.endswith("  home\n") for line in phone.said)
+            end = time.monotonic() + 10  # it is written by another thread
+            while not any(line.endswith("  home\n") for line in phone.said):
+                assert time.monotonic() < end
+                time.sleep(0.01)
             code, seconds = phone.stop(number)
             assert (code, seconds < 5) == (0, True)
             with pytest.raises(ConnectionError, match="the phone is not there: the phone shuts down"):

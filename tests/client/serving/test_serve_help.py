@@ -24,8 +24,8 @@ where it was.
 │ --weekend PATH      The policy for Saturdays and Sundays.                    │
 │ --store PATH        The file that keeps what must survive a kill: one for    │
 │                     each phone. [default: phone.db]                          │
-│ --address STR       Where apps reach the phone: host:port, or unix:/path.    │
-│                     [default: 127.0.0.1:7117]                                │
+│ --address STR       Where apps reach the phone: unix:/path, or host:port.    │
+│                     [default: unix:phone.sock]                               │
 │ --zone STR          The time zone of the user's wall clock, such as          │
 │                     Europe/Paris; the machine's unless given.                │
 │ --hold STR          How long a reading counts, as 30min or 2h; one step      │
