@@ -61,7 +61,8 @@ COMMANDS = (
 EXTRAS = {
     "plan": ("scipy",),
     "cli": ("cyclopts", "rich", "tzdata"),
-    "sim": ("cyclopts", "rich", "tzdata", "scipy", "matplotlib"),
+    "server": ("cyclopts", "rich", "tzdata", "scipy", "phe"),
+    "sim": ("cyclopts", "rich", "tzdata", "scipy", "phe", "matplotlib"),
     "frames": ("pandas", "pyarrow"),
 }
 

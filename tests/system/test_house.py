@@ -56,6 +56,9 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("core/reticent", "reticent_client"),
         ("core/reticent", "reticent_sim"),
         ("client/reticent_client", "reticent_sim"),
+        ("client/reticent_client", "reticent_keys"),
+        ("server_keys/reticent_keys", "reticent_client"),
+        ("server_keys/reticent_keys", "reticent_sim"),
     ],
 )
 def test_the_import_contract_breaks(copy: Path, importer: str, imported: str) -> None:
@@ -75,7 +78,7 @@ def test_every_role_is_packaged_typed_checked_and_under_the_contract() -> None:
     tool = SETTINGS["tool"]
     assert sorted(PACKAGES) == found
     assert tool["hatch"]["build"]["dev-mode-dirs"] == FOLDERS
-    assert tool["mypy"]["mypy_path"] == FOLDERS
+    assert tool["mypy"]["mypy_path"] == [*FOLDERS, "typings"]
     assert set(FOLDERS) <= set(tool["mypy"]["files"])
     assert set(FOLDERS) <= set(tool["pytest"]["ini_options"]["testpaths"])
     names = {Path(package).name for package in PACKAGES}

@@ -1,0 +1,214 @@
+"""The public key that phones encrypt under, with what is done under it.
+
+Paillier's cryptosystem, with the randomness of Damgård, Jurik and Nielsen ("A generalization of Paillier's public-key
+system with applications to electronic voting", International Journal of Information Security 9, 2010): the n-th power
+that hides a plaintext is a power of one base, to an exponent of half the bits of n.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
+from functools import cached_property
+from operator import index
+from typing import Any
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+
+from reticent.paillier import ciphertexts as checks
+from reticent.paillier.fixed_base import FixedBase
+
+__all__ = ["KEY_BITS", "SIMULATION_KEY_BITS", "PublicKey"]
+
+KEY_BITS = (3072, 4096)
+"""The lengths of n that phones accept."""
+
+SIMULATION_KEY_BITS = (1024, 2048)
+"""Lengths that are faster, and for simulation only."""
+
+LARGEST_SMALL_FACTOR = 1 << 16
+SMALL_ORDERS = gmpy2.lcm(*range(1, 101))
+LENGTH_BYTES = 2  # of the length of n, at the head of a key's bytes
+KEY_ID = b"reticent.paillier.key-id\x00"  # separates key ids from any other use of the same hash
+
+_tables: weakref.WeakValueDictionary[tuple[int, int], FixedBase] = weakref.WeakValueDictionary()
+_looking = threading.Lock()
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """What a phone needs to encrypt. Making one checks all that can be checked without the secret key.
+
+    A plaintext is a whole number of either sign, and less than half of n away from 0. Equal keys of one process share
+    one table, which is there as long as one of them is: keep the key, rather than reading it anew.
+
+    Args:
+        n: The product of two secret primes, both 3 modulo 4.
+        base: h = -x² modulo n for a secret x; what hides a plaintext are powers of h^n modulo n².
+        simulation: Accept the lengths that are only good for simulation as well.
+
+    Raises:
+        ValueError: This is no key: the sentence says why.
+    """
+
+    n: int
+    base: int
+    simulation: InitVar[bool] = False
+
+    def __post_init__(self, simulation: bool) -> None:
+        _check_modulus(self.n, KEY_BITS + SIMULATION_KEY_BITS if simulation else KEY_BITS)
+        _check_base(self.base, self.n)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, simulation: bool = False) -> PublicKey:
+        """Run by the phone. The key that `to_bytes` wrote.
+
+        Raises:
+            ValueError: These bytes are no key.
+        """
+        size = int.from_bytes(data[:LENGTH_BYTES], "big")
+        if size == 0 or len(data) != LENGTH_BYTES + 2 * size:
+            raise ValueError(f"a key whose n has {size} bytes must have {LENGTH_BYTES + 2 * size}: got {len(data)}")
+        middle = LENGTH_BYTES + size
+        n, base = (int.from_bytes(number, "big") for number in (data[LENGTH_BYTES:middle], data[middle:]))
+        key = cls(n, base, simulation=simulation)
+        if key.to_bytes() != data:
+            raise ValueError(f"the length of n must be written as it is: it has {key.bits // 8} bytes, not {size}")
+        return key
+
+    def to_bytes(self) -> bytes:
+        """The key in the only form that has this key id: the length of n in bytes, n, and the base."""
+        size = self.bits // 8
+        return b"".join(
+            [size.to_bytes(LENGTH_BYTES, "big"), self.n.to_bytes(size, "big"), self.base.to_bytes(size, "big")]
+        )
+
+    @cached_property
+    def key_id(self) -> bytes:
+        """32 bytes that name this key: the hash of its own bytes."""
+        return hashlib.sha256(KEY_ID + self.to_bytes()).digest()
+
+    @property
+    def bits(self) -> int:
+        """The length of n."""
+        return self.n.bit_length()
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """How long a ciphertext is on the wire."""
+        return self.bits // 4
+
+    def prepare(self) -> None:
+        """Build the table of powers now. Otherwise the seventh plaintext does."""
+        self._powers.prepare()
+
+    def encrypt(self, plaintexts: Sequence[int], rng: np.random.Generator) -> list[int]:
+        """Run by the phone. A ciphertext of each plaintext, each time another.
+
+        Args:
+            plaintexts: Whole numbers between -n/2 and n/2.
+            rng: Where the exponents come from: whoever can replay them can read the plaintexts.
+        """
+        numbers = [index(plaintext) for plaintext in plaintexts]
+        for place, number in enumerate(numbers):
+            if not -self.n < 2 * number < self.n:
+                raise ValueError(f"plaintext {place} of {len(numbers)} is not between -n/2 and n/2")
+        return self._hide(numbers, self._exponents(len(numbers), rng))
+
+    def add(self, ciphertexts: Sequence[int]) -> int:
+        """Run by the aggregation server. A ciphertext of the sum; 1, which is one of 0, when there are none.
+
+        Raises:
+            BadCiphertexts: Some are no ciphertexts under this key; its `faults` says which.
+        """
+        return int(checks.product(ciphertexts, self._modulus))
+
+    def rerandomise(self, ciphertexts: Sequence[int], rng: np.random.Generator) -> list[int]:
+        """Run by the aggregation server. Other ciphertexts of the same plaintexts, as good as fresh ones.
+
+        Raises:
+            BadCiphertexts: Some are no ciphertexts under this key; its `faults` says which.
+        """
+        self.check(ciphertexts)
+        zeros = self._hide([0] * len(ciphertexts), self._exponents(len(ciphertexts), rng))
+        return [
+            int(mpz(ciphertext) * zero % self._n_squared) for ciphertext, zero in zip(ciphertexts, zeros, strict=True)
+        ]
+
+    def check(self, ciphertexts: Sequence[int]) -> None:
+        """Run by whoever receives them. Refuse what is no ciphertext under this key.
+
+        A number that was encrypted under another key may well pass: a message has to name its key.
+
+        Raises:
+            BadCiphertexts: Some are none; its `faults` says which.
+        """
+        checks.product(ciphertexts, self._modulus)
+
+    def _exponents(self, count: int, rng: np.random.Generator) -> list[int]:
+        return [int.from_bytes(rng.bytes(self.bits // 16), "little") for _ in range(count)]
+
+    def _hide(self, plaintexts: Sequence[int], exponents: Sequence[int]) -> list[int]:
+        blindings = self._powers.powers(exponents)
+        return [
+            int(checks.hidden(plaintext + blinding.owed, blinding.factor, self._modulus))
+            for plaintext, blinding in zip(plaintexts, blindings, strict=True)
+        ]
+
+    @cached_property
+    def _modulus(self) -> mpz:
+        return mpz(self.n)
+
+    @cached_property
+    def _n_squared(self) -> mpz:
+        return self._modulus * self._modulus
+
+    @cached_property
+    def _powers(self) -> FixedBase:
+        with _looking:
+            powers = _tables.get((self.n, self.base))
+            if powers is None:
+                powers = FixedBase(self._modulus, gmpy2.powmod(self.base, self.n, self._n_squared))
+                _tables[self.n, self.base] = powers
+            return powers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The other process checks the key again, and makes a table of its own.
+        return type(self), (self.n, self.base, self.bits in SIMULATION_KEY_BITS)
+
+    def __repr__(self) -> str:
+        return f"PublicKey({self.bits} bits, id {self.key_id.hex()[:16]}…)"
+
+
+def _check_modulus(n: int, allowed: tuple[int, ...]) -> None:
+    if n.bit_length() not in allowed or n < 0:
+        raise ValueError(f"n must have {_listed(allowed)} bits: got {n.bit_length()}")
+    if n % 4 != 1:
+        raise ValueError(f"n must be 1 modulo 4, as a product of two primes that are 3: got {n % 4}")
+    if gmpy2.gcd(n, gmpy2.primorial(LARGEST_SMALL_FACTOR)) != 1:
+        raise ValueError(f"n must be a product of two large primes: it has a factor below {LARGEST_SMALL_FACTOR}")
+    if gmpy2.is_power(n):
+        raise ValueError("n must be a product of two large primes: it is a power")
+    if gmpy2.is_prime(n):
+        raise ValueError("n must be a product of two large primes: it is prime")
+
+
+def _check_base(base: int, n: int) -> None:
+    if not 1 < base < n - 1:
+        raise ValueError("the base must lie strictly between 1 and n - 1")
+    if gmpy2.gcd(base, n) != 1:
+        raise ValueError("the base must have no factor in common with n")
+    if gmpy2.jacobi(base, n) != 1:
+        raise ValueError("the base must be minus a square, which has Jacobi symbol 1: got -1")
+    if gmpy2.powmod(base, SMALL_ORDERS, n) == 1:
+        raise ValueError("the base must have many powers: its order is a product of numbers up to 100")
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    *most, last = map(str, sorted(numbers))
+    return f"{', '.join(most)} or {last}"

@@ -1,0 +1,33 @@
+"""What the numbers that describe a promise may be; anything else is one `ValueError` with the value."""
+
+import math
+from operator import index
+
+__all__ = ["checked_delta", "checked_integer", "checked_positive"]
+
+
+def checked_positive(name: str, value: float) -> float:
+    """A positive, finite number as a float."""
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be positive and finite: got {value!r}")
+    return number
+
+
+def checked_delta(value: float) -> float:
+    """A probability strictly between 0 and 1 as a float."""
+    number = float(value)
+    if not 0 < number < 1:
+        raise ValueError(f"delta must lie in (0, 1): got {value!r}")
+    return number
+
+
+def checked_integer(name: str, value: int, least: int) -> int:
+    """A whole number that is at least `least`."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number: got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}: got {value!r}")
+    return number

@@ -1,0 +1,70 @@
+"""The bytes that stand for a value, and for no other, so that all who hold the value sign the same ones.
+
+An integer is 8 bytes, two's complement, big-endian. A real number is IEEE 754 binary64, big-endian. Text is the length
+of its UTF-8 as an integer, then that.
+"""
+
+from __future__ import annotations
+
+import struct
+
+INTEGER_BYTES = 8
+
+
+def integer(value: int) -> bytes:
+    """The bytes of an integer of 64 bits."""
+    return struct.pack(">q", value)
+
+
+def real(value: float) -> bytes:
+    """The bytes of a real number."""
+    return struct.pack(">d", value)
+
+
+def text(value: str) -> bytes:
+    """The bytes of text."""
+    content = value.encode()
+    return integer(len(content)) + content
+
+
+class Reader:
+    """Reads canonical bytes from their beginning; what is cut off or damaged raises `ValueError`.
+
+    Args:
+        content: The bytes.
+        beginning: What they begin with.
+    """
+
+    def __init__(self, content: bytes, beginning: bytes) -> None:
+        if not content.startswith(beginning):
+            raise ValueError(f"this begins with {content[: len(beginning)]!r}, and not with {beginning!r}")
+        self._content = content
+        self.position = len(beginning)
+
+    def integer(self) -> int:
+        """The next one."""
+        return int(struct.unpack(">q", self._take(INTEGER_BYTES))[0])
+
+    def real(self) -> float:
+        """The next one."""
+        return float(struct.unpack(">d", self._take(INTEGER_BYTES))[0])
+
+    def text(self) -> str:
+        """The next one."""
+        try:
+            return self._take(self.count()).decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"the text that ends at byte {self.position} is not UTF-8") from error
+
+    def count(self) -> int:
+        """A number of things to come, each of a byte at least."""
+        number = self.integer()
+        if not 0 <= number <= len(self._content) - self.position:
+            raise ValueError(f"at byte {self.position}, {number} is no number of things that follow")
+        return number
+
+    def _take(self, length: int) -> bytes:
+        if self.position + length > len(self._content):
+            raise ValueError(f"this is cut off after {len(self._content)} bytes")
+        self.position += length
+        return self._content[self.position - length : self.position]

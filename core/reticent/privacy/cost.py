@@ -1,0 +1,213 @@
+"""What a query costs the user who takes part in it, and what several cost together.
+
+A cost is an (epsilon, delta) in the sense of probabilistic differential privacy (definition 3 of Götz's
+dissertation) for the decrypted sums; neighbours add or remove one user. Such costs add. Where the noise is known, so
+do its Rényi divergences, and what they add up to converts back at the end; for many queries that is much less. The
+Rényi divergence of Skellam noise is bounded as in Agarwal, Kairouz and Liu, "The Skellam mechanism for differentially
+private federated learning" (2021), which holds at whole orders.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+from reticent.privacy.skellam_bound import skellam_renyi
+
+NoiseKind = Literal["skellam", "gaussian"]
+
+ORDERS = (*range(2, 65), *range(72, 257, 8), *range(320, 1025, 64))
+"""The Rényi orders at which queries that are known in advance are composed."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a release, and the bounds of what it hides.
+
+    Args:
+        kind: "skellam", or "gaussian" for fixed-point Gaussian noise.
+        variance: Of the noise in each counter.
+        l2: The L2 norm of one user's whole vector is at most this.
+        l1: And the L1 norm this.
+    """
+
+    kind: NoiseKind
+    variance: float
+    l2: float
+    l1: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(NoiseKind):
+            raise ValueError(f"noise is one of {', '.join(get_args(NoiseKind))}: got {self.kind!r}")
+        for name in ("variance", "l2", "l1"):
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+
+    def renyi(self, order: int) -> float:
+        """An upper bound on the Rényi divergence of this order, of a release with a user from one without."""
+        if self.kind == "gaussian":
+            return order * self.l2**2 / (2 * self.variance)
+        return _of_skellam(order, self)
+
+
+@lru_cache(maxsize=4096)
+def _of_skellam(order: int, noise: Noise) -> float:
+    return skellam_renyi(order, noise.variance, noise.l2, noise.l1)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What taking part in something costs a user.
+
+    Args:
+        epsilon: But for events of probability delta, no output is more than e^epsilon times likelier with the user
+            than without, or without than with.
+        delta: The probability of those events.
+        noise: What makes it so; costs without it compose by addition only, unless delta is 0.
+
+    >>> Cost(0.5, 1e-6)
+    Cost(epsilon=0.5, delta=1e-06, noise=None)
+    """
+
+    epsilon: float
+    delta: float
+    noise: Noise | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _not_negative("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _not_negative("delta", self.delta))
+        if self.delta >= 1:
+            raise ValueError(f"delta must lie in [0, 1): got {self.delta!r}")
+
+    def renyi(self, order: int) -> float | None:
+        """An upper bound on the Rényi divergence of this order; None where the cost does not bound it."""
+        if self.noise is not None:
+            return self.noise.renyi(order)
+        if self.delta == 0:
+            return min(self.epsilon, order * self.epsilon**2 / 2)
+        return None
+
+    def to_json(self) -> str:
+        """The cost as one line of JSON, from which `from_json` makes an equal one."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Cost:
+        """The cost that `to_json` wrote.
+
+        Raises:
+            ValueError: The text is no cost.
+        """
+        try:
+            content: dict[str, Any] = json.loads(text)
+            noise = content.pop("noise")
+            return cls(noise=None if noise is None else Noise(**noise), **content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"this is no cost: {text!r} ({error})") from error
+
+
+def added(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
+    """The sums of the epsilons and of the deltas, exactly.
+
+    Each number counts as the decimal that it prints as, so that ten times 0.1 is 1, and three times 0.1 is 0.3.
+    """
+    epsilon = delta = Fraction(0)
+    for cost in costs:
+        epsilon += decimal(cost.epsilon)
+        delta += decimal(cost.delta)
+    return epsilon, delta
+
+
+def decimal(number: float) -> Fraction:
+    """The decimal that a float prints as."""
+    return Fraction(repr(number))
+
+
+def composed(costs: Iterable[Cost], delta: float) -> Cost:
+    """What queries cost together, whose list was fixed before the first was answered.
+
+    The total is an (epsilon, delta) in the same sense as each cost: the smallest epsilon that addition or any one of
+    `ORDERS` gives. Where a query depends on earlier answers, only a `Ledger` bounds the total.
+
+    Args:
+        costs: Of each query.
+        delta: Of the total.
+
+    Raises:
+        ValueError: Nothing bounds the total at this delta.
+
+    >>> five = [Cost(1.0, 1e-6, Noise("gaussian", 24.0, 1.0, 1.0))] * 5
+    >>> round(composed(five, 1e-5).epsilon, 2)
+    2.31
+    """
+    costs = list(costs)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie in (0, 1): got {delta!r}")
+    found = []
+    epsilon, spent = added(costs)
+    if spent <= decimal(delta):
+        found.append(float(epsilon))
+    for order in ORDERS:
+        divergence = renyi_of(costs, order)
+        if divergence is not None:
+            found.append(epsilon_of(divergence, order, delta))
+    if not found:
+        raise ValueError(f"these costs add up to a delta of {float(spent):.3g}, which is more than {delta!r}")
+    return Cost(min(found), delta)
+
+
+def renyi_of(costs: Iterable[Cost], order: int) -> float | None:
+    """The Rényi divergence of several queries together; None where one of them does not bound its own."""
+    divergences = []
+    for cost in costs:
+        divergence = cost.renyi(order)
+        if divergence is None:
+            return None
+        divergences.append(divergence)
+    return math.fsum(divergences)
+
+
+def log_delta_of(divergence: float, order: int, epsilon: float) -> float:
+    """The logarithm of the probability that the loss leaves [-epsilon, epsilon], at most.
+
+    Markov's inequality bounds the probability of a loss above epsilon by exp((order - 1)(divergence - epsilon)); that
+    of one below -epsilon is at most e^-epsilon times as much.
+    """
+    return (order - 1) * (divergence - epsilon) + math.log1p(math.exp(-epsilon))
+
+
+def epsilon_of(divergence: float, order: int, delta: float) -> float:
+    """The smallest epsilon at which a Rényi divergence of this order keeps the loss within, but for delta."""
+    if divergence == 0:
+        return 0.0
+    log_delta = math.log(delta)
+    low = max(0.0, divergence - log_delta / (order - 1))
+    high = max(0.0, divergence + (math.log(2) - log_delta) / (order - 1))
+    while low < (middle := (low + high) / 2) < high:
+        if log_delta_of(divergence, order, middle) > log_delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def positive(name: str, value: Any) -> float:
+    """The value as a float, where it is a positive finite number."""
+    number = _not_negative(name, value)
+    if number == 0:
+        raise ValueError(f"{name} must be positive: got {value!r}")
+    return number
+
+
+def _not_negative(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, str | bytes) or not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0: got {value!r}")
+    return number + 0.0  # -0.0 is 0.0

@@ -1,0 +1,119 @@
+"""How much Gaussian noise a promise needs: theorem 1 of Götz's dissertation, and the exact tail in its place.
+
+The promise is probabilistic differential privacy (definition 3 there): with noise of deviation sigma on a
+vector that one user changes by at most `sensitivity` in L2, outputs whose probability changes by more than a
+factor of exp(epsilon), up or down, come with probability at most delta. Neighbours add or remove one user.
+"""
+
+import math
+from collections.abc import Callable
+
+from reticent.privacy.arguments import checked_delta, checked_integer, checked_positive
+
+__all__ = ["fixed_point_delta", "fixed_point_sigma", "gaussian_delta", "gaussian_sigma", "least", "thesis_sigma"]
+
+LEAST = 2.3e-308  # a probability that is never understated: the smallest normal number
+ULP = 2.0**-52
+THESIS_EPSILON = 1.0  # theorem 1 is stated up to here
+
+
+def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:
+    """The probability that Gaussian noise of deviation `sigma` breaks `epsilon`.
+
+    The privacy loss is normal with deviation d = sensitivity / sigma and mean d² / 2; this is its exact two-sided
+    tail. What rounding may have hidden is added, a part in 10^11 at most for epsilon up to 10^6: never below the truth.
+
+    >>> round(gaussian_delta(2.376, epsilon=1, sensitivity=1), 4)
+    0.02
+    """
+    sigma = checked_positive("sigma", sigma)
+    epsilon = checked_positive("epsilon", epsilon)
+    return _two_sided(checked_positive("sensitivity", sensitivity) / sigma, epsilon)
+
+
+def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """The smallest deviation of Gaussian noise with which `gaussian_delta` is at most `delta`.
+
+    >>> round(gaussian_sigma(epsilon=1, delta=0.02, sensitivity=1), 3)
+    2.376
+    """
+    epsilon, delta = checked_positive("epsilon", epsilon), checked_delta(delta)
+    sensitivity = checked_positive("sensitivity", sensitivity)
+    return least(lambda sigma: _two_sided(sensitivity / sigma, epsilon) <= delta, sensitivity / math.sqrt(2 * epsilon))
+
+
+def thesis_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """The deviation that theorem 1 prints, for epsilon up to 1: larger than needed, kept to compare with.
+
+    >>> round(thesis_sigma(epsilon=1, delta=0.02, sensitivity=1), 3)
+    3.255
+    """
+    epsilon, delta = checked_positive("epsilon", epsilon), checked_delta(delta)
+    if epsilon > THESIS_EPSILON:
+        raise ValueError(f"theorem 1 holds for epsilon up to 1 only: got {epsilon!r}; gaussian_sigma holds for any")
+    return checked_positive("sensitivity", sensitivity) * math.sqrt(2 * math.log(4 / delta)) / epsilon
+
+
+def fixed_point_delta(sigma: float, epsilon: float, sensitivity: float, *, l1: float, fraction_bits: int) -> float:
+    """The same as `gaussian_delta` for sums on the grid of multiples of 2^-fraction_bits, never below the truth.
+
+    What is added up are discrete Gaussian shares (`gaussian_share`), so the sum has steps, and a step can put
+    more than the continuous tail beyond epsilon. `l1` bounds the L1 norm of what one user changes.
+    """
+    sigma, epsilon = checked_positive("sigma", sigma), checked_positive("epsilon", epsilon)
+    sensitivity = checked_positive("sensitivity", sensitivity)
+    return _on_grid(sigma, epsilon, sensitivity, _cell(l1, fraction_bits))
+
+
+def fixed_point_sigma(epsilon: float, delta: float, sensitivity: float, *, l1: float, fraction_bits: int) -> float:
+    """The smallest deviation of a fixed-point Gaussian sum with which `fixed_point_delta` is at most `delta`."""
+    epsilon, delta = checked_positive("epsilon", epsilon), checked_delta(delta)
+    sensitivity = checked_positive("sensitivity", sensitivity)
+    cell = _cell(l1, fraction_bits)
+    return least(lambda sigma: _on_grid(sigma, epsilon, sensitivity, cell) <= delta, sensitivity)
+
+
+def least(holds: Callable[[float], bool], guess: float) -> float:
+    """The smallest positive number from which on `holds` is true, to the last bit.
+
+    `holds` turns from false to true once. Whatever rounding makes of that place, it is true of the answer.
+    """
+    above = guess
+    while not holds(above):
+        above *= 2
+    below = above / 2
+    while holds(below):
+        above, below = below, below / 2
+    while below < (middle := below + (above - below) / 2) < above:
+        if holds(middle):
+            above = middle
+        else:
+            below = middle
+    return above
+
+
+def _two_sided(shift: float, epsilon: float) -> float:
+    """Phi(shift/2 - epsilon/shift) + Phi(-shift/2 - epsilon/shift), with its rounding errors on top."""
+    root = math.sqrt(2 * epsilon)
+    near = (shift - root) * (shift + root) / (2 * shift)
+    far = -shift / 2 - epsilon / shift
+    return min(1.0, _cdf(near, far) + _cdf(far, far))
+
+
+def _cdf(x: float, far: float) -> float:
+    """Phi(x), no less: x may be off by some ulps of `far`, the sum of the parts that it is the difference of."""
+    allowance = 1 + ULP * (8 + 4 * abs(far) * (1 + abs(x)))
+    return max(math.erfc(-x / math.sqrt(2)) / 2 * allowance, LEAST)
+
+
+def _cell(l1: float, fraction_bits: int) -> float:
+    """The step of the grid times `l1`."""
+    return math.ldexp(checked_positive("l1", l1), -checked_integer("fraction_bits", fraction_bits, 0))
+
+
+def _on_grid(sigma: float, epsilon: float, sensitivity: float, cell: float) -> float:
+    """The continuous tail from half a step earlier on; see docs/privacy.md, "Shares"."""
+    half_step = cell / (2 * sigma**2)
+    if half_step >= epsilon:
+        return 1.0
+    return min(1.0, math.exp(half_step / 12) * _two_sided(sensitivity / sigma, epsilon - half_step) * (1 + 16 * ULP))

@@ -1,0 +1,372 @@
+"""What each subject has spent of its privacy budget, by query, so that nothing is spent twice or beyond the limit.
+
+    ReticentError
+    └── LedgerError
+        ├── BudgetExceeded    a query would cost more than is left
+        ├── Contradiction     what is asked does not follow from what the ledger holds
+        └── UnreadableLedger  the file is damaged, foreign, or of another version
+
+A query is first reserved, then spent when it is released, or given back when it failed. What is reserved counts as
+spent until then, so that no order of events overspends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from reticent.errors import ReticentError
+from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, positive, renyi_of
+
+Composition = Literal["addition", "renyi"]
+State = Literal["reserved", "spent"]
+
+SELF = "self"
+"""The subject of a ledger that is about nobody else: a phone's own."""
+
+APPLICATION = 0x5245544C  # "RETL"
+VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE entries (
+    subject TEXT NOT NULL, query TEXT NOT NULL, cost TEXT NOT NULL, spent INTEGER NOT NULL,
+    PRIMARY KEY (subject, query)
+) WITHOUT ROWID
+"""
+_BUSY = 10.0  # seconds to wait for another process that writes
+_PRIVATE = 0o600  # what a user took part in is nobody else's business
+_NAMED = 5  # queries that a refusal lists
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a query would do to a budget.
+
+    Args:
+        spent: By the queries before it, reserved ones included.
+        extra: What this one takes on top; nothing, where it is reserved or spent already.
+        left: What remains of the limit before it.
+        fits: Whether it may be reserved.
+    """
+
+    spent: Cost
+    extra: Cost
+    left: Cost
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A query that a subject has taken part in, or is about to."""
+
+    subject: str
+    query: str
+    cost: Cost
+    state: State
+
+
+class LedgerError(ReticentError):
+    """A ledger cannot do what it was asked."""
+
+
+class Contradiction(LedgerError):
+    """A query is reserved at two costs, given back after it was spent, or spent without a reservation."""
+
+
+class UnreadableLedger(LedgerError):
+    """The file is not a ledger that this program can trust."""
+
+
+class BudgetExceeded(LedgerError):
+    """A query costs more than is left of a budget.
+
+    Args:
+        subject: Whose budget it is.
+        query: What was asked.
+        quote: What it would take, and of what.
+        entries: By which queries the budget was spent.
+    """
+
+    def __init__(self, subject: str, query: str, quote: Quote, entries: Sequence[Entry]) -> None:
+        self.subject = subject
+        self.query = query
+        self.quote = quote
+        self.entries = tuple(entries)
+        names = [repr(entry.query) for entry in self.entries[:_NAMED]]
+        if len(self.entries) > _NAMED:
+            names.append(f"{len(self.entries) - _NAMED} more")
+        by = f" by {', '.join(names)}" if names else ""
+        super().__init__(
+            f"{query!r} takes {_said(quote.extra)} of the budget of {subject!r}, and {_said(quote.left)} is left: "
+            f"{_said(quote.spent)} was spent{by}"
+        )
+
+    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[str, str, Quote, tuple[Entry, ...]]]:
+        return type(self), (self.subject, self.query, self.quote, self.entries)  # so that it crosses processes
+
+
+class Ledger:
+    """What each subject has spent, never more than a limit, whoever asks at the same time and whenever it is killed.
+
+    With a path the ledger is one SQLite file, readable by its owner only. What a method did is on disk when it
+    returns, and several processes may use one file. The limit and how costs compose are not kept in it: whoever opens
+    it says them.
+
+    Both ways to compose hold when each query is chosen after the answers to those before it. By addition, epsilons
+    and deltas add. Through Rényi divergences, they are added at one order, fixed by the limit before anything is
+    spent; that fits many more small queries, and a few less large ones. What is then said to be spent is the epsilon
+    at the limit's delta, and delta itself is not divided.
+
+    Args:
+        limit: How much any one subject may spend, in the sense in which costs are meant.
+        path: Where the file is or will be; in memory, for as long as it is used, unless given.
+        composition: "addition" or "renyi"; the latter needs costs that say their noise, or have no delta.
+
+    >>> ledger = Ledger(Cost(1.0, 1e-6))
+    >>> ledger.reserve("steps", Cost(0.75, 1e-7)).left.epsilon
+    1.0
+    >>> ledger.spend("steps")
+    >>> ledger.quote("sleep", Cost(0.5, 1e-7)).fits
+    False
+    """
+
+    def __init__(self, limit: Cost, path: str | Path | None = None, *, composition: Composition = "addition") -> None:
+        if composition not in get_args(Composition):
+            raise ValueError(f"costs compose by {' or '.join(get_args(Composition))}: got {composition!r}")
+        self.limit = Cost(limit.epsilon, limit.delta)
+        self.composition = composition
+        self.path = None if path is None else Path(path)
+        self._rule = _Addition(self.limit) if composition == "addition" else _Renyi(self.limit)
+        self._lock = threading.RLock()
+        if self.path is not None:
+            _create(self.path)
+        self._database = sqlite3.connect(
+            ":memory:" if self.path is None else self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+        )
+        try:
+            with self._damage():
+                self._open()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def quote(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
+        """What a query would take, without taking it.
+
+        Raises:
+            Contradiction: The query is there, at another cost.
+        """
+        with self._lock, self._damage():
+            return self._quote(_name("query", query), cost, _name("subject", subject))
+
+    def reserve(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
+        """Set apart what a query costs; reserving it again at the same cost changes nothing.
+
+        Returns:
+            How it stood before.
+
+        Raises:
+            BudgetExceeded: It does not fit, and nothing was set apart.
+            Contradiction: The query is there, at another cost.
+        """
+        with self._lock, self._damage(), self._transaction():
+            quote = self._quote(_name("query", query), cost, _name("subject", subject))
+            if not quote.fits:
+                raise BudgetExceeded(subject, query, quote, self._entries(subject))
+            self._database.execute(
+                "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, 0)", (subject, query, cost.to_json())
+            )
+        return quote
+
+    def spend(self, query: str, *, subject: str = SELF) -> None:
+        """Say that a reserved query was released; saying it again changes nothing.
+
+        Raises:
+            Contradiction: Nothing was reserved for it.
+        """
+        with self._lock, self._damage(), self._transaction():
+            found = self._database.execute(
+                "UPDATE entries SET spent = 1 WHERE subject = ? AND query = ?", (subject, query)
+            )
+            if found.rowcount == 0:
+                raise Contradiction(f"{query!r} cannot be spent by {subject!r}: nothing is reserved for it")
+
+    def give_back(self, query: str, *, subject: str = SELF) -> None:
+        """Take back what a query reserved that never was released and never will be.
+
+        Where nothing is reserved, nothing happens: it was given back before.
+
+        Raises:
+            Contradiction: The query was spent.
+        """
+        with self._lock, self._damage(), self._transaction():
+            named = (subject, query)
+            self._database.execute("DELETE FROM entries WHERE subject = ? AND query = ? AND spent = 0", named)
+            if self._database.execute("SELECT 1 FROM entries WHERE subject = ? AND query = ?", named).fetchone():
+                raise Contradiction(f"{query!r} cannot be given back to {subject!r}: it was spent")
+
+    def entries(self, *, subject: str | None = None) -> tuple[Entry, ...]:
+        """What is reserved and spent, by subject and query; of one subject, or of all."""
+        with self._lock, self._damage():
+            return self._entries(subject)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._database.close()
+
+    def _quote(self, query: str, cost: Cost, subject: str) -> Quote:
+        entries = self._entries(subject)
+        held = next((entry for entry in entries if entry.query == query), None)
+        if held is not None and held.cost != cost:
+            raise Contradiction(f"{query!r} is {held.state} by {subject!r} at {held.cost}: it cannot cost {cost}")
+        before = [entry.cost for entry in entries]
+        spent = self._rule.total(before)
+        after = spent if held is not None else self._rule.total([*before, cost])
+        fits = held is not None or self._rule.allows([*before, cost])
+        return Quote(spent, _less(after, spent), self._rule.left(spent), fits)
+
+    def _entries(self, subject: str | None) -> tuple[Entry, ...]:
+        rows = self._database.execute(
+            "SELECT subject, query, cost, spent FROM entries WHERE ?1 IS NULL OR subject = ?1 ORDER BY subject, query",
+            (subject,),
+        )
+        return tuple(self._entry(row) for row in rows)
+
+    def _entry(self, row: tuple[str, str, str, int]) -> Entry:
+        subject, query, cost, spent = row
+        try:
+            return Entry(subject, query, Cost.from_json(cost), "spent" if spent else "reserved")
+        except ValueError as error:
+            raise UnreadableLedger(f"{self.path} is damaged: {error}") from error
+
+    def _open(self) -> None:
+        """Make the table of a new file, and refuse one that is not ours."""
+        with self._transaction():
+            application = self._database.execute("PRAGMA application_id").fetchone()[0]
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables == 0 and application == 0:
+                self._database.execute(_SCHEMA)
+                self._database.execute(f"PRAGMA application_id = {APPLICATION}")
+                self._database.execute(f"PRAGMA user_version = {VERSION}")
+            elif application != APPLICATION:
+                raise UnreadableLedger(f"{self.path} is not a ledger")
+            elif version != VERSION:
+                raise UnreadableLedger(f"{self.path} has format version {version}: this program reads {VERSION}")
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = FULL")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
+                self._database.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _damage(self) -> Iterator[None]:
+        """What SQLite says of a file, as one of our own errors."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise OSError(None, str(error), str(self.path)) from error
+        except sqlite3.DatabaseError as error:
+            raise UnreadableLedger(f"{self.path} is damaged, or not a ledger: {error}") from error
+
+
+class _Addition:
+    """Epsilons add, and deltas add."""
+
+    def __init__(self, limit: Cost) -> None:
+        self.limit = limit
+
+    def total(self, costs: Sequence[Cost]) -> Cost:
+        epsilon, delta = added(costs)
+        return Cost(float(epsilon), min(float(delta), math.nextafter(1, 0)))
+
+    def allows(self, costs: Sequence[Cost]) -> bool:
+        epsilon, delta = added(costs)
+        return epsilon <= decimal(self.limit.epsilon) and delta <= decimal(self.limit.delta)
+
+    def left(self, spent: Cost) -> Cost:
+        return _less(self.limit, spent)
+
+
+class _Renyi:
+    """Divergences add at one order.
+
+    It is the one at which the most noise of the Gaussian kind fits. It may depend on the limit only: choosing it by
+    what earlier answers have cost, or taking the better of several, would void the bound for queries that are chosen
+    by those answers.
+    """
+
+    def __init__(self, limit: Cost) -> None:
+        positive("the limit's epsilon", limit.epsilon)
+        positive("the limit's delta", limit.delta)
+        self.limit = limit
+        self.order = _best_order(limit)
+
+    def total(self, costs: Sequence[Cost]) -> Cost:
+        divergence = self._divergence(costs)
+        if divergence == 0:
+            return Cost(0.0, 0.0)
+        return Cost(epsilon_of(divergence, self.order, self.limit.delta), self.limit.delta)
+
+    def allows(self, costs: Sequence[Cost]) -> bool:
+        log_delta = log_delta_of(self._divergence(costs), self.order, self.limit.epsilon)
+        return log_delta <= math.log(self.limit.delta)
+
+    def left(self, spent: Cost) -> Cost:
+        return Cost(max(0.0, self.limit.epsilon - spent.epsilon), self.limit.delta)
+
+    def _divergence(self, costs: Sequence[Cost]) -> float:
+        divergence = renyi_of(costs, self.order)
+        if divergence is None:
+            without = next(cost for cost in costs if cost.renyi(self.order) is None)
+            raise ValueError(f"a cost composes through Rényi divergences only if it says its noise: got {without}")
+        return divergence
+
+
+def _best_order(limit: Cost) -> int:
+    """The whole order a + 1 that maximises (epsilon - c/a) / (a + 1), what fits of sensitivity²/(2 variance)."""
+    c = math.log1p(math.exp(-limit.epsilon)) - math.log(limit.delta)
+    best = (c + math.sqrt(c * (c + limit.epsilon))) / limit.epsilon
+    return 1 + max({max(1, math.floor(best)), math.ceil(best)}, key=lambda a: (limit.epsilon - c / a) / (a + 1))
+
+
+def _less(one: Cost, other: Cost) -> Cost:
+    epsilon = decimal(one.epsilon) - decimal(other.epsilon)
+    delta = decimal(one.delta) - decimal(other.delta)
+    return Cost(max(0.0, float(epsilon)), max(0.0, float(delta)))
+
+
+def _said(cost: Cost) -> str:
+    return f"({cost.epsilon:.6g}, {cost.delta:.3g})"
+
+
+def _name(what: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"a {what} is named by text that is not empty: got {value!r}")
+    return value
+
+
+def _create(path: Path) -> None:
+    """A file for the owner only, whose name survives a loss of power."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE))
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,138 @@
+"""What a query gave: numbers, how far off they may be, and what they cost.
+
+The decrypted sums of the cohorts keep probabilistic differential privacy (definition 3 of Götz's dissertation). A
+release is computed from them, and definition 3 does not survive that; it claims (epsilon, delta)-indistinguishability
+(definition 4), which follows and does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reticent.privacy.cost import NoiseKind
+
+Floats = npt.NDArray[np.float64]
+
+FORMAT = "reticent-release"
+VERSION = 1
+
+_LARGE = 10_000  # at this variance Skellam noise is as good as normal: a step is a hundredth of its deviation
+_TAIL = 12  # deviations of a Poisson variable beyond which nothing is left to count
+
+
+@dataclass(frozen=True)
+class Release:
+    """Estimates of the totals over all phones that contributed.
+
+    Args:
+        query: Whose answer this is, by its id.
+        counters: What was counted, by name.
+        value: The total of each counter.
+        variance: Of each value around the true total, if nobody lied: from noise, from scaling to cohorts that were
+            left out, and from taking a median over cohorts.
+        noise: Which noise is all that the values are off by; None where something else adds to it.
+        contributors: How many phones contributed, those in cohorts that were left out included.
+        epsilon: What it cost each of them, together with delta.
+        delta: See there.
+        cohorts_left_out: Those that were burnt.
+        cohorts_outlying: For each counter, those that lie too far from the others; where there are some, its value is
+            the median of the others, scaled, instead of the sum.
+        seeded: Whether somebody could replay the noise: then it protects nobody.
+
+    >>> release = Release("gym", ("visits",), (1204.0,), (25.0,), "skellam", 9000, 1.0, 1e-6)
+    >>> release.interval(0.95).tolist()
+    [[1194.0, 1214.0]]
+    """
+
+    query: str
+    counters: tuple[str, ...]
+    value: tuple[float, ...]
+    variance: tuple[float, ...]
+    noise: NoiseKind | None
+    contributors: int
+    epsilon: float
+    delta: float
+    cohorts_left_out: tuple[int, ...] = ()
+    cohorts_outlying: tuple[tuple[int, ...], ...] = ()
+    seeded: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cohorts_outlying", self.cohorts_outlying or ((),) * len(self.counters))
+        sizes = {len(self.counters), len(self.value), len(self.variance), len(self.cohorts_outlying)}
+        if len(sizes) != 1:
+            raise ValueError(f"a release has one value and one variance for each counter: got {self}")
+        if not all(map(math.isfinite, self.value)):
+            raise ValueError(f"a released value is finite: got {self.value}")
+        if not all(math.isfinite(variance) and variance >= 0 for variance in self.variance):
+            raise ValueError(f"a variance is finite and at least 0: got {self.variance}")
+
+    def interval(self, level: float) -> Floats:
+        """Where the true totals lie with this probability, each on its own, if nobody lied.
+
+        Returns:
+            Lower and upper ends, in rows as the counters.  # (d, 2)
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie in (0, 1): got {level!r}")
+        values = np.array(self.value)
+        reach = np.array([self._reach(variance, level) for variance in self.variance])
+        return np.stack([values - reach, values + reach], axis=-1)
+
+    def to_json(self) -> str:
+        """The release as one line of JSON, from which `from_json` makes an equal one."""
+        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Release:
+        """The release that `to_json` wrote.
+
+        Raises:
+            ValueError: The text is no release, or one of another version.
+        """
+        try:
+            content: dict[str, Any] = json.loads(text)
+            found = content.pop("format"), content.pop("version")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"this is no release: {error}") from error
+        if found != (FORMAT, VERSION):
+            raise ValueError(f"this is {found[0]} of version {found[1]}, and no {FORMAT} of version {VERSION}")
+        try:
+            content["cohorts_outlying"] = tuple(map(tuple, content["cohorts_outlying"]))
+            for field in ("counters", "value", "variance", "cohorts_left_out"):
+                content[field] = tuple(content[field])
+            return cls(**content)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"this is no release: {error}") from error
+
+    def _reach(self, variance: float, level: float) -> float:
+        if variance == 0:
+            return 0.0
+        if self.noise == "skellam" and variance < _LARGE:
+            return float(_skellam_reach(variance, level))
+        return NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(variance)
+
+
+@lru_cache(maxsize=1024)
+def _skellam_reach(variance: float, level: float) -> int:
+    """The smallest number that Skellam noise of this variance exceeds, either way, with at most 1 - level."""
+    noise = _skellam_probabilities(variance)
+    middle = len(noise) // 2
+    within = noise[middle] + np.concatenate([[0.0], 2 * np.cumsum(noise[middle + 1 :])])
+    return int(np.searchsorted(within, level))
+
+
+def _skellam_probabilities(variance: float) -> Floats:
+    """Of -m, ..., m, as those of the difference of two Poisson variables; m is so large that no more is left."""
+    mean = variance / 2
+    counts = np.arange(math.ceil(mean + _TAIL * math.sqrt(mean) + 4 * _TAIL))
+    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])
+    poisson = np.exp(counts * math.log(mean) - mean - log_factorials)
+    return np.asarray(np.convolve(poisson, poisson[::-1]))

@@ -1,0 +1,76 @@
+"""The noise that each phone adds to its own counters, so that the sum has what was promised and nobody knows it.
+
+Shares are integers, since what is encrypted is, and since floating-point noise tells by its last bits what it hides
+(Mironov, "On Significance of the Least Significant Bits for Differential Privacy", 2012). A share may be tiny: with
+100,000 phones its deviation is a three-hundredth of the sum's, and a rounded normal number would be 0 every time.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reticent.privacy.arguments import checked_integer, checked_positive
+from reticent.privacy.samplers import Size, discrete_gaussian, poisson
+
+__all__ = ["gaussian_share", "share_variance", "skellam_share"]
+
+LEAST_DEVIATION = 4.0  # of a Gaussian share, in steps of its grid: sums of such shares are discrete Gaussians
+
+
+def share_variance(variance: float, fewest: int, liars: int) -> float:
+    """The variance of each phone's share, such that the sum keeps `variance` against who knows some shares.
+
+    Args:
+        variance: What the noise of the sum needs.
+        fewest: The fewest contributions that are ever decrypted together.
+        liars: The most phones among them that add no noise, or tell theirs.
+
+    Returns:
+        variance / (fewest - liars - 1): a curious phone knows its own share, too.
+
+    >>> share_variance(20.0, fewest=100, liars=19)
+    0.25
+    """
+    variance = checked_positive("variance", variance)
+    fewest, liars = checked_integer("fewest", fewest, 2), checked_integer("liars", liars, 0)
+    if fewest - liars < 2:
+        raise ValueError(f"of {fewest} contributions at least 2 must be honest: got {liars} liars")
+    return variance / (fewest - liars - 1)
+
+
+def skellam_share(variance: float, size: Size, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Run by the phone. Skellam noise: the difference of two Poisson variables of mean `variance` / 2 each.
+
+    Sums of shares are Skellam noise again, of the sum of the variances, exactly and for any number of phones.
+
+    Args:
+        variance: Of the share, which may be far below 1.
+        size: The shape of the array, one number for each counter.
+        rng: `reticent.randomness.secure()` on a phone.
+    """
+    mean = checked_positive("variance", variance) / 2
+    return poisson(mean, size, rng) - poisson(mean, size, rng)
+
+
+def gaussian_share(variance: float, size: Size, rng: np.random.Generator, fraction_bits: int) -> NDArray[np.int64]:
+    """Run by the phone. Discrete Gaussian noise on the grid of multiples of 2^-fraction_bits, in steps of the grid.
+
+    The values that it hides are scaled alike. `fixed_point_sigma` says how much a sum needs.
+
+    Args:
+        variance: Of the share, before scaling.
+        size: The shape of the array, one number for each counter.
+        rng: `reticent.randomness.secure()` on a phone.
+        fraction_bits: How fine the grid is; a share's deviation must be at least four of its steps.
+    """
+    deviation = math.sqrt(checked_positive("variance", variance))
+    fraction_bits = checked_integer("fraction_bits", fraction_bits, 0)
+    scaled = math.ldexp(deviation, fraction_bits)
+    if scaled < LEAST_DEVIATION:
+        enough = math.ceil(math.log2(LEAST_DEVIATION / deviation))
+        raise ValueError(
+            f"shares of deviation {deviation:.3g} need at least {enough} fraction bits: got {fraction_bits}, "
+            f"a deviation of {scaled:.3g} steps where {LEAST_DEVIATION:g} are needed"
+        )
+    return discrete_gaussian(scaled, size, rng)

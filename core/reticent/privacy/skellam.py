@@ -1,0 +1,159 @@
+"""How much Skellam noise a promise needs: integers only, and the sum of many shares has exactly this noise.
+
+The promise is that of `gaussian`: definition 3 of Götz's dissertation, neighbours adding or removing one user, who
+changes a vector of integers. Skellam's delta is not monotone in its variance, and every phone above the fewest that
+were asked for makes the variance larger; a calibrated variance is safe for every larger one too.
+"""
+
+import math
+from collections.abc import Iterator
+
+from reticent.privacy.arguments import checked_delta, checked_positive
+from reticent.privacy.gaussian import LEAST
+from reticent.privacy.skellam_bound import (
+    one_counter_from,
+    one_counter_variance,
+    shift_of,
+    smallest_variance,
+    worst_from,
+)
+from reticent.privacy.skellam_loss import beyond, last_variance, losses, threshold, upper_tails
+
+__all__ = ["skellam_delta", "skellam_variance"]
+
+ALMOST_WHOLE = 1e-9  # a squared norm this far, in parts, below a whole number was meant to be it
+MOST_EPSILON = 100.0
+MOST_STEPS = 4000.0  # counted exactly up to here; beyond, the steps of the noise are fine and the bound is taken
+MOST_VARIANCE = 3e5  # the same, where many such counts are needed
+MOST_ENTRIES = 4  # a contribution of more than these is not enumerated
+MOST_ATOMS = 20_000  # pairs of noises that are listed, at most
+LEFT_OUT = 1e-10  # of the bound: the mass that an enumeration may cut off, and counts as lost
+NATS = 25.0  # a tail is summed until less than exp(-25) of it is left
+
+
+def skellam_delta(variance: float, epsilon: float, sensitivity: float, *, l1: float | None = None) -> float:
+    """The probability that Skellam noise of exactly this variance breaks `epsilon`, never below the truth.
+
+    A larger variance can have a larger delta: only `skellam_variance` speaks for all larger ones.
+
+    Args:
+        variance: Of the noise in each counter.
+        epsilon: The loss that counts as a breach, in nats.
+        sensitivity: The largest L2 norm of what one user changes.
+        l1: The largest L1 norm of it; integers never have more than the squared L2 norm.
+
+    Returns:
+        The exact value for one counter, and for vectors of few entries and noise that is not too large (the worst
+        of all vectors within the norms); a bound on it otherwise.
+
+    >>> round(skellam_delta(5.0, epsilon=1, sensitivity=1), 4)
+    0.03
+    """
+    variance, epsilon = checked_positive("variance", variance), _checked_epsilon(epsilon)
+    square, total = _norms(sensitivity, l1)
+    bound = worst_from(math.sqrt(square) * shift_of(variance), epsilon)
+    if total == 1:
+        bound = min(bound, one_counter_from(variance, epsilon))
+        return min(bound, _one_counter(variance, epsilon)) if _steps(variance, epsilon) <= MOST_STEPS else bound
+    if total <= MOST_ENTRIES or square <= MOST_ENTRIES:
+        return min(bound, _enumerated(variance, epsilon, square, total, bound))
+    return bound
+
+
+def skellam_variance(epsilon: float, delta: float, sensitivity: float, *, l1: float | None = None) -> float:
+    """A variance of Skellam noise that keeps (epsilon, delta), as does every larger one.
+
+    For one counter that changes by 1 it is the smallest such variance, up to a variance of 300,000. For vectors, and
+    beyond, it is the smallest that the comparison with Gaussian noise proves: 8 % above the Gaussian's variance
+    for delta = 10^-6, 31 % for .02, more for epsilon above 2.
+
+    Args:
+        epsilon: The loss that counts as a breach, in nats.
+        delta: The probability with which a breach is allowed.
+        sensitivity: The largest L2 norm of what one user changes.
+        l1: The largest L1 norm of it; integers never have more than the squared L2 norm.
+
+    >>> round(skellam_variance(epsilon=1, delta=1e-6, sensitivity=1), 2)
+    19.47
+    """
+    epsilon, delta = _checked_epsilon(epsilon), checked_delta(delta)
+    square, total = _norms(sensitivity, l1)
+    bound = smallest_variance(epsilon, delta, square)
+    if total > 1:
+        return bound
+    bound = min(bound, one_counter_variance(epsilon, delta))
+    if bound > MOST_VARIANCE or _steps(bound, epsilon) > MOST_STEPS:
+        return bound
+    return _last_unsafe(bound, epsilon, delta)
+
+
+def _checked_epsilon(value: float) -> float:
+    epsilon = checked_positive("epsilon", value)
+    if epsilon > MOST_EPSILON:
+        raise ValueError(f"epsilon above {MOST_EPSILON:g} promises nothing: got {value!r}")
+    return epsilon
+
+
+def _norms(sensitivity: float, l1: float | None) -> tuple[int, int]:
+    """The largest squared L2 norm and the largest L1 norm that an integer vector within both bounds has."""
+    square = math.floor(checked_positive("sensitivity", sensitivity) ** 2 * (1 + ALMOST_WHOLE))
+    total = square if l1 is None else math.floor(checked_positive("l1", l1) * (1 + ALMOST_WHOLE))
+    if square < 1:
+        raise ValueError(f"an integer vector that is not 0 has an L2 norm of at least 1: got {sensitivity!r}")
+    if total < 1:
+        raise ValueError(f"an integer vector that is not 0 has an L1 norm of at least 1: got l1 = {l1!r}")
+    return min(square, total**2), min(total, square)
+
+
+def _steps(variance: float, epsilon: float) -> float:
+    """About the noise at which one counter loses epsilon."""
+    return variance * math.sinh(epsilon)
+
+
+def _one_counter(variance: float, epsilon: float) -> float:
+    """Pr[Z <= -c] + Pr[Z >= c + 1], where c is the threshold."""
+    step = threshold(variance, epsilon)
+    above = upper_tails(variance, step, NATS).above
+    return _two_tails(above[step], above[step + 1])
+
+
+def _two_tails(first: float, second: float) -> float:
+    return min(1.0, max(float(first + second), LEAST))
+
+
+def _last_unsafe(bound: float, epsilon: float, delta: float) -> float:
+    """The variance at which delta is exceeded for the last time, given one from which on it never is.
+
+    While the threshold stays at c, the two tails grow with the variance, so the end of that step is its worst. Every
+    step whose tails at a variance that is safe are small enough is safe as well; then the same from its beginning.
+    """
+    step = math.ceil(_steps(bound, epsilon))
+    while True:
+        variance = last_variance(step, epsilon)
+        above = upper_tails(variance, step, NATS).above
+        safe = above[: step + 1] + above[1 : step + 2] <= delta
+        if not safe.any():
+            return variance
+        step = int(safe.argmax()) - 1
+
+
+def _enumerated(variance: float, epsilon: float, square: int, total: int, bound: float) -> float:
+    """The worst of all contributions within the norms, or infinity where listing its losses would take too long."""
+    if 4 * variance > MOST_ATOMS:
+        return math.inf
+    cut = max(bound * LEFT_OUT, LEAST)
+    tails = upper_tails(variance, MOST_ENTRIES, NATS - math.log(cut))
+    reach = int((tails.above > cut).sum())
+    if (2 * reach + 1) ** 2 > MOST_ATOMS:
+        return math.inf
+    atoms = {change: losses(tails, change, reach) for change in range(1, MOST_ENTRIES + 1)}
+    worst = max(beyond([atoms[change] for change in each], epsilon) for each in _contributions(square, total, total))
+    return worst * (1 + ALMOST_WHOLE) + 2 * MOST_ENTRIES * cut
+
+
+def _contributions(square: int, total: int, largest: int) -> Iterator[list[int]]:
+    """All that one user may add to counters, up to order and sign, largest entry first."""
+    for entry in range(1, min(largest, total, math.isqrt(square)) + 1):
+        yield [entry]
+        for rest in _contributions(square - entry**2, total - entry, entry):
+            yield [entry, *rest]
