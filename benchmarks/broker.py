@@ -11,8 +11,6 @@ import contextlib
 import datetime as dt
 import functools
 import json
-import os
-import resource
 import statistics
 import sys
 import time
@@ -23,7 +21,7 @@ from tempfile import TemporaryDirectory
 import grpc
 
 from benchmarks.chains import learned
-from benchmarks.measure import Row, seconds, table
+from benchmarks.measure import Row, memory, seconds, table
 from reticent.v1 import phone_pb2, phone_pb2_grpc
 from reticent_client import simulatable
 from reticent_client.serving.broker import Broker
@@ -107,10 +105,10 @@ async def _measure() -> tuple[dict[str, list[float]], tuple[float, float]]:
                     times[BARE].append(await _heard(listeners) - begun)
                 while phone.next_step.instant < START + dt.timedelta(days=2):
                     await _our_step(phone, clock, listeners)
-                early = _memory()
+                early = memory()
                 while phone.next_step.instant < START + dt.timedelta(days=MONTH):
                     await _our_step(phone, clock, listeners)
-                late = _memory()
+                late = memory()
             finally:
                 listeners.terminate()
                 await listeners.wait()
@@ -188,11 +186,3 @@ async def _listen(addresses: dict[str, str], tokens: list[str]) -> None:
 async def _read(call: AsyncIterable[phone_pb2.Step], heard: Callable[[], None]) -> None:
     async for _ in call:
         heard()
-
-
-def _memory() -> float:
-    """The present size of this process in MB, or where that is not told the largest it had."""
-    with contextlib.suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

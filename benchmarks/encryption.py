@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import resource
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from phe import EncryptedNumber, PaillierPublicKey
 
-from benchmarks.measure import Row, best_of, in_fresh_process, seconds, table
+from benchmarks.measure import Row, best_of, in_fresh_process, memory, seconds, table
 from reticent.paillier import Packing, PublicKey
 from reticent.randomness import secure
 from reticent_keys import KeyPair
@@ -82,14 +78,6 @@ def memory_of_a_table() -> dict[str, float]:
     """In a fresh process: by how many MB it grows when the table is made."""
     public = KeyPair.generate().public
     public.encrypt([0], secure())  # all that is needed beside the table is there
-    before = _memory()
+    before = memory()
     public.prepare()
-    return {"table": _memory() - before}
-
-
-def _memory() -> float:
-    """The present size of this process in MB, or where that is not told the largest it had."""
-    with contextlib.suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    return {"table": memory() - before}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -71,6 +73,17 @@ def in_fresh_process(function: str) -> dict[str, float]:
 
 def report(values: dict[str, float]) -> None:
     """Print what a fresh process measured."""
+    print(json.dumps(values | {"memory": _peak()}))
+
+
+def memory() -> float:
+    """The present size of this process in MB, or where that is not told the largest it had."""
+    with contextlib.suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return _peak()
+
+
+def _peak() -> float:
     unit = 1e6 if sys.platform == "darwin" else 1e3  # bytes there, kilobytes elsewhere
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    print(json.dumps(values | {"memory": peak}))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

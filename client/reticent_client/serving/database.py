@@ -90,6 +90,12 @@ class SqliteStore:
             row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
+    def beginning_with(self, prefix: str) -> dict[str, str]:
+        """What the places hold whose names begin so, by the rest of their names."""
+        with self._lock, self._damage():
+            rows = self._database.execute("SELECT name, content FROM places ORDER BY name").fetchall()
+        return {name.removeprefix(prefix): content for name, content in rows if name.startswith(prefix)}
+
     def write(self, name: str, content: str) -> None:
         """Put a text in the place of what was there."""
         with self._lock, self._damage():

@@ -39,7 +39,7 @@ _TICK = dt.timedelta(microseconds=1)
 
 APPS = "apps"  # the place of those who may listen
 MASKED, RAW = "masked", "raw"  # the streams
-_MASKS = "mask/"  # the places of the policies' memories
+MASKS = "mask/"  # the places of the policies' memories, each by the policy's fingerprint
 _DAY = "day"  # the place of the last day that a policy was in charge of, and of which one that was
 
 Listener = Callable[[Step], None]
@@ -183,7 +183,7 @@ class Phone:
 
     def _wake(self) -> None:
         """Go on from what the store holds: the last step that has begun may not have got out."""
-        self._store.keep_only(_MASKS, (_MASKS + name for name in self._names.values()))
+        self._store.keep_only(MASKS, (MASKS + name for name in self._names.values()))
         held = [_Decided(*each) for each in self._store.messages()]
         if held:
             self._over = self._before(Step.decode(held[-1].messages[MASKED]))
@@ -227,7 +227,7 @@ class Phone:
             return self._today[1]
         policy = self._schedule.on(date)
         name, day = self._names[policy], date.isoformat()
-        place = self._store.place(_MASKS + name)
+        place = self._store.place(MASKS + name)
         last, by = self._in_charge()
         unheard = last < date if last is not None else self._first_day
         if not unheard and (last, by) != (date, name):

@@ -16,10 +16,10 @@ from reticent_client.maskit import report_of
 from reticent_client.report import Report
 from reticent_client.serving.cli import STORE, StoreFile
 from reticent_client.serving.database import SqliteStore
+from reticent_client.serving.phone import MASKS
 
 CHANGED = 1
 
-_MASKS = "mask/"  # the places where a phone keeps what its policies remember, each by the policy's fingerprint
 _SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart
 
 
@@ -39,16 +39,6 @@ class PolicyReport:
 
     def __str__(self) -> str:
         return f"policy {self.policy[:_SHORT]}, last on {self.day}: {self.report}"
-
-
-class Masks(SqliteStore):
-    """A phone's store, asked for what its policies remember; the phone may be running."""
-
-    def snapshots(self) -> dict[str, str]:
-        """By the fingerprints of the policies."""
-        with self._lock, self._damage():
-            rows = self._database.execute("SELECT name, content FROM places ORDER BY name").fetchall()
-        return {name.removeprefix(_MASKS): content for name, content in rows if name.startswith(_MASKS)}
 
 
 def report(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
@@ -75,8 +65,8 @@ def _reports(path: Path) -> list[PolicyReport]:
     if not path.is_file():
         raise ValueError(f"there is no phone's store at {path}")
     try:
-        with contextlib.closing(Masks(path)) as store:
-            snapshots = store.snapshots()
+        with contextlib.closing(SqliteStore(path)) as store:
+            snapshots = store.beginning_with(MASKS)
     except FileError as error:
         raise ValueError(str(error)) from error
     found = [PolicyReport(name, *_read(path, text)) for name, text in snapshots.items()]
