@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from reticent.database import Database, Kind
 from reticent_client.durable import PRIVATE
 from reticent_client.errors import ClientError, FileError
 
@@ -23,11 +22,13 @@ CREATE TABLE messages (
 ) WITHOUT ROWID;
 """
 _DROPPED = "dropped"  # the place of the position of the last message that was forgotten
-_BUSY = 10.0  # seconds to wait for another process that writes
 
 
 class Occupied(ClientError):
     """Another process runs the same phone: two would decide the same steps twice."""
+
+
+_KIND = Kind("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError)
 
 
 class SqliteStore:
@@ -47,21 +48,7 @@ class SqliteStore:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self._lock = threading.RLock()
-        if self.path is not None:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE)
-            with contextlib.suppress(PermissionError):  # somebody else's file, which they let us use
-                os.fchmod(file, PRIVATE)
-            os.close(file)
-        self._database = sqlite3.connect(
-            ":memory:" if self.path is None else self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
-        )
-        try:
-            with self._damage():
-                self._open()
-        except BaseException:
-            self._database.close()
-            raise
+        self._database = Database(self.path, _KIND)
 
     def place(self, name: str) -> Place:
         """The place of this name: a `Store` for one text."""
@@ -86,32 +73,32 @@ class SqliteStore:
 
     def read(self, name: str) -> str | None:
         """What a place holds, None where nothing was ever written."""
-        with self._lock, self._damage():
+        with self._database.reading():
             row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def beginning_with(self, prefix: str) -> dict[str, str]:
         """What the places hold whose names begin so, by the rest of their names."""
-        with self._lock, self._damage():
+        with self._database.reading():
             rows = self._database.execute("SELECT name, content FROM places ORDER BY name").fetchall()
         return {name.removeprefix(prefix): content for name, content in rows if name.startswith(prefix)}
 
     def write(self, name: str, content: str) -> None:
         """Put a text in the place of what was there."""
-        with self._lock, self._damage():
+        with self._database.reading():
             self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
 
     def keep_only(self, prefix: str, names: Iterable[str]) -> None:
         """Forget the places whose names begin so, but for some."""
         kept = set(names)
-        with self._lock, self._damage(), self._transaction():
+        with self._database.changing():
             for (name,) in self._database.execute("SELECT name FROM places").fetchall():
                 if name.startswith(prefix) and name not in kept:
                     self._database.execute("DELETE FROM places WHERE name = ?", (name,))
 
     def change(self, name: str, function: Callable[[str | None], str]) -> None:
         """Put in a place what a function makes of what it holds; nobody else writes in between."""
-        with self._lock, self._damage(), self._transaction():
+        with self._database.changing():
             row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
             content = function(None if row is None else str(row[0]))
             self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
@@ -122,7 +109,7 @@ class SqliteStore:
         What is kept: the first message, where one was kept for this position before.
         """
         kept = {}
-        with self._lock, self._damage(), self._transaction():
+        with self._database.changing():
             self._drop(list(messages), held - 1)
             for stream, message in messages.items():
                 self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
@@ -134,7 +121,7 @@ class SqliteStore:
 
     def messages(self) -> list[tuple[int, dict[str, bytes]]]:
         """What is kept: the positions, and the message of each stream."""
-        with self._lock, self._damage():
+        with self._database.reading():
             rows = self._database.execute("SELECT position, stream, message FROM messages ORDER BY position").fetchall()
         found: dict[int, dict[str, bytes]] = {}
         for position, stream, message in rows:
@@ -153,8 +140,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
-            self._database.close()
+        self._database.close()
 
     def _drop(self, streams: Sequence[str], held: int) -> None:
         """Forget the messages of other streams, and remember up to where those of these were forgotten."""
@@ -168,46 +154,6 @@ class SqliteStore:
         if last is not None:
             self._database.execute("DELETE FROM messages WHERE position <= ?", (last,))
             self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (_DROPPED, str(last)))
-
-    def _open(self) -> None:
-        """Make the tables of a new file, and refuse one that is not ours."""
-        with self._transaction():
-            application = self._database.execute("PRAGMA application_id").fetchone()[0]
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if tables == 0 and application == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    self._database.execute(statement)
-                self._database.execute(f"PRAGMA application_id = {APPLICATION}")
-                self._database.execute(f"PRAGMA user_version = {VERSION}")
-            elif application != APPLICATION:
-                raise FileError(f"{self.path} is not a phone's store")
-            elif version != VERSION:
-                raise FileError(f"{self.path} has format version {version}: this program reads {VERSION}")
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute("PRAGMA secure_delete = ON")  # what is forgotten is not on the disk either
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
-                self._database.execute("ROLLBACK")
-            raise
-
-    @contextlib.contextmanager
-    def _damage(self) -> Iterator[None]:
-        """What SQLite says of a file, as one of our own errors."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise OSError(None, str(error), str(self.path)) from error
-        except sqlite3.DatabaseError as error:
-            raise FileError(f"{self.path} is damaged, or not a phone's store: {error}") from error
 
 
 class Place:

@@ -12,16 +12,13 @@ spent until then, so that no order of events overspends.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from reticent.database import Database, Kind
 from reticent.errors import ReticentError
 from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, positive, renyi_of
 
@@ -40,8 +37,6 @@ CREATE TABLE entries (
     PRIMARY KEY (subject, query)
 ) WITHOUT ROWID
 """
-_BUSY = 10.0  # seconds to wait for another process that writes
-_PRIVATE = 0o600  # what a user took part in is nobody else's business
 _NAMED = 5  # queries that a refusal lists
 
 
@@ -112,6 +107,9 @@ class BudgetExceeded(LedgerError):
         return type(self), (self.subject, self.query, self.quote, self.entries)  # so that it crosses processes
 
 
+_KIND = Kind("a ledger", APPLICATION, VERSION, _SCHEMA, UnreadableLedger)
+
+
 class Ledger:
     """What each subject has spent, never more than a limit, whoever asks at the same time and whenever it is killed.
 
@@ -144,18 +142,7 @@ class Ledger:
         self.composition = composition
         self.path = None if path is None else Path(path)
         self._rule = _Addition(self.limit) if composition == "addition" else _Renyi(self.limit)
-        self._lock = threading.RLock()
-        if self.path is not None:
-            _create(self.path)
-        self._database = sqlite3.connect(
-            ":memory:" if self.path is None else self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
-        )
-        try:
-            with self._damage():
-                self._open()
-        except BaseException:
-            self._database.close()
-            raise
+        self._database = Database(self.path, _KIND)
 
     def quote(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
         """What a query would take, without taking it.
@@ -163,7 +150,7 @@ class Ledger:
         Raises:
             Contradiction: The query is there, at another cost.
         """
-        with self._lock, self._damage():
+        with self._database.reading():
             return self._quote(_name("query", query), cost, _name("subject", subject))
 
     def reserve(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
@@ -176,7 +163,7 @@ class Ledger:
             BudgetExceeded: It does not fit, and nothing was set apart.
             Contradiction: The query is there, at another cost.
         """
-        with self._lock, self._damage(), self._transaction():
+        with self._database.changing():
             quote = self._quote(_name("query", query), cost, _name("subject", subject))
             if not quote.fits:
                 raise BudgetExceeded(subject, query, quote, self._entries(subject))
@@ -191,7 +178,7 @@ class Ledger:
         Raises:
             Contradiction: Nothing was reserved for it.
         """
-        with self._lock, self._damage(), self._transaction():
+        with self._database.changing():
             found = self._database.execute(
                 "UPDATE entries SET spent = 1 WHERE subject = ? AND query = ?", (subject, query)
             )
@@ -206,7 +193,7 @@ class Ledger:
         Raises:
             Contradiction: The query was spent.
         """
-        with self._lock, self._damage(), self._transaction():
+        with self._database.changing():
             named = (subject, query)
             self._database.execute("DELETE FROM entries WHERE subject = ? AND query = ? AND spent = 0", named)
             if self._database.execute("SELECT 1 FROM entries WHERE subject = ? AND query = ?", named).fetchone():
@@ -214,13 +201,12 @@ class Ledger:
 
     def entries(self, *, subject: str | None = None) -> tuple[Entry, ...]:
         """What is reserved and spent, by subject and query; of one subject, or of all."""
-        with self._lock, self._damage():
+        with self._database.reading():
             return self._entries(subject)
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
-            self._database.close()
+        self._database.close()
 
     def _quote(self, query: str, cost: Cost, subject: str) -> Quote:
         entries = self._entries(subject)
@@ -246,44 +232,6 @@ class Ledger:
             return Entry(subject, query, Cost.from_json(cost), "spent" if spent else "reserved")
         except ValueError as error:
             raise UnreadableLedger(f"{self.path} is damaged: {error}") from error
-
-    def _open(self) -> None:
-        """Make the table of a new file, and refuse one that is not ours."""
-        with self._transaction():
-            application = self._database.execute("PRAGMA application_id").fetchone()[0]
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            tables = self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if tables == 0 and application == 0:
-                self._database.execute(_SCHEMA)
-                self._database.execute(f"PRAGMA application_id = {APPLICATION}")
-                self._database.execute(f"PRAGMA user_version = {VERSION}")
-            elif application != APPLICATION:
-                raise UnreadableLedger(f"{self.path} is not a ledger")
-            elif version != VERSION:
-                raise UnreadableLedger(f"{self.path} has format version {version}: this program reads {VERSION}")
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
-                self._database.execute("ROLLBACK")
-            raise
-
-    @contextlib.contextmanager
-    def _damage(self) -> Iterator[None]:
-        """What SQLite says of a file, as one of our own errors."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise OSError(None, str(error), str(self.path)) from error
-        except sqlite3.DatabaseError as error:
-            raise UnreadableLedger(f"{self.path} is damaged, or not a ledger: {error}") from error
 
 
 class _Addition:
@@ -360,13 +308,3 @@ def _name(what: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"a {what} is named by text that is not empty: got {value!r}")
     return value
-
-
-def _create(path: Path) -> None:
-    """A file for the owner only, whose name survives a loss of power."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, _PRIVATE))
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
