@@ -88,7 +88,7 @@ def test_nothing_but_the_right_sum_is_released(padded: bool) -> None:
         assert _released(public.add(wrong), padded=padded) is None
 
 
-@pytest.mark.parametrize("n", [126869, pair().public.n])
+@pytest.mark.parametrize("n", [126869, pair().public.n], ids=["small", "a key's"])
 def test_pads_are_spread_over_all_remainders(n: int) -> None:
     """Of 4000 pads each sixteenth gets 160 to 350: outside once in 10^8."""
     pads = [pad(bytes(32), number.to_bytes(32, "big"), 0, 0, n) for number in range(4000)]
