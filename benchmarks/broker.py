@@ -22,10 +22,10 @@ import grpc
 
 from benchmarks.chains import learned
 from benchmarks.measure import Row, memory, seconds, table
+from reticent.clock import ManualClock
 from reticent.v1 import phone_pb2, phone_pb2_grpc
 from reticent_client import simulatable
 from reticent_client.serving.broker import Broker
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import SIZE

@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from reticent.clock import SystemClock
 from reticent_client.errors import ClientError, FileError
-from reticent_client.serving.clock import SystemClock
 from reticent_client.serving.database import Place
 
 MAX_NAME = 64

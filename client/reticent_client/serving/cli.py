@@ -21,6 +21,7 @@ from typing import Annotated
 import grpc
 from cyclopts import App, Parameter
 
+from reticent.clock import PacedClock, SystemClock
 from reticent_client.clock import duration
 from reticent_client.days_file import read_days
 from reticent_client.errors import FileError
@@ -28,7 +29,6 @@ from reticent_client.policy import Policy
 from reticent_client.schedule import Schedule
 from reticent_client.serving.apps import Apps
 from reticent_client.serving.broker import Broker
-from reticent_client.serving.clock import PacedClock, SystemClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import APPS, HELD_DAYS, LEAD, Phone
 from reticent_client.serving.wire import Step

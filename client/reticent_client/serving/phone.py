@@ -18,6 +18,7 @@ from typing import Self
 
 import numpy as np
 
+from reticent.clock import Clock, SystemClock
 from reticent_client.errors import FileError, StepError
 from reticent_client.maskit import MaskIt
 from reticent_client.policy import Policy
@@ -25,7 +26,6 @@ from reticent_client.policy_file import fingerprint
 from reticent_client.report import Report
 from reticent_client.schedule import Schedule
 from reticent_client.serving.apps import Apps
-from reticent_client.serving.clock import Clock, SystemClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.stream import Stream
 from reticent_client.serving.wire import Step, check_label, position

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from reticent.clock import ManualClock
 from reticent_client import MarkovChain
 from reticent_client.habits.sampling import SampledDays, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.policy import Provenance, VectorPolicy
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import Step
 from reticent_client.timetable import LEAD, Timetable

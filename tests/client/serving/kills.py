@@ -13,8 +13,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from reticent.clock import ManualClock
 from reticent_client import Policy
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import LEAD, Phone
 from reticent_client.serving.wire import Step

@@ -11,11 +11,11 @@ from typing import Any, ParamSpec, cast
 import grpc
 import numpy as np
 
+from reticent.clock import ManualClock
 from reticent.v1 import phone_pb2
 from reticent_client import MarkovChain, Policy, mask_sensitive, probabilistic
 from reticent_client.policy import VectorPolicy
 from reticent_client.serving.broker import SERVICE, Broker
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import Step
 

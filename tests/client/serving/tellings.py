@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from reticent_client.serving.clock import ManualClock
+from reticent.clock import ManualClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import Step

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from reticent.clock import ManualClock
 from reticent_client import Schedule
 from reticent_client.errors import FileError
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.database import Occupied, SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.timetable import time_zone

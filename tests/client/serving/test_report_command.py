@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from reticent.clock import ManualClock
 from reticent_client.habits.staleness import FIRST_DAYS, LEAST_DAYS
 from reticent_client.policy_file import fingerprint
 from reticent_client.schedule import Schedule
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.database import Occupied, SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.report_cli import report

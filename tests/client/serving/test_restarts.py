@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from reticent.clock import ManualClock, SystemClock
 from reticent.randomness import seeded
 from reticent_client import Schedule
-from reticent_client.serving.clock import ManualClock, SystemClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import Step, position
@@ -96,7 +96,7 @@ async def test_a_clock_that_begins_in_1970_does_no_harm(store: SqliteStore) -> N
 @limited
 async def test_the_system_clock_notices_that_it_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a phone that waits for a day far ahead, by a clock that was wrong for a moment, goes on today."""
-    monkeypatch.setattr("reticent_client.serving.clock._NAP", 0.01)
+    monkeypatch.setattr("reticent.clock._NAP", 0.01)
     present = [at("12:00", dt.date(2036, 1, 1))]
     clock = SystemClock()
     monkeypatch.setattr(clock, "now", lambda: present[0])

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reticent.clock import ManualClock
 from reticent.randomness import seeded
 from reticent.v1 import phone_pb2
 from reticent_client import MarkovChain, mask_sensitive
 from reticent_client.policy import VectorPolicy
 from reticent_client.serving.apps import Apps
 from reticent_client.serving.broker import Broker
-from reticent_client.serving.clock import ManualClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import APPS, Phone
 from reticent_client.serving.wire import SIZE, Step, position

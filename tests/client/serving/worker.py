@@ -5,8 +5,8 @@ import datetime as dt
 import sys
 import time
 
+from reticent.clock import SystemClock
 from reticent_client.serving.broker import Broker
-from reticent_client.serving.clock import SystemClock
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import Step

@@ -1,4 +1,4 @@
-"""Time, passed in: the phone asks its clock what it is, and to be woken."""
+"""Time, passed in: whoever acts by it asks a clock what it is, and to be woken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAP = 30.0
 
 
 class Clock(Protocol):
-    """What a phone needs of a clock."""
+    """What is asked of a clock."""
 
     def now(self) -> dt.datetime:
         """The present instant, in UTC."""

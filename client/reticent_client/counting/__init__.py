@@ -1,0 +1,1 @@
+"""Taking part in counts: what a phone does when it is asked."""

@@ -1,0 +1,74 @@
+"""What a phone is given to join with: where the servers are, how to know them, and a secret that is good once."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reticent.protocol.secrets import KEY_BYTES
+
+__all__ = ["TOKEN_BYTES", "Invitation"]
+
+FORMAT = "reticent-invitation"
+VERSION = 1
+TOKEN_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """Good for one phone. Whoever holds it can join in that phone's place: hand it over in private.
+
+    Args:
+        token: The secret, 16 bytes.
+        identity: The key server's public Ed25519 key.
+        authority: The certificate, in PEM, by which both servers are known.
+        key_server: Where the key server is, for phones, as host:port.
+        aggregation_server: Where the aggregation server is, for phones.
+    """
+
+    token: bytes
+    identity: bytes
+    authority: str
+    key_server: str
+    aggregation_server: str
+
+    def __post_init__(self) -> None:
+        if len(self.token) != TOKEN_BYTES or len(self.identity) != KEY_BYTES:
+            raise ValueError(
+                f"an invitation has a token of {TOKEN_BYTES} bytes and an identity of {KEY_BYTES}: "
+                f"got {len(self.token)} and {len(self.identity)}"
+            )
+
+    def to_text(self) -> str:
+        """The invitation as JSON, from which `from_text` makes an equal one."""
+        content = asdict(self) | {"token": _text(self.token), "identity": _text(self.identity)}
+        return json.dumps({"format": FORMAT, "version": VERSION, **content}, indent=2) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> Invitation:
+        """The invitation that `to_text` wrote.
+
+        Raises:
+            ValueError: The text is none, or one of another version.
+        """
+        try:
+            content: dict[str, Any] = json.loads(text)
+            found = content.pop("format"), content.pop("version")
+            if found != (FORMAT, VERSION):
+                raise ValueError(f"this is {found[0]} of version {found[1]}, and no {FORMAT} of version {VERSION}")
+            for name in ("token", "identity"):
+                content[name] = base64.b64decode(content[name], validate=True)
+            if not all(isinstance(content[name], str) for name in ("authority", "key_server", "aggregation_server")):
+                raise ValueError("a part of it is no text")
+            return cls(**content)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"this is no invitation: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Invitation({self.key_server}, {self.aggregation_server}, …)"
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,92 @@
+"""The keys of phones and servers: to sign with, and to share a secret by. Nothing that they print tells them."""
+
+from __future__ import annotations
+
+from typing import Never
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+__all__ = ["KEY_BYTES", "PHONE_BYTES", "SIGNATURE_BYTES", "AgreementKey", "SigningKey", "shared_secret", "signed_by"]
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+PHONE_BYTES = 16
+SECRET = b"reticent.secret.1\n"  # separates these secrets from any other that the same keys may share
+
+
+class _Secret:
+    """Bytes that are never shown."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a secret key cannot be copied or pickled: use to_bytes")
+
+
+class SigningKey(_Secret):
+    """An Ed25519 key pair; a new one unless its 32 bytes are given."""
+
+    def __init__(self, content: bytes | None = None) -> None:
+        self._key = Ed25519PrivateKey.generate() if content is None else Ed25519PrivateKey.from_private_bytes(content)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def sign(self, statement: bytes) -> bytes:
+        """The signature, always the same one, of a statement of `reticent.protocol.statements`."""
+        return self._key.sign(statement)
+
+    def to_bytes(self) -> bytes:
+        """The secret key."""
+        return self._key.private_bytes_raw()
+
+
+class AgreementKey(_Secret):
+    """An X25519 key pair; a new one unless its 32 bytes are given."""
+
+    def __init__(self, content: bytes | None = None) -> None:
+        self._key = X25519PrivateKey.generate() if content is None else X25519PrivateKey.from_private_bytes(content)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def exchange(self, other: bytes) -> bytes:
+        """What both holders come to, for `shared_secret`.
+
+        Raises:
+            ValueError: The other key is none.
+        """
+        return self._key.exchange(X25519PublicKey.from_public_bytes(other))
+
+    def to_bytes(self) -> bytes:
+        """The secret key."""
+        return self._key.private_bytes_raw()
+
+
+def shared_secret(own: AgreementKey, *, phone: bytes, phone_key: bytes, server_key: bytes) -> bytes:
+    """The 32 bytes that a phone shares with the key server, from which tags and pads come.
+
+    HKDF-SHA-256 of the X25519 exchange; its info names the phone and both public keys.
+
+    Args:
+        own: The key of whoever computes it, one of the two.
+        phone: The phone's id.
+        phone_key: The phone's public X25519 key.
+        server_key: The key server's.
+
+    Raises:
+        ValueError: The other's key is none.
+    """
+    other = server_key if own.public == phone_key else phone_key
+    derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=SECRET + phone + phone_key + server_key)
+    return derivation.derive(own.exchange(other))
+
+
+def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
+    """Whether the signature is that of the holder of this public key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

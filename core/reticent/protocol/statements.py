@@ -1,0 +1,121 @@
+"""The bytes that are signed: one string for each thing that can be said, and for no other.
+
+Each begins with a line that says what it is. Then come its parts in the order of the function's arguments: an integer
+is 8 bytes, two's complement, big-endian; bytes are their length as an integer, then themselves; text is its UTF-8 as
+bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from reticent.v1 import counting_pb2 as wire
+
+__all__ = [
+    "Request",
+    "ciphertexts_hash",
+    "contribution",
+    "countersigned",
+    "decision",
+    "digest",
+    "joining",
+    "leaving",
+    "membership",
+    "renewal",
+    "shortest",
+]
+
+
+def joining(invitation: bytes, verify_key: bytes, agreement_key: bytes) -> bytes:
+    """A phone asks to be enrolled."""
+    return _said(b"join", invitation, verify_key, agreement_key)
+
+
+def membership(phone: bytes, verify_key: bytes, phone_key: bytes, server_key: bytes, expires: int) -> bytes:
+    """The key server enrols a phone with these keys, until then."""
+    return _said(b"membership", phone, verify_key, phone_key, server_key, expires)
+
+
+def renewal(phone: bytes, expires: int) -> bytes:
+    """A phone whose membership expires then asks for a longer one."""
+    return _said(b"renewal", phone, expires)
+
+
+def leaving(phone: bytes) -> bytes:
+    """A phone leaves."""
+    return _said(b"leaving", phone)
+
+
+def countersigned(query_digest: bytes) -> bytes:
+    """The key server will decide this query."""
+    return _said(b"countersigned", query_digest)
+
+
+def ciphertexts_hash(ciphertexts: bytes) -> bytes:
+    """SHA-256 of a contribution's ciphertexts, one after the other."""
+    return hashlib.sha256(ciphertexts).digest()
+
+
+def contribution(
+    query_digest: bytes, key_id: str, phone: bytes, cohort: int, ciphertexts_digest: bytes, *, seeded: bool
+) -> bytes:
+    """A phone takes part in a query with these ciphertexts."""
+    return _said(b"contribution", query_digest, key_id, phone, cohort, ciphertexts_digest, int(seeded))
+
+
+def decision(made: wire.Decision) -> bytes:
+    """The key server has decided a cohort: all fields of the message but the signature, the sums with their number."""
+    return _said(
+        b"decision",
+        made.query,
+        made.cohort,
+        made.outcome,
+        made.contributors,
+        len(made.sums),
+        *made.sums,
+        int(made.seeded),
+        made.reason,
+        made.request,
+    )
+
+
+def digest(statement: bytes) -> bytes:
+    """SHA-256 of a statement, which names it."""
+    return hashlib.sha256(statement).digest()
+
+
+class Request:
+    """The digest of a request to decide, computed while its receipts come in.
+
+    SHA-256 of the head, said as "request", followed by each receipt's phone, hash, flag and signature.
+    """
+
+    def __init__(self, head: wire.DecideHead) -> None:
+        self._hash = hashlib.sha256(_said(b"request", head.query, head.cohort, head.contributors, head.ciphertexts))
+
+    def add(self, receipts: Iterable[wire.Receipt]) -> None:
+        """Take the next receipts in."""
+        for receipt in receipts:
+            phone, contents = _encoded(receipt.phone), _encoded(receipt.ciphertexts_hash)
+            self._hash.update(phone + contents + _encoded(int(receipt.seeded)) + _encoded(receipt.signature))
+
+    def digest(self) -> bytes:
+        """Of the head and of all receipts so far."""
+        return self._hash.digest()
+
+
+def shortest(number: int) -> bytes:
+    """A whole number in two's complement, big-endian, without a byte too many."""
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _said(kind: bytes, *parts: int | str | bytes) -> bytes:
+    return b"reticent." + kind + b".1\n" + b"".join(map(_encoded, parts))
+
+
+def _encoded(part: int | str | bytes) -> bytes:
+    if isinstance(part, int):
+        return part.to_bytes(8, "big", signed=True)
+    content = part.encode() if isinstance(part, str) else part
+    return len(content).to_bytes(8, "big") + content

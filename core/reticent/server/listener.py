@@ -1,0 +1,111 @@
+"""A gRPC server at one address, with the services of one circle of callers, and a health service."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from reticent.errors import ReticentError
+from reticent.server.address import is_local
+from reticent.server.door import Handler, Limits
+
+__all__ = ["AddressError", "Listener", "server_credentials"]
+
+_log = logging.getLogger(__name__)
+
+GRACE = 5.0
+"""Seconds that calls have to end when a server stops."""
+
+Methods = Mapping[str, Handler]
+
+
+class AddressError(ReticentError):
+    """A server cannot listen there."""
+
+
+class Listener:
+    """Serves some services at an address, for as long as it is entered.
+
+    Args:
+        address: host:port, where port 0 takes a free one.
+        services: Each one's methods, by its full name.
+        credentials: The server's; only this machine can be spoken to in the clear.
+        limits: What its doors stand.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        services: Mapping[str, Methods],
+        *,
+        credentials: grpc.ServerCredentials | None,
+        limits: Limits | None = None,
+    ) -> None:
+        if credentials is None and not is_local(address):
+            raise ValueError(f"{address} can be reached from other machines: it needs certificates")
+        self._wanted = address
+        self._services = services
+        self._credentials = credentials
+        self._limits = limits or Limits()
+        self._server: grpc.aio.Server | None = None
+        self.address = address
+        """Where it listens: with the port that it got."""
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        limits = self._limits
+        server = grpc.aio.server(
+            options=(
+                ("grpc.max_receive_message_length", limits.message_bytes),
+                ("grpc.max_metadata_size", 8192),
+                ("grpc.max_concurrent_streams", limits.in_flight),
+                ("grpc.max_connection_idle_ms", 300_000),
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                ("grpc.so_reuseport", 0),  # a second server at the same port is an error
+            ),
+            compression=grpc.Compression.NoCompression,
+            maximum_concurrent_rpcs=2 * limits.in_flight,
+        )
+        for name, methods in self._services.items():
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        for name in ("", *self._services):
+            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            if self._credentials is None:
+                port = server.add_insecure_port(self._wanted)
+            else:
+                port = server.add_secure_port(self._wanted, self._credentials)
+        except RuntimeError as error:
+            raise AddressError(f"cannot listen at {self._wanted}: is it taken, or not an address?") from error
+        await server.start()
+        self._server = server
+        if not self._wanted.startswith("unix:"):
+            self.address = f"{self._wanted.rpartition(':')[0]}:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening; calls that are inside may end."""
+        if self._server is not None:
+            await self._server.stop(GRACE)
+
+
+def server_credentials(
+    key: bytes, certificate: bytes, authority: bytes, *, callers_show_theirs: bool
+) -> grpc.ServerCredentials:
+    """TLS for a server; mutual where callers have to show certificates of the same authority."""
+    return grpc.ssl_server_credentials(
+        [(key, certificate)],
+        root_certificates=authority if callers_show_theirs else None,
+        require_client_auth=callers_show_theirs,
+    )
