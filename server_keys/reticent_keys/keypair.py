@@ -66,12 +66,13 @@ class KeyPair:
             BadCiphertexts: Some are no ciphertexts under this key; its `faults` says which.
         """
         self.public.check(ciphertexts)
+        numbers = [int(ciphertext) for ciphertext in ciphertexts]  # phe takes no other kind
         with ThreadPoolExecutor(max_workers=os.cpu_count(), initializer=_release_the_gil) as pool:
-            found = list(pool.map(self._private.raw_decrypt, ciphertexts))
+            found = list(pool.map(self._private.raw_decrypt, numbers))
         return [centred(plaintext, self.public.n) for plaintext in found]
 
     def to_bytes(self, passphrase: str) -> bytes:
-        """The key pair, sealed with a passphrase."""
+        """The key pair, sealed with a passphrase, which must not be empty."""
         size = self.public.bits // 8
         numbers = (self._private.p, self._private.q, self.public.base)
         return sealing.sealed(b"".join(number.to_bytes(size, "big") for number in numbers), passphrase)
@@ -97,6 +98,7 @@ class KeyPair:
 
         Raises:
             FileExistsError: There is a file of that name, maybe with the only copy of a key.
+            ValueError: The passphrase is empty, or no text.
         """
         sealing.create(path, self.to_bytes(passphrase))
 

@@ -6,9 +6,11 @@ The key is scrypt's, of the passphrase and a fresh salt; the seal is AES-256-GCM
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
+import unicodedata
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -29,10 +31,17 @@ DIGEST_BYTES = 32
 # Version 1 means these, so that nobody's file can ask for more memory: 128 MB and about half a second.
 SCRYPT_COST = {"n": 1 << 17, "r": 8, "p": 1}
 OWNER_ONLY = 0o600
+NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def sealed(content: bytes, passphrase: str) -> bytes:
-    """The content under a passphrase: format, version, salt, nonce, ciphertext, and a digest that shows damage."""
+    """The content under a passphrase: format, version, salt, nonce, ciphertext, and a digest that shows damage.
+
+    Raises:
+        ValueError: The passphrase is empty, or no text.
+    """
+    if not passphrase:
+        raise ValueError("the passphrase must not be empty")
     salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
     head = HEAD + salt + nonce
     data = head + AESGCM(_key(passphrase, salt)).encrypt(nonce, content, head)
@@ -57,8 +66,11 @@ def opened(data: bytes, passphrase: str) -> bytes:
         raise KeyFileError("this key pair is damaged: its digest differs")
     salt, nonce = body[len(HEAD) :][:SALT_BYTES], body[len(HEAD) + SALT_BYTES :][:NONCE_BYTES]
     head = HEAD + salt + nonce
+    if len(body) < len(head):
+        raise KeyFileError("this does not hold a key pair")
+    key = _key(passphrase, salt)
     try:
-        return AESGCM(_key(passphrase, salt)).decrypt(nonce, body[len(head) :], head)
+        return AESGCM(key).decrypt(nonce, body[len(head) :], head)
     except (InvalidTag, ValueError):
         raise WrongPassphrase("the passphrase is not the one that this key pair was sealed with") from None
 
@@ -66,7 +78,8 @@ def opened(data: bytes, passphrase: str) -> bytes:
 def create(path: str | Path, content: bytes) -> None:
     """Put the content on disk under a name that is not taken, readable by the owner only.
 
-    When this returns, it survives a loss of power; when it does not, there is nothing under this name.
+    When this returns, it survives a loss of power; when it raises an `OSError`, there is nothing of it under this
+    name. Where the file system knows no hard links, being killed may leave an empty file, and never a part.
 
     Raises:
         FileExistsError: The name is taken.
@@ -78,18 +91,54 @@ def create(path: str | Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, target)  # unlike a rename, refuses to replace what is there
+        _give_name(draft, target)
+        _make_last(target)
     except OSError as error:  # whoever reads it knows the path that was given, and no draft
         raise type(error)(error.errno, error.strerror, str(path)) from error
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
-    folder = os.open(target.parent, os.O_RDONLY)
+
+
+def _give_name(draft: Path, target: Path) -> None:
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        os.link(draft, target)  # unlike a rename, refuses to replace what is there
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        _take_and_rename(draft, target)
+
+
+def _take_and_rename(draft: Path, target: Path) -> None:
+    """Take the name with an empty file, which nobody can do twice, and then replace our own."""
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    try:
+        draft.replace(target)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _make_last(target: Path) -> None:
+    """Have the name survive a loss of power, or take it back."""
+    try:
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError:
+        target.unlink(missing_ok=True)
+        raise
 
 
 def _key(passphrase: str, salt: bytes) -> bytes:
-    return Scrypt(salt=salt, length=KEY_BYTES, **SCRYPT_COST).derive(passphrase.encode())
+    return Scrypt(salt=salt, length=KEY_BYTES, **SCRYPT_COST).derive(_encoded(passphrase))
+
+
+def _encoded(passphrase: str) -> bytes:
+    """UTF-8 of Unicode's composed form: what is typed alike on two systems may come as different characters."""
+    if isinstance(passphrase, str):
+        with contextlib.suppress(UnicodeEncodeError):  # which would carry the passphrase
+            return unicodedata.normalize("NFC", passphrase).encode()
+    raise ValueError("the passphrase must be text")

@@ -1,9 +1,14 @@
+import contextlib
 import copy
+import errno
 import hashlib
 import os
 import pickle
 import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import gmpy2
 import pytest
@@ -189,6 +194,28 @@ def test_simulation_has_to_be_asked_for(sealed: bytes) -> None:
         KeyPair.from_bytes(sealed, PASSPHRASE)
 
 
+def test_an_empty_passphrase_seals_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the passphrase must not be empty"):
+        pair().save(tmp_path / "key", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [b"bytes", None, 5, "a lone \udc80"])
+def test_a_passphrase_is_text_and_stays_out_of_errors(sealed: bytes, wrong: Any) -> None:
+    for call in (pair().to_bytes, lambda passphrase: KeyPair.from_bytes(sealed, passphrase, simulation=True)):
+        with pytest.raises(ValueError, match="the passphrase must ") as refusal:
+            call(wrong)
+        assert type(refusal.value) is ValueError  # a UnicodeEncodeError would hold the passphrase
+        assert refusal.value.__context__ is None
+        assert "udc80" not in str(refusal.value)
+
+
+def test_a_passphrase_is_the_same_however_its_letters_are_composed() -> None:
+    """A Mac may give é as two characters, where others give one."""
+    data = pair().to_bytes("caf\u00e9")
+    assert KeyPair.from_bytes(data, "cafe\u0301", simulation=True).public == pair().public
+
+
 def test_the_seal_is_scrypt_and_aes_gcm(sealed: bytes) -> None:
     """Opened here by hand, with the standard library's scrypt."""
     head = len(sealing.HEAD) + 28
@@ -229,6 +256,59 @@ class TestFiles:
         assert "tmp" not in Path(str(refusal.value.filename)).name
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+    def test_are_as_good_without_hard_links(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        """Memory cards and some network drives know none."""
+        path = tmp_path / "key"
+        monkeypatch.setattr(os, "link", _refusal(number))
+        pair().save(path, PASSPHRASE)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert KeyPair.load(path, PASSPHRASE, simulation=True).public == pair().public
+        before = path.read_bytes()
+        with pytest.raises(FileExistsError, match=str(path)):
+            pair().save(path, PASSPHRASE)
+        assert path.read_bytes() == before
+        assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize("links", [True, False])
+    def test_leave_nothing_where_they_cannot_be_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+    ) -> None:
+        monkeypatch.setattr(os, "link", _refusal(errno.EIO if links else errno.EPERM))
+        monkeypatch.setattr(os, "replace", _refusal(errno.EIO))
+        monkeypatch.setattr(Path, "replace", _refusal(errno.EIO))
+        with pytest.raises(OSError, match=r"Input/output error: .*key"):
+            pair().save(tmp_path / "key", PASSPHRASE)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_leave_nothing_where_the_folder_cannot_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr(os, "fsync", broken)
+        with pytest.raises(OSError, match=r"Input/output error: .*key"):
+            pair().save(tmp_path / "key", PASSPHRASE)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_are_saved_by_one_of_several_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "link", _refusal(errno.EPERM))
+        path = tmp_path / "key"
+
+        def save(content: bytes) -> bytes | None:
+            with contextlib.suppress(FileExistsError):
+                sealing.create(path, content)
+                return content
+            return None
+
+        for _ in range(20):
+            with ThreadPoolExecutor(8) as pool:
+                saved = [each for each in pool.map(save, [bytes([number]) * 100 for number in range(8)]) if each]
+            assert saved == [path.read_bytes()]
+            path.unlink()
+
     def test_in_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="missing/key"):
             pair().save(tmp_path / "missing" / "key", PASSPHRASE)
@@ -237,6 +317,13 @@ class TestFiles:
 def test_the_public_key_of_a_pair_is_what_phones_accept() -> None:
     public = pair(3072).public
     assert PublicKey.from_bytes(public.to_bytes()) == public
+
+
+def _refusal(number: int) -> Callable[..., None]:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
 
 
 def _digested(body: bytes) -> bytes:

@@ -43,7 +43,7 @@ def product(ciphertexts: Sequence[int], n: mpz) -> mpz:
     limit = int(n_squared)
     total = mpz(1)
     for ciphertext in ciphertexts:
-        if not 0 < ciphertext < limit:
+        if not (_is_whole(ciphertext) and 0 < ciphertext < limit):
             break
         total = total * ciphertext % n_squared
     else:
@@ -58,7 +58,13 @@ def faults(ciphertexts: Iterable[int], n: mpz) -> dict[int, str]:
     return {place: fault for place, fault in found.items() if fault}
 
 
+def _is_whole(number: object) -> bool:
+    return type(number) is int or isinstance(number, mpz)  # a truth value is an int as well, and no ciphertext
+
+
 def _fault(ciphertext: int, n: mpz) -> str:
+    if not _is_whole(ciphertext):
+        return "is no whole number"
     if ciphertext <= 0:
         return "is not positive"
     if ciphertext >= n * n:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import index
 
+from reticent.paillier.arguments import whole
 from reticent.paillier.tags import TAG_BITS
 
 __all__ = ["Packing", "Slot", "Sums", "noise_margin"]
@@ -22,7 +22,6 @@ OVERFLOW_BITS = 40
 
 SIGN_BITS = 2  # a plaintext stays below 2^(bits - 2), and so below n/2
 LN_2 = Fraction(7, 10)  # a little more than it is
-ROUNDING_VARIANCE = Fraction(1, 12)  # what rounding a normal share to a whole number adds to its variance
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ class Sums:
 class Packing:
     """The layout of a query's plaintexts, which follows from the arguments alone.
 
-    Noise is what a phone adds to each of its counters: a Skellam share of the given variance, or a normal share of
-    that variance rounded to a whole number.
+    Noise is what a phone adds to each of its counters: a Skellam share of the given variance, or a discrete Gaussian
+    share with this square of its scale.
 
         >>> packing = Packing([(0, 1)] * 400, contributors=1000, share_variance=0.1, cohorts=1, key_bits=3072)
         >>> packing.slots[0]
@@ -61,9 +60,10 @@ class Packing:
         2
 
     Args:
-        bounds: For each counter the least and the most that one user can add to it, without noise.
+        bounds: For each counter the least and the most that one user can add to it, without noise; 0 lies between
+            them, which is what a phone adds that is absent.
         contributors: The most phones of a cohort that can answer.
-        share_variance: The variance of one phone's noise, the same for each counter.
+        share_variance: The variance of one phone's noise, in steps of the grid, the same for each counter.
         cohorts: How many sums like this one a release consists of.
         key_bits: The length of the public key's n.
     """
@@ -77,7 +77,9 @@ class Packing:
         cohorts: int,
         key_bits: int,
     ) -> None:
-        self.bounds = tuple((index(least), index(most)) for least, most in bounds)
+        self.bounds = tuple((whole("a bound", least), whole("a bound", most)) for least, most in bounds)
+        contributors, cohorts = whole("contributors", contributors), whole("cohorts", cohorts)
+        key_bits = whole("key_bits", key_bits)
         self._check(contributors, share_variance, cohorts)
         self.tag_bits = TAG_BITS + (contributors - 1).bit_length()
         self.tag_offset = key_bits - SIGN_BITS - self.tag_bits
@@ -96,8 +98,9 @@ class Packing:
             ValueError: A value does not fit its slot.
         """
         self._check_lengths(tags, len(values))
-        plaintexts = [index(tag) << self.tag_offset for tag in tags]
-        for place, (slot, value) in enumerate(zip(self.slots, map(index, values), strict=True)):
+        plaintexts = [int(tag) << self.tag_offset for tag in tags]
+        for place, (slot, number) in enumerate(zip(self.slots, values, strict=True)):
+            value = whole(f"value {place}", number)
             if not slot.lowest <= value <= slot.highest:
                 raise ValueError(f"value {place} must lie in [{slot.lowest}, {slot.highest}]: got {value}")
             plaintexts[slot.plaintext] += value << slot.offset  # a negative value borrows from the slots above
@@ -111,7 +114,7 @@ class Packing:
         """
         if len(plaintexts) != self.plaintexts:
             raise ValueError(f"there must be {self.plaintexts} plaintexts: got {len(plaintexts)}")
-        rest = [index(plaintext) for plaintext in plaintexts]
+        rest = [whole("a plaintext", plaintext) for plaintext in plaintexts]
         counters = []
         for slot in self.slots:
             left = rest[slot.plaintext]
@@ -144,12 +147,14 @@ class Packing:
         for place, (least, most) in enumerate(self.bounds):
             if least > most:
                 raise ValueError(f"the bounds of counter {place} must be in order: got ({least}, {most})")
+            if not least <= 0 <= most:
+                raise ValueError(f"the bounds of counter {place} must enclose 0: got ({least}, {most})")
         if contributors < 1:
             raise ValueError(f"contributors must be positive: got {contributors}")
         if cohorts < 1:
             raise ValueError(f"cohorts must be positive: got {cohorts}")
-        if not (math.isfinite(share_variance) and share_variance >= 0):
-            raise ValueError(f"share_variance must be finite and not negative: got {share_variance}")
+        if not _is_variance(share_variance):
+            raise ValueError(f"share_variance must be finite and not negative: got {share_variance!r}")
 
     def _check_lengths(self, tags: Sequence[int], values: int) -> None:
         if values != len(self.slots):
@@ -157,18 +162,26 @@ class Packing:
         if len(tags) != self.plaintexts:
             raise ValueError(f"there must be {self.plaintexts} tags: got {len(tags)}")
         for place, tag in enumerate(tags):
-            if not 0 <= tag < 1 << TAG_BITS:
+            if not 0 <= whole(f"tag {place}", tag) < 1 << TAG_BITS:
                 raise ValueError(f"tag {place} must lie in [0, 2^{TAG_BITS})")
+
+
+def _is_variance(number: object) -> bool:
+    try:
+        return math.isfinite(number) and number >= 0  # type: ignore[arg-type,operator]  # what is no number raises
+    except TypeError:
+        return False
 
 
 def noise_margin(share_variance: float, contributors: int, slots: int) -> int:
     """How far the noise of any of the slots strays from 0, but for a probability below 2^-40.
 
-    By Bernstein's inequality a sum of shares with variance V passes x with probability at most
+    All `contributors` may answer, so their shares count, and not only those of the fewest that may be decrypted. By
+    Bernstein's inequality a sum of shares with variance V passes x with probability at most
     exp(-x² / (2V + 2x/3)). With L for minus the logarithm of what that may be, on each side of each slot, the margin
     is the smallest whole x with x² >= L · (2V + 2x/3).
     """
-    variance = math.ceil(contributors * (Fraction(share_variance) + ROUNDING_VARIANCE))
+    variance = math.ceil(contributors * Fraction(share_variance))
     rarity = math.ceil(LN_2 * (OVERFLOW_BITS + 1 + (slots - 1).bit_length()))
     root = 1 + math.isqrt(rarity * rarity + 18 * rarity * variance - 1)  # rounded up
     return -(-(rarity + root) // 3)

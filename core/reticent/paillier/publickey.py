@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
-from operator import index
 from typing import Any
 
 import gmpy2
@@ -21,6 +20,7 @@ import numpy as np
 from gmpy2 import mpz
 
 from reticent.paillier import ciphertexts as checks
+from reticent.paillier.arguments import whole
 from reticent.paillier.fixed_base import FixedBase
 
 __all__ = ["KEY_BITS", "SIMULATION_KEY_BITS", "PublicKey"]
@@ -61,6 +61,8 @@ class PublicKey:
     simulation: InitVar[bool] = False
 
     def __post_init__(self, simulation: bool) -> None:
+        for name in ("n", "base"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         _check_modulus(self.n, KEY_BITS + SIMULATION_KEY_BITS if simulation else KEY_BITS)
         _check_base(self.base, self.n)
 
@@ -114,7 +116,7 @@ class PublicKey:
             plaintexts: Whole numbers between -n/2 and n/2.
             rng: Where the exponents come from: whoever can replay them can read the plaintexts.
         """
-        numbers = [index(plaintext) for plaintext in plaintexts]
+        numbers = [whole(f"plaintext {place}", plaintext) for place, plaintext in enumerate(plaintexts)]
         for place, number in enumerate(numbers):
             if not -self.n < 2 * number < self.n:
                 raise ValueError(f"plaintext {place} of {len(numbers)} is not between -n/2 and n/2")

@@ -14,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from reticent.paillier.arguments import whole
+
 __all__ = ["TAG_BITS", "centred", "pad", "tag"]
 
 TAG_BITS = 128
@@ -55,6 +57,8 @@ def pad(secret: bytes, query_digest: bytes, cohort: int, plaintext: int, n: int)
         n: The public key's.
     """
     _check(secret, query_digest)
+    if whole("n", n) < 1:
+        raise ValueError(f"n must be positive: got {n}")
     stream = hashlib.shake_256(PAD + secret + query_digest + _place(cohort, plaintext))
     size = -(-n.bit_length() // 8) + UNIFORM_BYTES
     return int.from_bytes(stream.digest(size), "big") % n
@@ -67,6 +71,8 @@ def centred(number: int, n: int) -> int:
 
 
 def _check(secret: bytes, query_digest: bytes) -> None:
+    if any(not isinstance(each, bytes) for each in (secret, query_digest)):
+        raise ValueError("the secret and the query's digest must be bytes")
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"the secret must have {SECRET_BYTES} bytes: got {len(secret)}")
     if len(query_digest) != DIGEST_BYTES:
@@ -79,6 +85,6 @@ def _place(cohort: int, plaintext: int) -> bytes:
 
 def _encoded(name: str, number: int) -> bytes:
     try:
-        return number.to_bytes(NUMBER_BYTES, "big")
+        return whole(f"the {name}", number).to_bytes(NUMBER_BYTES, "big")
     except OverflowError:
         raise ValueError(f"the {name} must lie in [0, 2^{8 * NUMBER_BYTES}): got {number}") from None

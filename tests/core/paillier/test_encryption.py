@@ -2,6 +2,7 @@ import pickle
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -136,6 +137,49 @@ def test_two_bad_ones_in_a_batch_are_the_two_that_err(
     with pytest.raises(BadCiphertexts, match=f"of {BATCH} .*, and 1 more") as refusal:
         public.add(batch)
     assert sorted(refusal.value.faults) == sorted([one, other])
+
+
+@pytest.mark.parametrize("wrong", [None, "5", b"5", 5.0, np.float64(5.0), float("nan"), 1j, True, [5]])
+def test_what_is_no_whole_number_errs_alone(wrong: Any) -> None:
+    public = pair().public
+    batch: list[Any] = [*public.encrypt([1, 2], seeded("wrong")), wrong, 0]
+    for refusing in (public.add, public.check, lambda batch: public.rerandomise(batch, secure()), pair().decrypt):
+        with pytest.raises(BadCiphertexts, match="ciphertext 2 of 4 is no whole number, and 1 more") as refusal:
+            refusing(batch)
+        assert refusal.value.faults == {2: "is no whole number", 3: "is not positive"}
+
+
+@pytest.mark.parametrize("bits", [10**5, 10**7])
+def test_huge_numbers_are_refused_at_once(bits: int) -> None:
+    public = pair().public
+    with pytest.raises(BadCiphertexts, match="ciphertext 0 of 2 is not below n²"):
+        public.check([1 << bits, 4])
+    with pytest.raises(ValueError, match="n must have 3072 or 4096 bits"):
+        PublicKey((1 << bits) + 1, 4)
+    with pytest.raises(ValueError, match="strictly between"):
+        PublicKey(public.n, 1 << bits, simulation=True)
+
+
+def test_numbers_of_gmpy2_are_numbers() -> None:
+    """Whoever computed with them need not convert them first."""
+    made = pair()
+    [ciphertext] = made.public.encrypt([mpz(-7)], secure())  # type: ignore[list-item]
+    assert made.decrypt([mpz(ciphertext)]) == [-7]  # type: ignore[list-item]
+    assert made.public.add([mpz(ciphertext)]) == ciphertext  # type: ignore[list-item]
+    key = PublicKey(mpz(made.public.n), mpz(made.public.base), simulation=True)  # type: ignore[arg-type]
+    assert key == made.public
+    assert type(key.n) is type(key.base) is int
+
+
+@pytest.mark.parametrize("wrong", [None, "5", 5.0, float("nan"), True])
+def test_a_key_of_what_is_no_whole_number(wrong: Any) -> None:
+    public = pair().public
+    with pytest.raises(ValueError, match="n must be a whole number: got"):
+        PublicKey(wrong, public.base, simulation=True)
+    with pytest.raises(ValueError, match="base must be a whole number: got"):
+        PublicKey(public.n, wrong, simulation=True)
+    with pytest.raises(ValueError, match="plaintext 1 must be a whole number: got"):
+        public.encrypt([0, wrong], secure())
 
 
 def test_factors_that_only_the_product_makes_up_to_n_are_found() -> None:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
+from scipy import special
 
 from reticent.paillier import TAG_BITS, Packing, tag
 from reticent.paillier.packing import LN_2, OVERFLOW_BITS, noise_margin
 from reticent.randomness import seeded
 from tests.core.paillier.keys import pair
 
-bounds = st.tuples(st.integers(-(10**6), 10**6), st.integers(0, 10**6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+bounds = st.tuples(st.integers(-(10**6), 0), st.integers(0, 10**6))
 parameters = st.fixed_dictionaries(
     {
         "bounds": st.lists(bounds, min_size=1, max_size=60),
@@ -131,7 +131,7 @@ def test_a_thousand_phones_through_encryption_and_back() -> None:
 @given(st.floats(0, 1e9), st.integers(1, 10**7), st.integers(1, 10**6))
 def test_the_margin_is_the_smallest_that_the_inequality_allows(variance: float, contributors: int, slots: int) -> None:
     margin = noise_margin(variance, contributors, slots)
-    whole = math.ceil(contributors * (Fraction(variance) + Fraction(1, 12)))
+    whole = math.ceil(contributors * Fraction(variance))
     rarity = math.ceil(LN_2 * (OVERFLOW_BITS + 1 + math.ceil(math.log2(slots))))
     assert 3 * margin**2 >= rarity * (6 * whole + 2 * margin)
     assert 3 * (margin - 1) ** 2 < rarity * (6 * whole + 2 * (margin - 1))
@@ -151,21 +151,64 @@ def test_noise_passes_the_margin_less_often_than_promised(variance: float, contr
 
 
 @pytest.mark.parametrize("contributors", [1, 3, 10])
-@pytest.mark.parametrize("deviation", [4.0, 11.3])
-def test_rounded_normal_shares_pass_it_no_more_often(deviation: float, contributors: int) -> None:
-    """The exact distribution of a sum of rounded shares, by convolution."""
+@pytest.mark.parametrize("deviation", [0.5, 4.0, 11.3])
+def test_discrete_gaussian_shares_pass_it_no_more_often(deviation: float, contributors: int) -> None:
+    """The exact distribution of a sum of shares, by convolution."""
     margin = noise_margin(deviation**2, contributors, slots=1)
-    reach = int(40 * deviation)
-    edges = np.arange(-reach, reach + 2) - 0.5
-    upper = np.where(edges > 0, stats.norm.sf(edges / deviation), 0)
-    lower = np.where(edges <= 0, stats.norm.cdf(edges / deviation), 1)
-    share = np.where(edges[:-1] > 0, upper[:-1] - upper[1:], lower[1:] - lower[:-1])
-    share[edges[:-1] == -0.5] = 1 - 2 * stats.norm.sf(0.5 / deviation)
+    reach = int(40 * deviation) + 40
+    steps = np.arange(-reach, reach + 1)
+    share = np.exp(-((steps / deviation) ** 2) / 2)
+    share /= share.sum()
     total = share
     for _ in range(contributors - 1):
         total = np.convolve(total, share)
+    assert margin < total.size // 2
     beyond = total[total.size // 2 + margin + 1 :].sum()
-    assert 0 < 2 * beyond <= 2.0**-OVERFLOW_BITS
+    assert 2 * beyond <= 2.0**-OVERFLOW_BITS
+
+
+def test_all_who_may_answer_count_for_the_margin() -> None:
+    """Of 1000 phones 200 are enough for the noise, and all may answer: exact tails, at margins for all and 200."""
+    share = 50.0 / (200 - 1)
+    margin = noise_margin(share, 1000, slots=1)
+    assert 2 * _skellam_tail(1000 * share, margin) <= 2.0**-OVERFLOW_BITS
+    assert 2 * _skellam_tail(1000 * share, noise_margin(share, 200, slots=1)) > 2.0**-OVERFLOW_BITS
+
+
+@pytest.mark.parametrize("bounds", [(3, 5), (-5, -3)])
+def test_bounds_without_zero_are_refused(bounds: tuple[int, int]) -> None:
+    """A phone that is absent adds 0: with slots for all phones only, an honest sum of some would not fit."""
+    with pytest.raises(ValueError, match=r"the bounds of counter 1 must enclose 0: got \("):
+        Packing([(0, 1), bounds], contributors=1000, share_variance=0.01, cohorts=1, key_bits=1024)
+
+
+@given(parameters, st.data())
+def test_what_some_of_the_phones_add_up_to_fits(given_: dict[str, Any], data: st.DataObject) -> None:
+    packing = Packing(**given_)
+    some = data.draw(st.integers(0, given_["contributors"]))
+    for slot, (least, most) in zip(packing.slots, given_["bounds"], strict=True):
+        assert slot.lowest <= some * least
+        assert some * most <= slot.highest
+
+
+WRONG: list[Any] = [None, "1", 1.5, math.nan, True]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_no_whole_number_is_refused_by_name(wrong: Any) -> None:
+    given_: dict[str, Any] = {"contributors": 10, "share_variance": 1.0, "cohorts": 1, "key_bits": 1024}
+    for name in ("contributors", "cohorts", "key_bits"):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number: got {wrong!r}"):
+            Packing([(0, 1)], **{**given_, name: wrong})
+    with pytest.raises(ValueError, match="a bound must be a whole number"):
+        Packing([(0, wrong)], **given_)
+    packing = Packing([(0, 1)], **given_)
+    with pytest.raises(ValueError, match="value 0 must be a whole number"):
+        packing.pack([wrong], [0])
+    with pytest.raises(ValueError, match="tag 0 must be a whole number"):
+        packing.pack([0], [wrong])
+    with pytest.raises(ValueError, match="a plaintext must be a whole number"):
+        packing.unpack([wrong])
 
 
 def _skellam_tail(variance: float, beyond: float) -> float:

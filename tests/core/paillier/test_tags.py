@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,56 @@ def test_tags_and_pads_differ_by_everything_that_they_are_made_of() -> None:
     given = [(bytes([k]) * 32, bytes([j]) * 32, c, p) for k in (0, 1) for j in (0, 1) for c in (0, 1) for p in (0, 1)]
     assert len({tag(*each) for each in given}) == 16
     assert len({pad(*each, pair().public.n) for each in given}) == 16
+
+
+@pytest.mark.parametrize("n", [0, -7, 1.0, "9", None, True])
+def test_pads_are_modulo_a_positive_number(n: Any) -> None:
+    with pytest.raises(ValueError, match=r"n must be (positive|a whole number): got"):
+        pad(bytes(32), QUERY, 0, 0, n)
+
+
+@pytest.mark.parametrize("wrong", ["a" * 32, None, 5, [0] * 32])
+def test_tags_and_pads_are_made_of_bytes(wrong: Any) -> None:
+    for secret, query in ((wrong, QUERY), (bytes(32), wrong)):
+        with pytest.raises(ValueError, match="must be bytes"):
+            tag(secret, query, 0, 0)
+        with pytest.raises(ValueError, match="must be bytes"):
+            pad(secret, query, 0, 0, 9)
+
+
+@pytest.mark.parametrize("wrong", ["1", None, 1.0, True, -1, 2**32])
+def test_places_are_whole_numbers_of_32_bits(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="the cohort must "):
+        tag(bytes(32), QUERY, wrong, 0)
+    with pytest.raises(ValueError, match="the plaintext must "):
+        pad(bytes(32), QUERY, 0, wrong, 9)
+
+
+def _weighted(ciphertexts: list[int], weights: list[int]) -> int:
+    n_squared = pair().public.n ** 2
+    powers = [pow(each, weight, n_squared) for each, weight in zip(ciphertexts, weights, strict=True)]
+    return pair().public.add(powers)
+
+
+HALF = (pair().public.n + 1) // 2  # what halves a plaintext, modulo n
+WEIGHTS = {
+    "twice one and never another": [2, 0],
+    "one against another": [1, -1],
+    "none": [0, 0],
+    "halves": [HALF, HALF],
+    "a multiple of the tag's slot": [1 + (1 << PACKING.tag_offset), 1],
+    "the counter and no tag": [1 + (1 << 40), 1 - (1 << 40)],
+    "minus one": [-1, -1],
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+def test_no_weights_are_released_but_ones(weights: list[int]) -> None:
+    good, rest = _contributions(1, padded=True), [1] * (PHONES - 2)
+    for order in (weights, weights[::-1]):
+        assert _released(_weighted(good, [*rest[:2], *order, *rest[2:]]), padded=True) is None
+    ones = [1 + pair().public.n, *[1] * (PHONES - 1)]  # modulo n they are ones
+    assert _released(_weighted(good, ones), padded=True) == 1
 
 
 @given(st.integers(), st.integers(1, 10**9).map(lambda half: 2 * half + 1))
