@@ -20,8 +20,9 @@ TARGET = 0.05  # seconds for any single call
 REPEATS = 5
 EPSILONS = (0.1, 0.5, 1.0)
 DELTAS = (0.02, 1e-4, 1e-6, 1e-9)
-WIDE_EPSILONS = (0.001, 0.003, 0.01, 0.1, 1.0, 10.0, 100.0)
+WIDE_EPSILONS = (1e-9, 1e-6, 0.001, 0.003, 0.01, 0.1, 1.0, 10.0, 100.0)
 WIDE_DELTAS = (0.3, 0.02, 1e-6, 1e-30)
+AWKWARD_VARIANCES = (1e-9, 90.0, 3e5, 1e15)
 NORMS = (1.0, math.sqrt(2), 2.0, 5.0, 1e3, 1e6)
 FRACTION_BITS = 16
 
@@ -75,5 +76,6 @@ def _calls() -> dict[str, list[Callable[[], float]]]:
             lambda e=e, d=d, s=s: fixed_point_sigma(e, d, s, l1=s * s, fraction_bits=FRACTION_BITS)  # type: ignore[misc]
         )
         calls["skellam_variance"].append(lambda e=e, d=d, s=s: skellam_variance(e, d, s))  # type: ignore[misc]
-        calls["skellam_delta"].append(lambda e=e, s=s, v=variance: skellam_delta(v, e, s))  # type: ignore[misc]
+        for v in (variance, *AWKWARD_VARIANCES):
+            calls["skellam_delta"].append(lambda e=e, s=s, v=v: skellam_delta(v, e, s))  # type: ignore[misc]
     return calls

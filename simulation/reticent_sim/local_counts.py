@@ -86,6 +86,9 @@ class LocalCounts:
         self._rng = seeded(0, "reticent_sim.local_counts") if rng is None else rng
         self._ledger = ledger
         self._decided: set[str] = set()
+        self._used: dict[
+            str, npt.NDArray[np.int64]
+        ] = {}  # of a sequence's bounds by each phone: L1, squared L2  (2, N)
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """What the phones would have released.
@@ -98,28 +101,33 @@ class LocalCounts:
             BudgetExceeded: The query costs more than is left.
             QueryBurnt: Too few phones contributed.
             AlreadyDecided: The query was asked before; fresh noise would let whoever asks average.
+            ValueError: The counters do not fit the query, or its sequence is about another number of phones.
         """
         if counters is None:
             raise ValueError("a simulation counts what it is given: got no counters")
         if query.id in self._decided or self._was_spent(query):
             raise AlreadyDecided(f"{query.id!r} was decided before: a second attempt is another query")
         if self._ledger is not None:
-            self._ledger.reserve(query.id, query.cost)
+            self._ledger.reserve(query.account, query.cost)
         try:
             cohorts = self._collected(query, counters)
             self._decided.add(query.id)
             release = estimate(query, cohorts, seeded=is_seeded(self._rng))
         except BaseException:
-            if self._ledger is not None:
-                self._ledger.give_back(query.id)
+            if self._ledger is not None and not self._is_paid(query):
+                self._ledger.give_back(query.account)
             raise
         if self._ledger is not None:
-            self._ledger.spend(query.id)
+            self._ledger.spend(query.account)
         return release
 
     def _was_spent(self, query: Query) -> bool:
+        """Whether another simulation with the same ledger has decided it; of a sequence, a ledger does not tell."""
+        return query.sequence is None and self._is_paid(query)
+
+    def _is_paid(self, query: Query) -> bool:
         entries = () if self._ledger is None else self._ledger.entries(subject=SELF)
-        return any(entry.query == query.id and entry.state == "spent" for entry in entries)
+        return any(entry.query == query.account and entry.state == "spent" for entry in entries)
 
     def _collected(self, query: Query, counters: Contributions) -> list[CohortSum]:
         """The noisy sum of each cohort, or nothing where too few contributed."""
@@ -127,9 +135,13 @@ class LocalCounts:
         lying = self._lying(query)
         honest = (self._rng.random(query.population) >= self.absent) & ~lying
         sums = np.zeros((query.cohorts, query.size), dtype=np.int64)
+        before = self._used_before(query)
+        now = before.copy() if query.sequence is not None else None
         for first, block in _blocks(query, counters):
-            fitted = query.fit(block)
             here = slice(first, first + len(block))
+            fitted = query.fit(block, used=(before[0, here], before[1, here]))
+            if now is not None:
+                now[:, here] += np.abs(fitted).sum(axis=1), np.square(fitted).sum(axis=1)
             sums += _added(query, fitted[honest[here]], cohort[here][honest[here]])
             if self.each_share:
                 shares = _noise(query, query.share_variance, (int(honest[here].sum()), query.size), self._rng)
@@ -138,10 +150,21 @@ class LocalCounts:
         if not self.each_share:
             sums += self._noise_of_cohorts(query, sizes)
         liars = np.bincount(cohort[lying], minlength=query.cohorts)
+        if now is not None:
+            released = honest & (sizes + liars >= query.fewest)[cohort]
+            self._used[query.account] = np.where(released, now, before)
         return [
             self._cohort_sum(query, own.tolist(), honest_ones, lying_ones)
             for own, honest_ones, lying_ones in zip(sums, sizes.tolist(), liars.tolist(), strict=True)
         ]
+
+    def _used_before(self, query: Query) -> npt.NDArray[np.int64]:
+        """What the phones have contributed to the other queries of its sequence: both norms.  # (2, N)."""
+        nothing = np.broadcast_to(np.int64(0), (2, query.population))
+        used = self._used.get(query.account, nothing) if query.sequence is not None else nothing
+        if used.shape != nothing.shape:
+            raise ValueError(f"{query.account!r} is about {used.shape[1]} phones: {query.id!r} has {query.population}")
+        return used
 
     def _cohort_sum(self, query: Query, sums: list[int], honest: int, lying: int) -> CohortSum:
         if honest + lying < query.fewest:

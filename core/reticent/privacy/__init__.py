@@ -2,9 +2,16 @@
 
 from reticent.privacy.cost import Cost, Noise, NoiseKind, composed
 from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, CountError, Counts, QueryBurnt, estimate
-from reticent.privacy.gaussian import fixed_point_delta, fixed_point_sigma, gaussian_delta, gaussian_sigma, thesis_sigma
+from reticent.privacy.gaussian import (
+    fixed_point_delta,
+    fixed_point_sigma,
+    gaussian_delta,
+    gaussian_sigma,
+    sequence_sigma,
+    thesis_sigma,
+)
 from reticent.privacy.ledger import BudgetExceeded, Contradiction, Entry, Ledger, LedgerError, Quote, UnreadableLedger
-from reticent.privacy.query import Counter, Query
+from reticent.privacy.query import Counter, Norms, Query
 from reticent.privacy.release import Release
 from reticent.privacy.samplers import discrete_gaussian, discrete_laplace
 from reticent.privacy.shares import gaussian_share, share_variance, skellam_share
@@ -26,6 +33,7 @@ __all__ = [
     "LedgerError",
     "Noise",
     "NoiseKind",
+    "Norms",
     "Query",
     "QueryBurnt",
     "Quote",
@@ -41,6 +49,7 @@ __all__ = [
     "gaussian_delta",
     "gaussian_share",
     "gaussian_sigma",
+    "sequence_sigma",
     "share_variance",
     "skellam_delta",
     "skellam_renyi",

@@ -2,21 +2,30 @@
 
 import math
 from operator import index
+from typing import Any
 
-__all__ = ["checked_delta", "checked_integer", "checked_positive"]
+__all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_positive"]
 
 
-def checked_positive(name: str, value: float) -> float:
+def checked_positive(name: str, value: Any) -> float:
     """A positive, finite number as a float."""
-    number = float(value)
+    number = _number(value)
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} must be positive and finite: got {value!r}")
     return number
 
 
-def checked_delta(value: float) -> float:
+def checked_not_negative(name: str, value: Any) -> float:
+    """A finite number of at least 0 as a float, without the sign of -0.0."""
+    number = _number(value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0: got {value!r}")
+    return number + 0.0
+
+
+def checked_delta(value: Any) -> float:
     """A probability strictly between 0 and 1 as a float."""
-    number = float(value)
+    number = _number(value)
     if not 0 < number < 1:
         raise ValueError(f"delta must lie in (0, 1): got {value!r}")
     return number
@@ -31,3 +40,13 @@ def checked_integer(name: str, value: int, least: int) -> int:
     if number < least:
         raise ValueError(f"{name} must be at least {least}: got {value!r}")
     return number
+
+
+def _number(value: Any) -> float:
+    """The value as a float, or NaN where it is no number: text never is."""
+    if isinstance(value, str | bytes):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
+from reticent.privacy.arguments import checked_delta, checked_not_negative, checked_positive
 from reticent.privacy.skellam_bound import skellam_renyi
 
 NoiseKind = Literal["skellam", "gaussian"]
@@ -45,7 +46,7 @@ class Noise:
         if self.kind not in get_args(NoiseKind):
             raise ValueError(f"noise is one of {', '.join(get_args(NoiseKind))}: got {self.kind!r}")
         for name in ("variance", "l2", "l1"):
-            object.__setattr__(self, name, positive(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_positive(name, getattr(self, name)))
 
     def renyi(self, order: int) -> float:
         """An upper bound on the Rényi divergence of this order, of a release with a user from one without."""
@@ -78,8 +79,8 @@ class Cost:
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _not_negative("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", _not_negative("delta", self.delta))
+        object.__setattr__(self, "epsilon", checked_not_negative("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", checked_not_negative("delta", self.delta))
         if self.delta >= 1:
             raise ValueError(f"delta must lie in [0, 1): got {self.delta!r}")
 
@@ -145,8 +146,7 @@ def composed(costs: Iterable[Cost], delta: float) -> Cost:
     2.31
     """
     costs = list(costs)
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie in (0, 1): got {delta!r}")
+    delta = checked_delta(delta)
     found = []
     epsilon, spent = added(costs)
     if spent <= decimal(delta):
@@ -193,21 +193,3 @@ def epsilon_of(divergence: float, order: int, delta: float) -> float:
         else:
             high = middle
     return high
-
-
-def positive(name: str, value: Any) -> float:
-    """The value as a float, where it is a positive finite number."""
-    number = _not_negative(name, value)
-    if number == 0:
-        raise ValueError(f"{name} must be positive: got {value!r}")
-    return number
-
-
-def _not_negative(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, str | bytes) or not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0: got {value!r}")
-    return number + 0.0  # -0.0 is 0.0

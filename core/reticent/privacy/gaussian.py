@@ -10,7 +10,15 @@ from collections.abc import Callable
 
 from reticent.privacy.arguments import checked_delta, checked_integer, checked_positive
 
-__all__ = ["fixed_point_delta", "fixed_point_sigma", "gaussian_delta", "gaussian_sigma", "least", "thesis_sigma"]
+__all__ = [
+    "fixed_point_delta",
+    "fixed_point_sigma",
+    "gaussian_delta",
+    "gaussian_sigma",
+    "least",
+    "sequence_sigma",
+    "thesis_sigma",
+]
 
 LEAST = 2.3e-308  # a probability that is never understated: the smallest normal number
 ULP = 2.0**-52
@@ -71,6 +79,29 @@ def fixed_point_sigma(epsilon: float, delta: float, sensitivity: float, *, l1: f
     sensitivity = checked_positive("sensitivity", sensitivity)
     cell = _cell(l1, fraction_bits)
     return least(lambda sigma: _on_grid(sigma, epsilon, sensitivity, cell) <= delta, sensitivity)
+
+
+def sequence_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    """A deviation of (fixed-point) Gaussian noise for queries that may depend on the answers to those before them.
+
+    `gaussian_sigma` speaks of a vector that is fixed. Who asks one part after the other can stop when the loss happens
+    to be large, which makes large losses likelier. Rényi divergences at one order add up whatever is asked next; this
+    is the smallest deviation that the best order gives.
+
+    Args:
+        epsilon: The loss that counts as a breach, in nats.
+        delta: The probability with which a breach is allowed.
+        sensitivity: The largest L2 norm of what one user changes in all the queries together.
+
+    >>> round(sequence_sigma(epsilon=1, delta=0.02, sensitivity=1), 3)
+    3.07
+    """
+    epsilon, delta = checked_positive("epsilon", epsilon), checked_delta(delta)
+    sensitivity = checked_positive("sensitivity", sensitivity)
+    c = math.log1p(math.exp(-epsilon)) - math.log(delta)
+    order = 1 + (c + math.sqrt(c * (c + epsilon))) / epsilon
+    divergence = epsilon - c / (order - 1)  # what may be spent: `log_delta_of` makes delta of it
+    return sensitivity * math.sqrt(order / (2 * divergence)) * (1 + 16 * ULP)
 
 
 def least(holds: Callable[[float], bool], guess: float) -> float:

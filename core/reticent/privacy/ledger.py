@@ -20,7 +20,8 @@ from typing import Literal, get_args
 
 from reticent.database import Database, Kind
 from reticent.errors import ReticentError
-from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, positive, renyi_of
+from reticent.privacy.arguments import checked_positive
+from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, renyi_of
 
 Composition = Literal["addition", "renyi"]
 State = Literal["reserved", "spent"]
@@ -261,8 +262,8 @@ class _Renyi:
     """
 
     def __init__(self, limit: Cost) -> None:
-        positive("the limit's epsilon", limit.epsilon)
-        positive("the limit's delta", limit.delta)
+        checked_positive("the limit's epsilon", limit.epsilon)
+        checked_positive("the limit's delta", limit.delta)
         self.limit = limit
         self.order = _best_order(limit)
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
+from reticent.privacy.arguments import checked_positive
 from reticent.privacy.canonical import Reader, integer, real, text
-from reticent.privacy.cost import Cost, Noise, NoiseKind, positive
-from reticent.privacy.gaussian import fixed_point_sigma
+from reticent.privacy.cost import Cost, Noise, NoiseKind
+from reticent.privacy.gaussian import fixed_point_sigma, sequence_sigma
 from reticent.privacy.shares import share_variance
 from reticent.privacy.skellam import skellam_variance
 
@@ -29,6 +30,7 @@ FORMAT = b"reticent.query.1\n"
 """How the canonical bytes of a query begin."""
 
 _DIGEST = b"reticent.query.digest.1\n"  # separates these digests from any other use of the same hash
+_SEQUENCE = "sequence "  # how the account of a sequence begins, and that of no single query
 _SMALLEST_DEVIATION = 4  # of a share on its grid: what is rounded there is as good as Gaussian
 _SUMS = 2**62  # sums of one phone's squares stay below this, so that they are exact in 64 bits
 _FRACTION_BITS = 52  # more than a float has would say nothing
@@ -47,6 +49,32 @@ class Counter(NamedTuple):
     name: str
     low: int
     high: int
+
+
+class Norms(NamedTuple):
+    """How large a contribution is, in steps of the grid; of several, their sums.
+
+    >>> Norms.of([1, -2]) + Norms.of([2])
+    Norms(l1=5, l2_squared=9)
+    """
+
+    l1: int
+    l2_squared: int
+
+    @classmethod
+    def of(cls, steps: npt.ArrayLike) -> Norms:
+        """Of what `Query.fit` returned for one phone."""
+        sizes = [abs(int(step)) for step in np.asarray(steps)]
+        return cls(sum(sizes), sum(size * size for size in sizes))
+
+    def __add__(self, other: object) -> Norms:
+        if not isinstance(other, Norms):
+            return NotImplemented
+        return Norms(self.l1 + other.l1, self.l2_squared + other.l2_squared)
+
+
+NOTHING = Norms(0, 0)
+"""The size of no contribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +100,9 @@ class Query:
         key_id: Under which key contributions are encrypted.
         closes_after: After how many seconds collecting ends.
         enough: Or earlier, as soon as each cohort has this many contributions; by default all of them.
+        sequence: The name of a sequence of queries, if this is one of them. What one user adds to all of them together
+            is within `l2_squared` and `l1`, and costs epsilon and delta once; so all of them name the same bounds, cost
+            and noise. Each may depend on the answers to those before it.
 
     Raises:
         ValueError: Two parts do not fit each other, or one is out of its range.
@@ -99,17 +130,22 @@ class Query:
     key_id: str
     closes_after: int
     enough: int | None = None
+    sequence: str | None = None
 
     def __post_init__(self) -> None:
         _refuse_bad_text("id", self.id)
+        if self.id.startswith(_SEQUENCE):
+            raise ValueError(f"ids that begin with {_SEQUENCE!r} are those of sequences in ledgers: got {self.id!r}")
         _refuse_bad_text("key_id", self.key_id)
         object.__setattr__(self, "counters", _checked_counters(self.counters))
         for name in ("epsilon", "delta"):
-            object.__setattr__(self, name, positive(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_positive(name, getattr(self, name)))
         for name, least in _INTEGERS.items():
             object.__setattr__(self, name, _whole(name, getattr(self, name), least))
         if self.enough is not None:
             object.__setattr__(self, "enough", _whole("enough", self.enough, 1))
+        if self.sequence is not None:
+            _refuse_bad_text("sequence", self.sequence)
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
@@ -143,6 +179,8 @@ class Query:
         """Of the noise that hides a user, in each counter of each cohort."""
         if self.noise == "skellam":
             return skellam_variance(self.epsilon, self.delta, self.l2, l1=self.l1)
+        if self.sequence is not None:
+            return sequence_sigma(self.epsilon, self.delta, self.l2) ** 2
         return fixed_point_sigma(self.epsilon, self.delta, self.l2, l1=self.l1, fraction_bits=self.fraction_bits) ** 2
 
     @property
@@ -151,8 +189,13 @@ class Query:
         return share_variance(self.variance, self.fewest, self.liars)
 
     @property
+    def account(self) -> str:
+        """Under which name a ledger books the cost: that of the query, or of the sequence that it is one of."""
+        return self.id if self.sequence is None else f"{_SEQUENCE}{self.sequence}"
+
+    @property
     def cost(self) -> Cost:
-        """What taking part costs a user, who is in one cohort only."""
+        """What taking part costs a user, who is in one cohort only; in a sequence, once for all of it."""
         return Cost(self.epsilon, self.delta, Noise(self.noise, self.variance, self.l2, float(self.l1)))
 
     def to_bytes(self) -> bytes:
@@ -160,7 +203,7 @@ class Query:
 
         `FORMAT`, then the fields in the order in which `Query` lists them, encoded as `reticent.privacy.canonical`
         says. `counters` is their number as an integer, then name, low and high of each. An `enough` that is not given
-        is 0.
+        is 0, a `sequence` that is not is empty.
         """
         parts = [FORMAT, text(self.id), integer(self.size)]
         for counter in self.counters:
@@ -168,7 +211,7 @@ class Query:
         parts += [real(self.epsilon), real(self.delta), integer(self.l2_squared), integer(self.l1)]
         parts += [text(self.noise), integer(self.fraction_bits)]
         parts += [integer(number) for number in (self.population, self.cohorts, self.fewest, self.liars)]
-        parts += [text(self.key_id), integer(self.closes_after), integer(self.enough or 0)]
+        parts += [text(self.key_id), integer(self.closes_after), integer(self.enough or 0), text(self.sequence or "")]
         return b"".join(parts)
 
     @classmethod
@@ -195,6 +238,7 @@ class Query:
             key_id=reader.text(),
             closes_after=reader.integer(),
             enough=reader.integer() or None,
+            sequence=reader.text() or None,
         )
         if query.to_bytes() != content:
             raise ValueError(f"a query ends at byte {reader.position}: {len(content) - reader.position} are too many")
@@ -205,7 +249,7 @@ class Query:
         """SHA-256 of the canonical bytes, which is what is countersigned: 32 bytes."""
         return hashlib.sha256(_DIGEST + self.to_bytes()).digest()
 
-    def fit(self, values: npt.ArrayLike) -> Integers:
+    def fit(self, values: npt.ArrayLike, *, used: Norms | tuple[Integers, Integers] = NOTHING) -> Integers:
         """Run by the phone: what it may contribute of its counters, in steps of the grid.
 
         Each value is clipped to its counter's bounds and rounded to the nearest step. Where the rounded vector exceeds
@@ -214,6 +258,7 @@ class Query:
 
         Args:
             values: A number for each counter; or many phones' at once, as rows.
+            used: Of the bounds, by what was contributed to the sequence's other queries; of many phones, as arrays.
 
         Returns:
             As many integers, within all bounds.
@@ -229,16 +274,20 @@ class Query:
             raise ValueError(f"{self.id!r} takes finite numbers: got {_shortened(values)}")
         low, high = np.array([(counter.low, counter.high) for counter in self.counters], dtype=np.float64).T
         steps = np.rint(np.clip(reals, low, high) / self.unit).astype(np.int64).reshape(-1, self.size)
-        l1, l2_squared = self._bounds_in_steps
+        bounds = self._bounds_in_steps
+        l1, l2_squared = (
+            np.broadcast_to(np.maximum(0, bound - np.asarray(size)), len(steps))
+            for bound, size in zip(bounds, used, strict=True)
+        )
         excessive = _excess(np.abs(steps), l1, l2_squared)
         if excessive.any():
-            steps[excessive] = _scaled_down(steps[excessive], l1, l2_squared)
+            steps[excessive] = _scaled_down(steps[excessive], l1[excessive], l2_squared[excessive])
         return steps.reshape(array.shape)
 
     @property
-    def _bounds_in_steps(self) -> tuple[int, int]:
-        """The L1 bound and the squared L2 bound; no vector has more than what fits 64 bits."""
-        return min(self.l1 << self.fraction_bits, _SUMS), min(self.l2_squared << 2 * self.fraction_bits, _SUMS)
+    def _bounds_in_steps(self) -> Norms:
+        """The bounds; no vector has more than what fits 64 bits."""
+        return Norms(min(self.l1 << self.fraction_bits, _SUMS), min(self.l2_squared << 2 * self.fraction_bits, _SUMS))
 
     def _refuse_bounds_that_do_not_fit(self) -> None:
         if self.fraction_bits > _FRACTION_BITS:
@@ -251,7 +300,7 @@ class Query:
             )
         if self.l1**2 < self.l2_squared:
             raise ValueError(f"an L2 norm is at most the L1 norm: l1 = {self.l1}, l2_squared = {self.l2_squared}")
-        if (self.l1 - 1) ** 2 >= self.size * self.l2_squared:
+        if self.sequence is None and (self.l1 - 1) ** 2 >= self.size * self.l2_squared:
             raise ValueError(
                 f"an L1 norm is at most the L2 norm times the root of the number of counters, rounded up: l1 = "
                 f"{self.l1}, l2_squared = {self.l2_squared}, {self.size} counters"
@@ -308,12 +357,12 @@ _INTEGERS = {
 }
 
 
-def _excess(steps: Integers, l1: int, l2_squared: int) -> npt.NDArray[np.bool_]:
+def _excess(steps: Integers, l1: Integers, l2_squared: Integers) -> npt.NDArray[np.bool_]:
     """Which rows of absolute values exceed a bound."""
     return np.asarray((steps.sum(axis=1) > l1) | (np.square(steps).sum(axis=1) > l2_squared))
 
 
-def _scaled_down(rows: Integers, l1: int, l2_squared: int) -> Integers:
+def _scaled_down(rows: Integers, l1: Integers, l2_squared: Integers) -> Integers:
     """Rows that exceed a bound, scaled and rounded so that they do not."""
     sizes = np.abs(rows)
     by_l1 = l1 / sizes.sum(axis=1)

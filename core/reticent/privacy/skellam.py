@@ -24,7 +24,7 @@ __all__ = ["skellam_delta", "skellam_variance"]
 ALMOST_WHOLE = 1e-9  # a squared norm this far, in parts, below a whole number was meant to be it
 MOST_EPSILON = 100.0
 MOST_STEPS = 4000.0  # counted exactly up to here; beyond, the steps of the noise are fine and the bound is taken
-MOST_VARIANCE = 3e5  # the same, where many such counts are needed
+MOST_VARIANCE = 3e5  # and up to here, as the tails of larger noise are too long
 MOST_ENTRIES = 4  # a contribution of more than these is not enumerated
 MOST_ATOMS = 20_000  # pairs of noises that are listed, at most
 LEFT_OUT = 1e-10  # of the bound: the mass that an enumeration may cut off, and counts as lost
@@ -43,8 +43,8 @@ def skellam_delta(variance: float, epsilon: float, sensitivity: float, *, l1: fl
         l1: The largest L1 norm of it; integers never have more than the squared L2 norm.
 
     Returns:
-        The exact value for one counter, and for vectors of few entries and noise that is not too large (the worst
-        of all vectors within the norms); a bound on it otherwise.
+        The exact value for one counter, up to a variance of 300,000, and for vectors of few entries and noise that is
+        not too large (the worst of all vectors within the norms); a bound on it otherwise.
 
     >>> round(skellam_delta(5.0, epsilon=1, sensitivity=1), 4)
     0.03
@@ -54,7 +54,7 @@ def skellam_delta(variance: float, epsilon: float, sensitivity: float, *, l1: fl
     bound = worst_from(math.sqrt(square) * shift_of(variance), epsilon)
     if total == 1:
         bound = min(bound, one_counter_from(variance, epsilon))
-        return min(bound, _one_counter(variance, epsilon)) if _steps(variance, epsilon) <= MOST_STEPS else bound
+        return min(bound, _one_counter(variance, epsilon)) if _is_countable(variance, epsilon) else bound
     if total <= MOST_ENTRIES or square <= MOST_ENTRIES:
         return min(bound, _enumerated(variance, epsilon, square, total, bound))
     return bound
@@ -82,9 +82,7 @@ def skellam_variance(epsilon: float, delta: float, sensitivity: float, *, l1: fl
     if total > 1:
         return bound
     bound = min(bound, one_counter_variance(epsilon, delta))
-    if bound > MOST_VARIANCE or _steps(bound, epsilon) > MOST_STEPS:
-        return bound
-    return _last_unsafe(bound, epsilon, delta)
+    return _last_unsafe(bound, epsilon, delta) if _is_countable(bound, epsilon) else bound
 
 
 def _checked_epsilon(value: float) -> float:
@@ -108,6 +106,11 @@ def _norms(sensitivity: float, l1: float | None) -> tuple[int, int]:
 def _steps(variance: float, epsilon: float) -> float:
     """About the noise at which one counter loses epsilon."""
     return variance * math.sinh(epsilon)
+
+
+def _is_countable(variance: float, epsilon: float) -> bool:
+    """Whether one counter's noise is counted step by step within a few milliseconds."""
+    return variance <= MOST_VARIANCE and _steps(variance, epsilon) <= MOST_STEPS
 
 
 def _one_counter(variance: float, epsilon: float) -> float:

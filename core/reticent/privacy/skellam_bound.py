@@ -102,8 +102,9 @@ def skellam_renyi(order: float, variance: float, sensitivity: float, l1: float) 
     variance = checked_positive("variance", variance)
     square = checked_positive("sensitivity", sensitivity) ** 2
     l1 = checked_positive("l1", l1)
-    published = order * square / (2 * variance) + min(
-        ((2 * order - 1) * square + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance)
+    whole = math.ceil(order)  # the published bound is proved for whole orders, and divergences grow with the order
+    published = whole * square / (2 * variance) + min(
+        ((2 * whole - 1) * square + 6 * l1) / (4 * variance**2), 3 * l1 / (2 * variance)
     )
     return min(published, order * square * shift_of(variance) ** 2 / 2)
 

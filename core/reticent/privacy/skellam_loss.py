@@ -15,7 +15,10 @@ __all__ = ["Atoms", "Tails", "beyond", "last_variance", "losses", "mass_at_zero"
 
 SERIES_UP_TO = 40.0  # the variance from which on the asymptotic series has all digits
 FORGOTTEN = 16.0  # nats after which a continued fraction does not remember where it began, twice over
+GROWING = 37.0  # over sqrt(37 variance) + 37 growing terms, asinh(n / variance) adds up to FORGOTTEN or more
 TIE = 1e-12  # a loss this close to epsilon counts as above it
+ULP = 2.0**-52
+FEW = 5  # ulps by which a term or a partial sum may be off
 MARGIN = 1e-9  # by how much a variance that ends a step is raised, such that no rounding is on the wrong side
 
 Atoms = tuple[NDArray[np.float64], NDArray[np.float64]]  # the values of a loss, and their probabilities
@@ -53,9 +56,10 @@ def upper_tails(variance: float, start: int, nats: float) -> Tails:
     top = math.ceil(math.sqrt(start**2 + 2 * nats * variance) + 1.5 * nats)
     ratio = _ratios(variance, top + 1)
     log_mass = math.log(mass_at_zero(variance)) + np.concatenate([[0.0], np.cumsum(np.log(ratio[1 : top + 1]))])
-    mass = np.exp(log_mass)
+    rounding = ULP * (np.cumsum(np.abs(log_mass)) + FEW * (top + 16))  # of the sums of logarithms, and of all else
+    mass = np.exp(log_mass) * (1 + rounding)
     rest = mass[-1] * ratio[top + 1] / (1 - ratio[top + 1])  # the ratios fall, so a geometric series is above
-    above = np.cumsum(np.append(mass, rest)[::-1])[:0:-1] * (1 + 1e-15 * (top + 16))
+    above = np.cumsum(np.append(mass, rest)[::-1])[:0:-1]
     return Tails(log_mass, above)
 
 
@@ -127,8 +131,14 @@ def _ratios(variance: float, top: int) -> NDArray[np.float64]:
 
 
 def _ratio(variance: float, order: int) -> float:
-    """I_order / I_(order-1), by its continued fraction backwards from where it is known well enough."""
-    begin = order + math.ceil(FORGOTTEN / math.asinh(order / variance)) + 4
+    """I_order / I_(order-1), by its continued fraction backwards from where it is known well enough.
+
+    Going back over n, what is wrong shrinks by exp(-2 asinh(n / variance)) or more. There are enough such steps even
+    if all were like that at `order`, or, where the noise is large and that would take long, as they grow.
+    """
+    equal = FORGOTTEN / math.asinh(order / variance)
+    growing = math.sqrt(GROWING * variance) + GROWING
+    begin = order + math.ceil(min(equal, growing)) + 4
     ratio = math.exp(-math.asinh((begin + 0.5) / variance))
     for each in range(begin, order - 1, -1):
         ratio = 1 / (2 * each / variance + ratio)

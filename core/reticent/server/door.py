@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 from urllib.parse import unquote
 
 import grpc
@@ -29,7 +29,10 @@ REMEMBERED = 20_000
 """Addresses, and phones, whose calls are counted; the least lately seen are forgotten."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Handler = grpc.RpcMethodHandler[Any, Any]
+if TYPE_CHECKING:
+    Handler = grpc.RpcMethodHandler[Any, Any]  # generic in its stubs only
+else:
+    Handler = grpc.RpcMethodHandler
 Asked = TypeVar("Asked", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
 

@@ -14,7 +14,7 @@ from reticent.errors import ReticentError
 from reticent.server.address import is_local
 from reticent.server.door import Handler, Limits
 
-__all__ = ["AddressError", "Listener", "server_credentials"]
+__all__ = ["AddressError", "Listener"]
 
 _log = logging.getLogger(__name__)
 
@@ -98,14 +98,3 @@ class Listener:
         """Stop listening; calls that are inside may end."""
         if self._server is not None:
             await self._server.stop(GRACE)
-
-
-def server_credentials(
-    key: bytes, certificate: bytes, authority: bytes, *, callers_show_theirs: bool
-) -> grpc.ServerCredentials:
-    """TLS for a server; mutual where callers have to show certificates of the same authority."""
-    return grpc.ssl_server_credentials(
-        [(key, certificate)],
-        root_certificates=authority if callers_show_theirs else None,
-        require_client_auth=callers_show_theirs,
-    )

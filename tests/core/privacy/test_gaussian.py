@@ -13,8 +13,10 @@ from reticent.privacy import (
     fixed_point_sigma,
     gaussian_delta,
     gaussian_sigma,
+    sequence_sigma,
     thesis_sigma,
 )
+from reticent.randomness import seeded
 from tests.core.privacy import oracle
 
 epsilons = st.floats(-6, 4).map(lambda x: 10.0**x)
@@ -143,3 +145,41 @@ def test_other_bad_arguments_say_what_is_wrong() -> None:
         fixed_point_sigma(1, 0.1, 1, l1=1, fraction_bits=-1)
     with pytest.raises(ValueError, match=r"fraction_bits must be a whole number: got 1\.5"):
         fixed_point_sigma(1, 0.1, 1, l1=1, fraction_bits=1.5)  # type: ignore[arg-type]
+
+
+# Sequences: whoever asks may stop when the loss is large.
+
+
+def _first_passage(sigma: float, epsilon: float) -> mpmath.mpf:
+    """The probability that the loss of ever more, ever smaller questions ever leaves [-epsilon, epsilon]."""
+    with mpmath.workdps(60):
+        shift = 1 / mpmath.mpf(sigma)
+        near, far = mpmath.ncdf(shift / 2 - epsilon / shift), mpmath.ncdf(-shift / 2 - epsilon / shift)
+        return (1 + mpmath.exp(-epsilon)) * near + (1 + mpmath.exp(epsilon)) * far
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1, 5, 50])
+@pytest.mark.parametrize("delta", [0.5, 0.02, 1e-6, 1e-30, 1e-200])
+def test_the_noise_of_a_sequence_is_enough_for_whoever_stops_at_the_worst_moment(epsilon: float, delta: float) -> None:
+    sigma = sequence_sigma(epsilon, delta, 1)
+    assert _first_passage(sigma, epsilon) <= delta
+    assert _first_passage(gaussian_sigma(epsilon, delta, 1), epsilon) > delta  # that of a fixed vector is not
+    assert sigma < (1.6 if delta < 0.1 else 3) * gaussian_sigma(epsilon, delta, 1)
+    assert sequence_sigma(epsilon, delta, 2.5) == pytest.approx(2.5 * sigma, rel=1e-12)
+
+
+def test_whoever_stops_at_the_worst_moment_is_simulated() -> None:
+    """400 questions, and none that concerns the user once the loss is beyond epsilon; false alarm 1e-6."""
+    epsilon, delta, phones, questions = 1.0, 0.02, 40_000, 400
+    rng = seeded(41)
+
+    def breaches(sigma: float) -> int:
+        step = 1 / (sigma * math.sqrt(questions))
+        loss = np.zeros(phones)
+        for _ in range(questions):
+            going = np.abs(loss) <= epsilon
+            loss[going] += step**2 / 2 + step * rng.standard_normal(going.sum())
+        return int((np.abs(loss) > epsilon).sum())
+
+    assert breaches(sequence_sigma(epsilon, delta, 1)) < stats.binom.isf(1e-6, phones, delta)
+    assert breaches(gaussian_sigma(epsilon, delta, 1)) > stats.binom.isf(1e-6, phones, delta)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from reticent.privacy.cost import Noise, NoiseKind
-from reticent.privacy.gaussian import fixed_point_delta, gaussian_delta
-from reticent.privacy.query import FORMAT, Counter, Query
+from reticent.privacy.gaussian import fixed_point_delta, gaussian_delta, sequence_sigma
+from reticent.privacy.query import FORMAT, Counter, Norms, Query
+from reticent.privacy.skellam import skellam_variance
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "query.json").read_text(encoding="utf-8"))
 FIELDS: dict[str, Any] = VECTORS["queries"][0]["fields"]
@@ -56,6 +57,7 @@ def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
         key_id=draw(names),
         closes_after=draw(st.integers(1, 10**6)),
         enough=draw(st.none() | st.integers(fewest, size)),
+        sequence=draw(st.none() | names),
     )
 
 
@@ -123,6 +125,7 @@ CHANGES: dict[str, Any] = {
     "cohorts": 2,
     "fewest": 6,
     "liars": 2,
+    "sequence": "levels",
     "key_id": "k2",
     "closes_after": 3601,
     "enough": 5_000,
@@ -270,3 +273,41 @@ def test_bounds_hold_where_floats_round(largest: int) -> None:
     assert math.sqrt(largest**2 - 1) == largest
     ours = query(counters=[("a", 0, 2**30)], l2_squared=largest**2 - 1, l1=largest)
     assert ours.fit([2**30]).tolist() == [largest - 1]
+
+
+# Sequences.
+
+
+@given(queries(), st.data())
+def test_what_one_user_adds_to_a_sequence_stays_within_its_bounds(one: Query, data: st.DataObject) -> None:
+    asked = dataclasses.replace(one, sequence="levels")
+    used = Norms(0, 0)
+    for _ in range(data.draw(st.integers(1, 6))):
+        values = data.draw(st.lists(st.floats(-2000, 2000), min_size=asked.size, max_size=asked.size))
+        steps = asked.fit(values, used=used)
+        if used == Norms(0, 0):
+            assert steps.tolist() == asked.fit(values).tolist()
+        used += Norms.of(steps)
+        assert used.l1 <= asked.l1 << asked.fraction_bits
+        assert used.l2_squared <= asked.l2_squared << 2 * asked.fraction_bits
+
+
+def test_many_phones_of_a_sequence_are_fitted_at_once() -> None:
+    asked = query(counters=[("a", 0, 2), ("b", 0, 2)], l2_squared=4, l1=4, sequence="levels")
+    used = np.array([0, 2, 4]), np.array([0, 2, 4])
+    assert asked.fit([[1, 1], [2, 1], [1, 1]], used=used).tolist() == [[1, 1], [1, 1], [0, 0]]
+
+
+def test_a_sequence_costs_once_and_no_query_can_take_its_account() -> None:
+    one, other = (query(id=name, sequence="levels") for name in ("one", "two"))
+    assert one.account == other.account == "sequence levels"
+    assert query(id="one").account == "one"
+    with pytest.raises(ValueError, match="ids that begin with 'sequence ' are those of sequences"):
+        query(id="sequence levels")
+
+
+def test_a_sequence_has_the_noise_that_it_needs_together() -> None:
+    gaussian = query(noise="gaussian", fraction_bits=16, l2_squared=16, l1=16, sequence="levels")
+    assert gaussian.variance == sequence_sigma(gaussian.epsilon, gaussian.delta, 4) ** 2
+    whole = query(l2_squared=16, l1=16, sequence="levels")
+    assert whole.variance == skellam_variance(whole.epsilon, whole.delta, 4, l1=16)

@@ -1,6 +1,7 @@
 import math
 from statistics import NormalDist
 
+import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from dp_accounting.rdp import compute_epsilon  # type: ignore[import-untyped]
@@ -15,8 +16,9 @@ from reticent.privacy import (
     skellam_renyi,
     skellam_variance,
 )
+from reticent.privacy.gaussian import LEAST
 from reticent.privacy.skellam_bound import shift_of, worst_from
-from reticent.privacy.skellam_loss import mass_at_zero, upper_tails
+from reticent.privacy.skellam_loss import _ratio, mass_at_zero, threshold, upper_tails
 from tests.core.privacy import oracle
 
 epsilons = st.floats(-1.5, 0.7).map(lambda x: 10.0**x)
@@ -202,19 +204,84 @@ def test_the_bound_for_all_larger_variances_is_above_the_exact_value(variance: f
 
 @given(st.floats(0.05, 5), st.floats(0.05, 10))
 def test_the_bound_is_the_smallest_of_its_kind(shift: float, epsilon: float) -> None:
-    """A search of 4000 steps finds no smaller one."""
+    """A search of 4000 steps finds no smaller one, and the bound is no smaller than what it finds."""
     earlier = np.geomspace(1e-3 * epsilon, 50 * epsilon + 50, 4000)
     x = epsilon - earlier
     loss = special.ndtr(shift / 2 - x / shift) - np.exp(x + special.log_ndtr(-shift / 2 - x / shift))
     smallest = float((np.maximum(loss, 0) / -np.expm1(-earlier)).min()) * (1 + math.exp(-epsilon))
     found = worst_from(shift, epsilon)
-    assert found <= min(1.0, smallest) * (1 + 1e-5) + 1e-14
+    assert min(1.0, smallest) * (1 - 1e-4) - 1e-14 <= found <= min(1.0, smallest) * (1 + 1e-5) + 1e-14
 
 
 def test_square_roots_do_not_lose_a_unit() -> None:
     """The float nearest the root of 3 has a square below 3."""
     assert math.sqrt(3) ** 2 < 3
     assert skellam_variance(1, 0.01, math.sqrt(3)) == skellam_variance(1, 0.01, math.sqrt(3.5))
+
+
+@pytest.mark.parametrize("variance", [0.02, 0.7, 5.0, 60.0, 400.0])
+@pytest.mark.parametrize("epsilon", [0.05, 0.4, 1.0, 2.5])
+def test_one_counter_is_not_below_the_exact_value_in_the_last_digits(variance: float, epsilon: float) -> None:
+    with mpmath.workdps(40):
+        step = threshold(variance, epsilon)
+        mass = [mpmath.exp(-mpmath.mpf(variance)) * mpmath.besseli(each, variance) for each in range(step, step + 300)]
+        exact = 2 * mpmath.fsum(mass) - mass[0]
+        assert mass[1] / mass[0] < mpmath.exp(-mpmath.mpf(epsilon))
+    found = skellam_delta(variance, epsilon, 1)
+    assert exact <= found <= max(exact * (1 + 1e-10), LEAST)
+
+
+@pytest.mark.parametrize("variance", [0.1, 37.0, 1e3, 3e5])
+@pytest.mark.parametrize("order", [1, 2, 60])
+def test_a_ratio_has_all_digits_however_large_the_noise(variance: float, order: int) -> None:
+    with mpmath.workdps(40):
+        above, below = (mpmath.besseli(each, variance, maxterms=10**6) for each in (order, order - 1))
+        exact = float(above / below)
+    assert _ratio(variance, order) == pytest.approx(exact, rel=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-9, 1e-6, 1e-3, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("sensitivity", [1.0, math.sqrt(2), 2.0, 1e3, 1e9])
+def test_every_call_ends_whatever_is_asked(epsilon: float, sensitivity: float) -> None:
+    for variance in (1e-9, 1.0, 90.0, 1e5, 3e5, 1e8, 1e15):
+        assert 0 < skellam_delta(variance, epsilon, sensitivity) <= 1
+    found = [skellam_variance(epsilon, delta, sensitivity) for delta in (0.9, 0.02, 1e-12, 1e-30, 1e-100)]
+    assert found == sorted(found)
+    assert 0 < found[0] < found[-1] < math.inf
+
+
+@pytest.mark.parametrize("y", [32, 33, 100, 1e4, 1e8])
+def test_every_step_of_the_lemma_holds(y: float) -> None:
+    """By 50 digits, where 2 (j + 1) / variance is y: the four facts, and what follows from them."""
+    with mpmath.workdps(50):
+        for n in (1, 2, 3, 10, 60, 300):
+            variance = 2 * n / mpmath.mpf(y)
+            mass = [mpmath.exp(-variance) * mpmath.besseli(each, variance) for each in range(n - 1, n + 60)]
+            tails = [mpmath.fsum(mass[each:]) for each in range(3)]  # from n - 1, n, n + 1
+            lower, middle, upper = (_normal_score(each) for each in tails)
+            growth, mills = middle - lower, mpmath.npdf(middle) / tails[1]
+            assert upper - middle < growth
+            if n > 1:
+                log = mpmath.log(y)
+                assert log <= mpmath.log(tails[0] / tails[1]) <= growth * mills
+                assert mills**2 < 2 * n * (log + 2 / mpmath.mpf(y)) + mpmath.mpf("0.62")
+                bent = -mpmath.log(tails[2] * tails[0] / tails[1] ** 2)
+                assert bent < y / ((y - 1) * n) <= 2 / mpmath.pi * growth**2
+
+
+def _normal_score(tail: mpmath.mpf) -> mpmath.mpf:
+    """The x with 1 - Phi(x) = tail, by Newton's method on the logarithm, which is concave."""
+    x = mpmath.sqrt(max(0, -2 * mpmath.log(tail)))
+    for _ in range(60):
+        above = mpmath.erfc(x / mpmath.sqrt(2)) / 2
+        x += mpmath.log(above / tail) * above / mpmath.npdf(x)
+    return x
+
+
+@pytest.mark.parametrize("order", [2000.01, 2000.5, 2001])
+def test_the_published_renyi_bound_is_used_at_whole_orders_only(order: float) -> None:
+    """It was proved for those, and a divergence of the next whole order is larger; at large ones it is the smaller."""
+    assert skellam_renyi(order, 100.0, 1.0, 1.0) == pytest.approx(2001 / 200 + 3 / 200, rel=1e-12)
 
 
 def test_bad_arguments_say_what_is_wrong() -> None:

@@ -1,0 +1,45 @@
+"""A clock that stands still until somebody moves it: a server under a test, on this machine only."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Iterable, Mapping
+
+from reticent.clock import ManualClock
+from reticent.protocol.refusals import Refusal, Refused
+from reticent.server.address import is_local
+from reticent.server.door import Caller, Door, Handler, unary
+from reticent.v1 import counting_pb2 as wire
+
+__all__ = ["SERVICE", "check_local", "simulated_clock"]
+
+SERVICE = "reticent.v1.SimulatedClock"
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def simulated_clock(start: dt.datetime) -> tuple[ManualClock, Mapping[str, Handler]]:
+    """A clock that begins at an instant, and the methods of the service that moves it."""
+    clock = ManualClock(start)
+    moving = asyncio.Lock()
+
+    async def move(instant: wire.Instant, _: Caller) -> wire.Instant:
+        try:
+            wanted = _EPOCH + instant.milliseconds * _MILLISECOND
+        except OverflowError:
+            raise Refused(Refusal.MALFORMED, f"{instant.milliseconds} is no instant") from None
+        async with moving:
+            if wanted < clock.now():
+                raise Refused(Refusal.MALFORMED, f"the clock stands at {clock.now():%Y-%m-%d %H:%M:%S} UTC already")
+            await clock.move_to(wanted)
+        return wire.Instant(milliseconds=(clock.now() - _EPOCH) // _MILLISECOND)
+
+    return clock, {"Move": unary(Door(), wire.Instant, move)}
+
+
+def check_local(addresses: Iterable[str]) -> None:
+    """Refuse a simulated clock where another machine could move it, or take its time for the right one."""
+    if public := [address for address in addresses if not is_local(address)]:
+        raise ValueError(f"a simulated clock is for this machine alone: {', '.join(public)} can be reached from others")
