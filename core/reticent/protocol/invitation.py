@@ -35,6 +35,9 @@ class Invitation:
     aggregation_server: str
 
     def __post_init__(self) -> None:
+        for name in ("authority", "key_server", "aggregation_server"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be text: got {getattr(self, name)!r}")
         if len(self.token) != TOKEN_BYTES or len(self.identity) != KEY_BYTES:
             raise ValueError(
                 f"an invitation has a token of {TOKEN_BYTES} bytes and an identity of {KEY_BYTES}: "
@@ -55,19 +58,20 @@ class Invitation:
         """
         try:
             content: dict[str, Any] = json.loads(text)
-            found = content.pop("format"), content.pop("version")
-            if found != (FORMAT, VERSION):
-                raise ValueError(f"this is {found[0]} of version {found[1]}, and no {FORMAT} of version {VERSION}")
+            _refuse_other_formats(content.pop("format"), content.pop("version"))
             for name in ("token", "identity"):
                 content[name] = base64.b64decode(content[name], validate=True)
-            if not all(isinstance(content[name], str) for name in ("authority", "key_server", "aggregation_server")):
-                raise ValueError("a part of it is no text")
             return cls(**content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"this is no invitation: {error}") from error
 
     def __repr__(self) -> str:
         return f"Invitation({self.key_server}, {self.aggregation_server}, …)"
+
+
+def _refuse_other_formats(found: object, version: object) -> None:
+    if (found, version) != (FORMAT, VERSION):
+        raise ValueError(f"this is {found} of version {version}, and no {FORMAT} of version {VERSION}")
 
 
 def _text(content: bytes) -> str:

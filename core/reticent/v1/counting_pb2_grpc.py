@@ -35,7 +35,7 @@ class EnrolmentStub(object):
     lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/statements.json.
+    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -73,7 +73,7 @@ class EnrolmentServicer(object):
     lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/statements.json.
+    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -135,7 +135,7 @@ class Enrolment(object):
     lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/statements.json.
+    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """

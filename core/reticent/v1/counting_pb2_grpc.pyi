@@ -36,7 +36,7 @@ class EnrolmentStub:
     lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/statements.json.
+    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -63,7 +63,7 @@ class EnrolmentAsyncStub(EnrolmentStub):
     lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/statements.json.
+    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -86,7 +86,7 @@ class EnrolmentServicer(metaclass=_abc_1.ABCMeta):
     lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/statements.json.
+    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """

@@ -1,0 +1,97 @@
+"""Keys that do not show themselves, invitations, refusals on their way."""
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reticent.paillier import PublicKey
+from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
+from reticent.protocol.calls import STATUS
+from reticent.protocol.invitation import Invitation
+from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
+from tests.core.paillier.keys import pair
+
+
+@pytest.mark.parametrize("kind", [SigningKey, AgreementKey])
+def test_a_secret_key_does_not_show_itself(kind: Any) -> None:
+    key = kind()
+    assert key.to_bytes().hex() not in repr(key)
+    assert str(key.to_bytes()) not in f"{key} {key!r} {vars(key)}"
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="use to_bytes"):
+            attempt(key)
+    assert kind(key.to_bytes()).public == key.public != kind().public
+
+
+def test_a_signature_is_always_the_same() -> None:
+    key = SigningKey()
+    assert key.sign(b"statement") == SigningKey(key.to_bytes()).sign(b"statement")
+
+
+INVITATION = Invitation(bytes(range(16)), bytes(range(32)), "-----BEGIN…", "keys.example:1", "agg.example:2")
+
+
+def test_an_invitation_comes_back_and_does_not_show_its_secret() -> None:
+    again = Invitation.from_text(INVITATION.to_text())
+    assert again == INVITATION
+    shown = repr(INVITATION)
+    assert "keys.example:1" in shown
+    assert str(INVITATION.token) not in shown
+    assert INVITATION.token.hex() not in shown
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "reticent-release"},
+        {"version": 2},
+        {"token": "AAAA"},
+        {"token": "not base64!"},
+        {"identity": None},
+        {"authority": 7},
+        {"more": "fields"},
+    ],
+    ids=str,
+)
+def test_what_is_no_invitation_is_refused(change: dict[str, Any]) -> None:
+    content = json.loads(INVITATION.to_text()) | change
+    with pytest.raises(ValueError, match="this is no invitation"):
+        Invitation.from_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{", '{"format": "reticent-invitation", "version": 1}'])
+def test_any_other_text_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="this is no invitation"):
+        Invitation.from_text(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_an_invitation_or_one_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match="this is no invitation"):
+        Invitation.from_text(text)
+
+
+def test_every_refusal_has_a_status_and_says_something() -> None:
+    assert set(STATUS) == set(Refusal)
+    for refusal in Refusal:
+        error = Refused(refusal)
+        assert refusal.name in str(error)
+        assert refusal.value in str(error)
+        again = pickle.loads(pickle.dumps(Refused(refusal, "because")))  # noqa: S301  # our own
+        assert (again.refusal, again.detail) == (refusal, "because")
+
+
+def test_ciphertexts_come_back_from_their_bytes() -> None:
+    key: PublicKey = pair().public
+    numbers = [1, key.n**2 - 1, 12345]
+    content = ciphertexts_to(numbers, key)
+    assert len(content) == 3 * key.ciphertext_bytes
+    assert ciphertexts_from(content, key) == numbers
+    assert ciphertexts_from(b"", key) == []
+    with pytest.raises(ValueError, match=f"have {key.ciphertext_bytes} bytes each: got {len(content) - 1}"):
+        ciphertexts_from(content[:-1], key)
