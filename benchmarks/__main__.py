@@ -9,13 +9,13 @@ from pathlib import Path
 
 from benchmarks.measure import ONE_CORE
 
-DEFAULT = ("checks", "broker", "calibration", "encryption", "utility")
+DEFAULT = ("checks", "broker", "calibration", "encryption", "counting", "utility")
 
 
 def main() -> None:
     """Print one table after the other."""
     os.environ.update(ONE_CORE)  # before NumPy is loaded: ratios compare one core with one core
-    from benchmarks import broker, calibration, checks, encryption, learning, utility  # noqa: PLC0415  # see above
+    from benchmarks import broker, calibration, checks, counting, encryption, learning, utility  # noqa: PLC0415  # see above
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Reticent beside its rivals.")
     parser.add_argument(
@@ -37,6 +37,7 @@ def main() -> None:
         "broker": broker.run,
         "calibration": calibration.run,
         "encryption": encryption.run,
+        "counting": counting.run,
         "utility": lambda: utility.run(traces),
         "learning": lambda: learning.run(traces),
     }

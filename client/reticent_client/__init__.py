@@ -33,6 +33,8 @@ from reticent_client.schedule import Schedule
 from reticent_client.store import FileStore, Store
 
 if TYPE_CHECKING:
+    from reticent_client.counting.conditions import Declined, Participation, Situation
+    from reticent_client.counting.participant import Participant
     from reticent_client.serving.broker import Broker
     from reticent_client.serving.connection import Connection, connect
     from reticent_client.serving.database import SqliteStore
@@ -47,6 +49,7 @@ __all__ = [
     "ClientError",
     "Connection",
     "Daily",
+    "Declined",
     "FileError",
     "FileStore",
     "Gain",
@@ -55,11 +58,14 @@ __all__ = [
     "LearningAdversary",
     "MarkovChain",
     "MaskIt",
+    "Participant",
+    "Participation",
     "Phone",
     "Policy",
     "Recent",
     "Report",
     "Schedule",
+    "Situation",
     "SqliteStore",
     "Step",
     "StepError",
@@ -80,12 +86,16 @@ __all__ = [
 ]
 
 _ON_USE = {
-    "Broker": "broker",
-    "Connection": "connection",
-    "Phone": "phone",
-    "SqliteStore": "database",
-    "Step": "wire",
-    "connect": "connection",
+    "Broker": "serving.broker",
+    "Connection": "serving.connection",
+    "Declined": "counting.conditions",
+    "Participant": "counting.participant",
+    "Participation": "counting.conditions",
+    "Phone": "serving.phone",
+    "Situation": "counting.conditions",
+    "SqliteStore": "serving.database",
+    "Step": "serving.wire",
+    "connect": "serving.connection",
 }
 
 
@@ -93,4 +103,4 @@ def __getattr__(name: str) -> Any:
     """What speaks over the wire is imported when it is used: whoever computes policies needs no gRPC."""
     if name not in _ON_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"reticent_client.serving.{_ON_USE[name]}"), name)
+    return getattr(import_module(f"reticent_client.{_ON_USE[name]}"), name)

@@ -11,6 +11,9 @@
         ├── AddressError       the broker cannot listen there (serving.broker)
         ├── UnknownApp         there is no app of this name (serving.apps)
         ├── LeftBehind, Closed  a stream cannot be read on (serving.stream)
+        ├── Declined           a phone does not take part in a query (counting.conditions)
+        ├── NotJoined, AlreadyJoined, BadMembership  about being one of those that are counted (counting.enrolment)
+        ├── ForeignAnswer      a server's answer that is not about this phone (counting.participant)
         └── Refused            the phone does not answer this app, or not this question (serving.connection)
 
 Bad arguments raise `ValueError`; these are about facts that arise while running.

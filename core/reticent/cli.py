@@ -44,6 +44,36 @@ COMMANDS = (
         extra="cli",
     ),
     Command(
+        name="phone",
+        app="reticent_client.counting.cli:app",
+        help="Take part in counts of which nobody learns more than sums.",
+        extra="cli",
+    ),
+    Command(
+        name="certs",
+        app="reticent.server.certificates_cli:app",
+        help="Make the certificates by which servers and analysts know each other.",
+        extra="server",
+    ),
+    Command(
+        name="keys",
+        app="reticent_keys.cli:app",
+        help="Run a key server: enrol phones, countersign queries, decrypt sums.",
+        extra="server",
+    ),
+    Command(
+        name="agg",
+        app="reticent_agg.cli:app",
+        help="Run an aggregation server: ask phones, collect and add up what they say, have it decided.",
+        extra="server",
+    ),
+    Command(
+        name="count",
+        app="reticent_agg.count_cli:app",
+        help="Ask phones to be counted: foresee what a query gives, ask it, read what is released.",
+        extra="server",
+    ),
+    Command(
         name="demo",
         app="reticent_sim.demo:app",
         help="Compare the checks on twenty people for a month.",

@@ -1,6 +1,8 @@
 """One SQLite file that is ours, for its owner only: what was written is on disk when the writing returns."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import sqlite3
 import threading
@@ -9,10 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Database", "Kind"]
+from reticent.errors import ReticentError
+from reticent.files import OWNER_ONLY, drafted, sync_folder
 
-_OWNER_ONLY = 0o600
+__all__ = ["Database", "Kind", "Occupied", "migrate"]
+
 _BUSY = 10.0  # seconds to wait for another process that writes
+
+Run = Callable[..., sqlite3.Cursor]
+
+
+class Occupied(ReticentError):
+    """Another process serves from the same file."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +35,35 @@ class Kind:
     """SQLite's mark of whose file it is."""
     version: int
     schema: str
+    """How version 1 begins, in SQL."""
     refused: Callable[[str], Exception]
     """What is raised with a sentence about a file that is damaged, foreign or of another version."""
+    migrations: tuple[str, ...] = ()
+    """How each later version follows from the one before, in SQL. What was once in use never changes."""
+    command: str = ""
+    """What the user runs to bring an older file to this version, where there are migrations."""
+
+    def __post_init__(self) -> None:
+        if self.version != 1 + len(self.migrations):
+            raise ValueError(f"version {self.version} of {self.name} needs {self.version - 1} migrations")
+
+    def bring(self, run: Run, version: int) -> None:
+        """Bring a file of some version, 0 where it is empty, to the present one."""
+        for script in (self.schema, *self.migrations)[version:]:
+            for statement in _statements(script):
+                run(statement)
+        run(f"PRAGMA user_version = {self.version}")
 
 
 class Database:
     """A file of a kind, or one in memory, shared by threads and processes.
 
     All work is done within `reading` or `changing`; the latter is a transaction that nobody else writes in.
+
+    Args:
+        path: Where the file is or will be; None for one in memory.
+        kind: What it is.
+        older: Whether a file of an older version is brought to the present one, rather than refused.
 
     >>> notes = Kind("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
     >>> database = Database(None, notes)
@@ -43,9 +74,10 @@ class Database:
     [('hello',)]
     """
 
-    def __init__(self, path: Path | None, kind: Kind) -> None:
+    def __init__(self, path: Path | None, kind: Kind, *, older: bool = False) -> None:
         self.path = path
         self._kind = kind
+        self._older = older
         self._lock = threading.RLock()
         if path is not None:
             _create(path)
@@ -59,13 +91,13 @@ class Database:
             raise
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+    def reading(self) -> Iterator[Run]:
         """Run statements; nobody else in this process does meanwhile."""
         with self._lock, self._damage():
             yield self.execute
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+    def changing(self) -> Iterator[Run]:
         """Run statements that come true together, when this ends, or not at all."""
         with self._lock, self._damage():
             self.execute("BEGIN IMMEDIATE")
@@ -81,6 +113,36 @@ class Database:
         """Run one statement."""
         return self._connection.execute(statement, values)
 
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[None]:
+        """Be the one process that serves from the file; others may still read and change it.
+
+        Raises:
+            Occupied: Another one does.
+        """
+        with contextlib.nullcontext() if self.path is None else claimed(self.path):
+            yield
+
+    def backup(self, path: Path) -> None:
+        """Copy all that is true at this moment to a new file, which is there whole or not at all.
+
+        Other processes go on meanwhile, other threads of this one wait.
+
+        Raises:
+            FileExistsError: The name is taken.
+        """
+        with drafted(path) as draft, self._lock:
+            _create(draft)
+            with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+                try:
+                    self._connection.backup(copy)
+                    copy.execute("PRAGMA journal_mode = DELETE")  # all in this one file
+                    (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+                except sqlite3.OperationalError as error:
+                    raise OSError(None, str(error), str(path)) from error
+            if found != "ok":
+                raise self._kind.refused(f"{self.path} is damaged: {found}")
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
@@ -94,14 +156,15 @@ class Database:
             (version,) = run("PRAGMA user_version").fetchone()
             (tables,) = run("SELECT count(*) FROM sqlite_master").fetchone()
             if tables == 0 and application == 0:
-                for statement in filter(str.strip, kind.schema.split(";")):
-                    run(statement)
+                kind.bring(run, 0)
                 run(f"PRAGMA application_id = {kind.application}")
-                run(f"PRAGMA user_version = {kind.version}")
             elif application != kind.application:
                 raise kind.refused(f"{self.path} is not {kind.name}")
+            elif self._older and 0 < version < kind.version:
+                kind.bring(run, version)
             elif version != kind.version:
-                raise kind.refused(f"{self.path} has format version {version}: this program reads {kind.version}")
+                way = f"; `{kind.command}` brings it there" if kind.command and 0 < version < kind.version else ""
+                raise kind.refused(f"{self.path} has format version {version}: this program reads {kind.version}{way}")
         with self.reading() as run:
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = FULL")
@@ -115,19 +178,57 @@ class Database:
         except sqlite3.OperationalError as error:
             raise OSError(None, str(error), str(self.path)) from error
         except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:  # a statement that is wrong, or against a constraint
+                raise
             raise self._kind.refused(f"{self.path} is damaged, or not {self._kind.name}: {error}") from error
+
+
+def migrate(path: Path, kind: Kind) -> None:
+    """Bring a file of an older version to the present one, at once or not at all, while no server has it.
+
+    Raises:
+        Occupied: A server has it.
+    """
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    with claimed(path), contextlib.closing(Database(path, kind, older=True)):
+        pass
+
+
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Be the one process that serves from a file."""
+    with open(f"{path}.lock", "w", encoding="utf-8", opener=_private) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Occupied(f"another process serves from {path}") from error
+        yield
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script, of which some may hold others, as triggers do."""
+    begun = ""
+    for part in script.split(";"):
+        begun += f"{part};"
+        if sqlite3.complete_statement(begun):
+            if begun.strip("; \n"):
+                yield begun
+            begun = ""
+    if begun.strip("; \n"):
+        raise ValueError(f"this is no SQL: {begun.strip()}")
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, OWNER_ONLY)
 
 
 def _create(path: Path) -> None:
     """A file for the owner only, whose name survives a loss of power."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, _OWNER_ONLY)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
     try:
         with contextlib.suppress(PermissionError):  # somebody else's file, which they let us use
-            os.fchmod(file, _OWNER_ONLY)
+            os.fchmod(file, OWNER_ONLY)
     finally:
         os.close(file)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

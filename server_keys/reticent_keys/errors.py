@@ -2,15 +2,16 @@
 
     ReticentError
     └── KeysError
-        └── KeyFileError       a key pair at rest that is damaged, foreign or too new
-            └── WrongPassphrase  or sealed with another passphrase
+        ├── KeyFileError       secrets at rest that are damaged, foreign or too new
+        │   └── WrongPassphrase  or sealed with another passphrase
+        └── JournalError       a journal that is damaged, foreign, of another version or of another server
 
 Bad arguments raise `ValueError`; these are about facts that arise while running.
 """
 
 from reticent.errors import ReticentError
 
-__all__ = ["KeyFileError", "KeysError", "WrongPassphrase"]
+__all__ = ["JournalError", "KeyFileError", "KeysError", "WrongPassphrase"]
 
 
 class KeysError(ReticentError):
@@ -18,8 +19,12 @@ class KeysError(ReticentError):
 
 
 class KeyFileError(KeysError):
-    """The bytes do not hold a key pair that can be read."""
+    """The bytes do not hold the secrets that they should, or these cannot be read."""
 
 
 class WrongPassphrase(KeyFileError):
-    """The key pair was sealed with another passphrase."""
+    """The secrets were sealed with another passphrase."""
+
+
+class JournalError(KeysError):
+    """The journal cannot be read, or belongs to another server."""

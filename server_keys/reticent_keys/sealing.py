@@ -12,6 +12,7 @@ import os
 import secrets
 import unicodedata
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -19,11 +20,24 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from reticent_keys.errors import KeyFileError, WrongPassphrase
 
-__all__ = ["create", "opened", "sealed"]
+__all__ = ["IDENTITY", "KEY_PAIR", "Sort", "create", "opened", "sealed"]
 
-FORMAT = b"reticent-key-pair"
+
+class Sort(NamedTuple):
+    """What is sealed, so that nothing is taken for something else."""
+
+    format: bytes
+    name: str  # as in "this is no key pair"
+
+    @property
+    def head(self) -> bytes:
+        """What the file begins with."""
+        return self.format + bytes([VERSION])
+
+
+KEY_PAIR = Sort(b"reticent-key-pair", "key pair")
+IDENTITY = Sort(b"reticent-identity", "identity")
 VERSION = 1
-HEAD = FORMAT + bytes([VERSION])
 SALT_BYTES = 16
 NONCE_BYTES = 12
 KEY_BYTES = 32
@@ -34,7 +48,7 @@ OWNER_ONLY = 0o600
 NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
-def sealed(content: bytes, passphrase: str) -> bytes:
+def sealed(content: bytes, passphrase: str, sort: Sort = KEY_PAIR) -> bytes:
     """The content under a passphrase: format, version, salt, nonce, ciphertext, and a digest that shows damage.
 
     Raises:
@@ -43,36 +57,36 @@ def sealed(content: bytes, passphrase: str) -> bytes:
     if not passphrase:
         raise ValueError("the passphrase must not be empty")
     salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
-    head = HEAD + salt + nonce
+    head = sort.head + salt + nonce
     data = head + AESGCM(_key(passphrase, salt)).encrypt(nonce, content, head)
     return data + hashlib.sha256(data).digest()
 
 
-def opened(data: bytes, passphrase: str) -> bytes:
+def opened(data: bytes, passphrase: str, sort: Sort = KEY_PAIR) -> bytes:
     """What was sealed.
 
     Raises:
         WrongPassphrase: It was sealed with another one.
         KeyFileError: It is damaged, foreign or of a newer version.
     """
-    if not data.startswith(FORMAT):
-        raise KeyFileError("this is no key pair")
-    version = [*data[len(FORMAT) : len(HEAD)]]
+    if not data.startswith(sort.format):
+        raise KeyFileError(f"this is no {sort.name}")
+    version = [*data[len(sort.format) : len(sort.head)]]
     if version != [VERSION]:
         found = version[0] if version else "none"
-        raise KeyFileError(f"this key pair is of version {found}, and this Reticent reads version {VERSION}")
+        raise KeyFileError(f"this {sort.name} is of version {found}, and this Reticent reads version {VERSION}")
     body, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:
-        raise KeyFileError("this key pair is damaged: its digest differs")
-    salt, nonce = body[len(HEAD) :][:SALT_BYTES], body[len(HEAD) + SALT_BYTES :][:NONCE_BYTES]
-    head = HEAD + salt + nonce
+        raise KeyFileError(f"this {sort.name} is damaged: its digest differs")
+    salt, nonce = body[len(sort.head) :][:SALT_BYTES], body[len(sort.head) + SALT_BYTES :][:NONCE_BYTES]
+    head = sort.head + salt + nonce
     if len(body) < len(head):
-        raise KeyFileError("this does not hold a key pair")
+        raise KeyFileError(f"this does not hold an entire {sort.name}")
     key = _key(passphrase, salt)
     try:
         return AESGCM(key).decrypt(nonce, body[len(head) :], head)
     except (InvalidTag, ValueError):
-        raise WrongPassphrase("the passphrase is not the one that this key pair was sealed with") from None
+        raise WrongPassphrase(f"the passphrase is not the one that this {sort.name} was sealed with") from None
 
 
 def create(path: str | Path, content: bytes) -> None:

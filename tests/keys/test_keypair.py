@@ -124,7 +124,7 @@ def test_nothing_of_it_stands_in_plain(sealed: bytes) -> None:
 def test_sealed_twice_it_differs(sealed: bytes) -> None:
     again = pair().to_bytes(PASSPHRASE)
     assert len(again) == len(sealed)
-    start = len(sealing.HEAD)
+    start = len(sealing.KEY_PAIR.head)
     assert again[start : start + 16] != sealed[start : start + 16]
     assert again[start + 28 : -32] != sealed[start + 28 : -32]
 
@@ -157,7 +157,11 @@ def test_any_truncation_shows(sealed: bytes) -> None:
 
 @pytest.mark.parametrize("place", ["salt", "nonce", "ciphertext"])
 def test_tampering_that_makes_the_digest_anew_is_still_refused(sealed: bytes, place: str) -> None:
-    start = {"salt": len(sealing.HEAD), "nonce": len(sealing.HEAD) + 16, "ciphertext": len(sealing.HEAD) + 28}[place]
+    start = {
+        "salt": len(sealing.KEY_PAIR.head),
+        "nonce": len(sealing.KEY_PAIR.head) + 16,
+        "ciphertext": len(sealing.KEY_PAIR.head) + 28,
+    }[place]
     tampered = bytearray(sealed[:-32])
     tampered[start] ^= 1
     with pytest.raises(KeyFileError):
@@ -167,12 +171,12 @@ def test_tampering_that_makes_the_digest_anew_is_still_refused(sealed: bytes, pl
 def test_a_short_file_with_a_right_digest_is_still_refused() -> None:
     for length in (0, 5, 16, 28):
         with pytest.raises(KeyFileError):
-            KeyPair.from_bytes(_digested(sealing.HEAD + bytes(length)), PASSPHRASE, simulation=True)
+            KeyPair.from_bytes(_digested(sealing.KEY_PAIR.head + bytes(length)), PASSPHRASE, simulation=True)
 
 
 def test_a_newer_version_is_named(sealed: bytes) -> None:
     newer = bytearray(sealed[:-32])
-    newer[len(sealing.FORMAT)] = 2
+    newer[len(sealing.KEY_PAIR.format)] = 2
     with pytest.raises(KeyFileError, match="is of version 2, and this Reticent reads version 1"):
         KeyPair.from_bytes(_digested(bytes(newer)), PASSPHRASE, simulation=True)
 
@@ -218,8 +222,8 @@ def test_a_passphrase_is_the_same_however_its_letters_are_composed() -> None:
 
 def test_the_seal_is_scrypt_and_aes_gcm(sealed: bytes) -> None:
     """Opened here by hand, with the standard library's scrypt."""
-    head = len(sealing.HEAD) + 28
-    salt, nonce = sealed[len(sealing.HEAD) : head - 12], sealed[head - 12 : head]
+    head = len(sealing.KEY_PAIR.head) + 28
+    salt, nonce = sealed[len(sealing.KEY_PAIR.head) : head - 12], sealed[head - 12 : head]
     key = hashlib.scrypt(PASSPHRASE.encode(), salt=salt, n=2**17, r=8, p=1, maxmem=2**28, dklen=32)
     content = AESGCM(key).decrypt(nonce, sealed[head:-32], sealed[:head])
     found = [int.from_bytes(content[start : start + 128], "big") for start in (0, 128, 256)]

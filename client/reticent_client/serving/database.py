@@ -13,13 +13,29 @@ from reticent_client.durable import PRIVATE
 from reticent_client.errors import ClientError, FileError
 
 APPLICATION = 0x52455443  # "RETC"
-VERSION = 1
+VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE places (name TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE messages (
     stream TEXT NOT NULL, position INTEGER NOT NULL, message BLOB NOT NULL, PRIMARY KEY (stream, position)
 ) WITHOUT ROWID;
+"""
+_COUNTING = """
+CREATE TABLE contributions (
+    query BLOB PRIMARY KEY, id TEXT NOT NULL UNIQUE, account TEXT NOT NULL, terms TEXT NOT NULL, cost TEXT NOT NULL,
+    cohort INTEGER NOT NULL, identity BLOB NOT NULL, state TEXT NOT NULL, l1 INTEGER NOT NULL,
+    l2_squared INTEGER NOT NULL, contribution BLOB NOT NULL, message BLOB, size INTEGER NOT NULL,
+    seeded INTEGER NOT NULL, attempts INTEGER NOT NULL, not_before INTEGER NOT NULL, made INTEGER NOT NULL,
+    detail TEXT NOT NULL, settled INTEGER NOT NULL
+);
+CREATE INDEX contributions_by_state ON contributions (state);
+CREATE INDEX contributions_by_account ON contributions (account);
+CREATE INDEX contributions_by_answer ON contributions (contribution);
+CREATE TABLE declined (
+    announcement BLOB PRIMARY KEY, id TEXT NOT NULL, reason TEXT NOT NULL, sentence TEXT NOT NULL, policy TEXT NOT NULL,
+    at INTEGER NOT NULL
+);
 """
 _DROPPED = "dropped"  # the place of the position of the last message that was forgotten
 
@@ -28,7 +44,7 @@ class Occupied(ClientError):
     """Another process runs the same phone: two would decide the same steps twice."""
 
 
-_KIND = Kind("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError)
+_KIND = Kind("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError, migrations=(_COUNTING,))
 
 
 class SqliteStore:
@@ -48,15 +64,20 @@ class SqliteStore:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self._database = Database(self.path, _KIND)
+        self._database = Database(self.path, _KIND, older=True)
+
+    @property
+    def database(self) -> Database:
+        """The file, for those who keep tables of their own in it."""
+        return self._database
 
     def place(self, name: str) -> Place:
         """The place of this name: a `Store` for one text."""
         return Place(self, name)
 
     @contextlib.contextmanager
-    def claim(self) -> Iterator[None]:
-        """Be the one process that runs the phone of this file.
+    def claim(self, part: str = "") -> Iterator[None]:
+        """Be the one process that runs the phone of this file, or a part of the phone.
 
         Raises:
             Occupied: Another one does.
@@ -64,7 +85,7 @@ class SqliteStore:
         if self.path is None:
             yield
             return
-        with open(f"{self.path}.lock", "w", encoding="utf-8", opener=_private) as file:
+        with open(f"{self.path}{part and f'.{part}'}.lock", "w", encoding="utf-8", opener=_private) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 __all__ = ["is_local"]
+
+_HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):[0-9]+")
 
 
 def is_local(address: str) -> bool:
@@ -15,8 +18,10 @@ def is_local(address: str) -> bool:
     """
     if address.startswith(("unix:", "unix-abstract:")):
         return True
-    host = address.rpartition(":")[0].strip("[]")
+    parts = _HOST_AND_PORT.fullmatch(address)
+    if parts is None:
+        return False
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(parts["six"] or parts["host"]).is_loopback
     except ValueError:
-        return host == "localhost"
+        return parts["host"] == "localhost"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import ipaddress
 import re
@@ -99,10 +100,10 @@ def host_name(host: str) -> x509.GeneralName:
     >>> host_name("127.0.0.1"), host_name("Keys.Example.org")
     (<IPAddress(value=127.0.0.1)>, <DNSName(value='keys.example.org')>)
     """
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        found = ipaddress.ip_address(host)
+        if "%" not in host:  # which names a machine's own network, and nothing that others know
+            return x509.IPAddress(found)
     if not _DNS_NAME.fullmatch(host):
         raise ValueError(f"a host is a name such as keys.example.org, or an address such as 10.0.0.1: got {host!r}")
     return x509.DNSName(host.lower())

@@ -145,7 +145,6 @@ def channel_credentials(authority: bytes) -> grpc.ChannelCredentials:
 def channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
     """A way to a server; without credentials only on this machine."""
     options = (
-        ("grpc.enable_retries", 0),  # whoever calls knows better what may be repeated, and when
         ("grpc.keepalive_time_ms", 60_000),  # no shorter than listeners suffer
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.initial_reconnect_backoff_ms", 200),

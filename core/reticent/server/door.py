@@ -1,17 +1,20 @@
 """Where calls come in: who may, how often, how many at a time; and how refusals go out.
 
 Requests are taken as bytes and read here, when it is known that their sender may call, so that a message that cannot
-be read is refused like any other.
+be read is refused like any other. A call without its message counts as one that is inside, and has not long to bring
+it: for gRPC, therefore, all that comes in are streams.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 import grpc
@@ -26,13 +29,13 @@ __all__ = ["Caller", "Door", "Handler", "Limits", "stream_in", "stream_out", "un
 _log = logging.getLogger(__name__)
 
 REMEMBERED = 20_000
-"""Addresses, and phones, whose calls are counted; the least lately seen are forgotten."""
+"""Addresses whose calls are counted; the least lately seen are forgotten."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
-if TYPE_CHECKING:
-    Handler = grpc.RpcMethodHandler[Any, Any]  # generic in its stubs only
-else:
-    Handler = grpc.RpcMethodHandler
+_NETWORK = 64  # bits of an IPv6 address that say whose it is; the others are its owner's to choose
+_LONGEST_DETAIL = 400  # characters: what goes out with a refusal must fit a header
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Asked = TypeVar("Asked", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
 
@@ -55,21 +58,31 @@ class Limits:
     """What a door stands.
 
     Args:
-        address: The calls of one address; many phones may share one.
+        address: The calls of one address, or IPv6 network; many phones may share one.
         in_flight: Calls at a time, of all.
+        in_flight_of_one: Calls at a time, of one address.
         message_bytes: The size of a message.
+        patience: Seconds that a message may take to come.
     """
 
     address: Rate = field(default_factory=lambda: Rate(2000.0, 4000.0))
     in_flight: int = 1024
+    in_flight_of_one: int = 512
     message_bytes: int = 1 << 20
+    patience: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("in_flight", "in_flight_of_one", "message_bytes", "patience"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive: got {getattr(self, name)}")
 
 
 class Door:
     """Lets calls in.
 
     Args:
-        names: The beginnings of the certificates' common names that may come in; None for anybody.
+        names: Who may come in, by the common name of their certificates, which a name of their own may follow after a
+            blank; None for anybody.
         limits: What the door stands.
     """
 
@@ -77,7 +90,13 @@ class Door:
         self.names = names
         self.limits = limits or Limits()
         self._rates = Rates(self.limits.address, REMEMBERED)
-        self._inside = 0
+        self._inside: Counter[str] = Counter()  # by address
+        self._number = 0
+
+    @property
+    def inside(self) -> int:
+        """How many calls are inside."""
+        return self._number
 
     @contextmanager
     def entered(self, context: Context) -> Iterator[Caller]:
@@ -87,64 +106,93 @@ class Door:
             Refused: It may not come in now, or at all.
         """
         caller = _caller(context)
-        if self.names is not None and not (caller.name or "").startswith(self.names):
+        if self.names is not None and not any(_is_called(caller.name, name) for name in self.names):
             raise Refused(Refusal.NOT_PERMITTED)
-        wait = self._rates.take(caller.address, asyncio.get_running_loop().time())
+        network = _network(caller.address)
+        wait = self._rates.take(network, asyncio.get_running_loop().time())
         if wait:
-            raise Refused(Refusal.BUSY, f"{caller.address} calls too often", retry_after=wait)
-        if self._inside >= self.limits.in_flight:
+            raise Refused(Refusal.BUSY, f"{network} calls too often", retry_after=wait)
+        if self._number >= self.limits.in_flight or self._inside[network] >= self.limits.in_flight_of_one:
             raise Refused(Refusal.BUSY, "too many calls at a time", retry_after=1.0)
-        self._inside += 1
+        self._number += 1
+        self._inside[network] += 1
         try:
             yield caller
         finally:
-            self._inside -= 1
+            self._number -= 1
+            self._inside[network] -= 1
+            if not self._inside[network]:
+                del self._inside[network]
 
 
 def unary(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], Awaitable[Message]]) -> Handler:
     """One message in, one out."""
 
-    async def handle(content: bytes, context: Context) -> bytes:
+    async def handle(_: AsyncIterator[bytes], context: Context) -> bytes:
         try:
             with door.entered(context) as caller:
-                return (await answer(_read(kind, content), caller)).SerializeToString()
+                return (await answer(await _only(door, kind, context), caller)).SerializeToString()
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets a status
-            await _refuse(context, error)
+            await _refuse(context, kind, error)
 
-    return grpc.unary_unary_rpc_method_handler(cast("Any", handle))
+    return grpc.stream_unary_rpc_method_handler(cast("Any", handle))
 
 
 def stream_out(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], AsyncIterator[Message]]) -> Handler:
     """One message in, many out."""
 
-    async def handle(content: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def handle(_: AsyncIterator[bytes], context: Context) -> None:
         try:
             with door.entered(context) as caller:
-                async for each in answer(_read(kind, content), caller):
-                    yield each.SerializeToString()
+                answers = cast("AsyncGenerator[Message]", answer(await _only(door, kind, context), caller))
+                async with aclosing(answers):  # at once, also when the caller has gone
+                    async for each in answers:
+                        with _unless_gone():
+                            await context.write(each.SerializeToString())
         except Exception as error:  # noqa: BLE001  # as above
-            await _refuse(context, error)
+            await _refuse(context, kind, error)
 
-    return grpc.unary_stream_rpc_method_handler(cast("Any", handle))
+    return grpc.stream_stream_rpc_method_handler(cast("Any", handle))
 
 
 def stream_in(
     door: Door, kind: type[Asked], answer: Callable[[AsyncIterator[Asked], Caller], Awaitable[Message]]
 ) -> Handler:
-    """Many messages in, one out."""
+    """Many messages in, one out.
 
-    async def handle(contents: AsyncIterator[bytes], context: Context) -> bytes:
+    A caller that goes away looks like one that has sent all. What comes must say itself when it is whole.
+    """
+
+    async def handle(_: AsyncIterator[bytes], context: Context) -> bytes:
         async def read() -> AsyncIterator[Asked]:
-            async for content in contents:
+            while (content := await _content(door, context)) is not None:
                 yield _read(kind, content)
 
         try:
             with door.entered(context) as caller:
                 return (await answer(read(), caller)).SerializeToString()
         except Exception as error:  # noqa: BLE001  # as above
-            await _refuse(context, error)
+            await _refuse(context, kind, error)
 
     return grpc.stream_unary_rpc_method_handler(cast("Any", handle))
+
+
+async def _only(door: Door, kind: type[Asked], context: Context) -> Asked:
+    content = await _content(door, context)
+    if content is None:
+        raise Refused(Refusal.MALFORMED, f"there is no {kind.DESCRIPTOR.name}")
+    return _read(kind, content)
+
+
+async def _content(door: Door, context: Context) -> bytes | None:
+    """The next message; None where the caller has sent all."""
+    try:
+        with _unless_gone():
+            async with asyncio.timeout(door.limits.patience):
+                content = await context.read()
+    except TimeoutError:
+        raise Refused(Refusal.BUSY, "the message took too long to come", retry_after=door.limits.patience) from None
+    return None if content is grpc.aio.EOF else cast("bytes", content)
 
 
 def _read(kind: type[Asked], content: bytes) -> Asked:
@@ -156,21 +204,46 @@ def _read(kind: type[Asked], content: bytes) -> Asked:
     return message
 
 
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    """Have a call whose caller has gone end like one that was cancelled: that is nobody's fault."""
+    try:
+        yield
+    except grpc.aio.InternalError as error:  # a message can be neither taken nor sent
+        raise asyncio.CancelledError from error
+
+
 def _caller(context: Context) -> Caller:
     # As in ipv4:127.0.0.1:5000, ipv6:%5B::1%5D:5000, and unix: without more.
     kind, _, rest = unquote(context.peer()).partition(":")
-    address = rest.rpartition(":")[0] if kind.startswith("ip") else kind
+    address = rest.rpartition(":")[0].strip("[]") if kind.startswith("ip") else kind
     names = list(context.auth_context().get("x509_common_name") or ())
-    return Caller(address, names[0].decode(errors="replace") if names else None)
+    return Caller(address, names[0].decode(errors="replace") if len(names) == 1 else None)
 
 
-async def _refuse(context: Context, error: Exception) -> NoReturn:
+def _is_called(name: str | None, wanted: str) -> bool:
+    return name is not None and (name == wanted or name.startswith(f"{wanted} "))
+
+
+def _network(address: str) -> str:
+    """What is one caller: an IPv4 address, or the network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    found = ipaddress.IPv6Address(address)
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found) >> _NETWORK << _NETWORK, _NETWORK)))
+
+
+async def _refuse(context: Context, kind: type[Message], error: Exception) -> NoReturn:
     """Give up, with a reason that the caller may know."""
-    if not isinstance(error, Refused):
-        _log.error("a call failed", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "the server has a fault of its own")
-    trailing = [(REFUSAL, error.refusal.name)]
-    if error.retry_after is not None:
-        trailing.append((RETRY_AFTER, str(int(error.retry_after * 1000) + 1)))
-    context.set_trailing_metadata(tuple(trailing))
-    await context.abort(STATUS[error.refusal], error.detail)
+    status, detail, trailing = grpc.StatusCode.INTERNAL, "the server has a fault of its own", []
+    if isinstance(error, Refused):
+        status, detail = STATUS[error.refusal], error.detail[:_LONGEST_DETAIL]
+        trailing.append((REFUSAL, error.refusal.name))
+        if error.retry_after is not None:
+            trailing.append((RETRY_AFTER, str(int(error.retry_after * 1000) + 1)))
+    else:
+        _log.error("a call failed", exc_info=error, extra={"asked": kind.DESCRIPTOR.name})
+    with _unless_gone():
+        await context.abort(status, detail, tuple(trailing))

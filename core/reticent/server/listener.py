@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import Self
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from reticent.errors import ReticentError
+from reticent.protocol.refusals import Refusal, Refused
 from reticent.server.address import is_local
-from reticent.server.door import Handler, Limits
+from reticent.server.door import Caller, Door, Handler, Limits, unary
 
 __all__ = ["AddressError", "Listener"]
 
@@ -20,6 +21,9 @@ _log = logging.getLogger(__name__)
 
 GRACE = 5.0
 """Seconds that calls have to end when a server stops."""
+
+HEALTH = "grpc.health.v1.Health"
+"""The service by which others ask whether a service is there: one call for each question, none that stay."""
 
 Methods = Mapping[str, Handler]
 
@@ -63,6 +67,7 @@ class Listener:
             options=(
                 ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.max_metadata_size", 8192),
+                ("grpc.server_handshake_timeout_ms", 10_000),
                 ("grpc.max_concurrent_streams", limits.in_flight),
                 ("grpc.max_connection_idle_ms", 300_000),
                 ("grpc.keepalive_time_ms", 60_000),
@@ -73,12 +78,8 @@ class Listener:
             compression=grpc.Compression.NoCompression,
             maximum_concurrent_rpcs=2 * limits.in_flight,
         )
-        for name, methods in self._services.items():
+        for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))
-        healthy = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        for name in ("", *self._services):
-            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
         try:
             if self._credentials is None:
                 port = server.add_insecure_port(self._wanted)
@@ -88,7 +89,7 @@ class Listener:
             raise AddressError(f"cannot listen at {self._wanted}: is it taken, or not an address?") from error
         await server.start()
         self._server = server
-        if not self._wanted.startswith("unix:"):
+        if not self._wanted.startswith("unix"):
             self.address = f"{self._wanted.rpartition(':')[0]}:{port}"
         return self
 
@@ -97,4 +98,13 @@ class Listener:
     ) -> None:
         """Stop listening; calls that are inside may end."""
         if self._server is not None:
+            _log.info("no more calls at %s", self.address)
             await self._server.stop(GRACE)
+
+    def _health(self) -> Handler:
+        async def check(request: health_pb2.HealthCheckRequest, _: Caller) -> health_pb2.HealthCheckResponse:
+            if request.service not in {"", HEALTH, *self._services}:
+                raise Refused(Refusal.UNAVAILABLE, "there is no such service here")
+            return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+        return unary(Door(limits=self._limits), health_pb2.HealthCheckRequest, check)

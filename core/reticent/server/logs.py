@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import os
 import sys
 import threading
 from collections.abc import Mapping
+from numbers import Integral
 from types import TracebackType
 from typing import Any
 
@@ -76,10 +76,11 @@ def _message(record: logging.LogRecord) -> str:
     """The message, with what may be secret hidden. A record that does not fit its arguments is still a line."""
     arguments = record.args
     shown: Any = _harmless(arguments) if isinstance(arguments, Mapping) else tuple(map(_harmless, arguments or ()))
+    message = str(_harmless(record.msg))
     try:
-        return str(record.msg) % shown if shown else str(record.msg)
+        return message % shown if shown else message
     except (TypeError, ValueError, KeyError):
-        return str(record.msg)
+        return message
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
@@ -92,10 +93,10 @@ def _harmless(value: Any) -> Any:
         return f"<{len(value)} bytes>"
     if isinstance(value, Message):
         return f"<{type(value).__name__}>"
-    if isinstance(value, int) and value.bit_length() > _LONGEST:
-        return f"<{value.bit_length()} bits>"
+    if isinstance(value, Integral) and int(value).bit_length() > _LONGEST:  # gmpy2's are no int
+        return f"<{int(value).bit_length()} bits>"
     if isinstance(value, Mapping):
-        return {str(key): _harmless(each) for key, each in value.items()}
+        return {str(_harmless(key)): _harmless(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_harmless(each) for each in value]
     return value

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import resource
 import signal
 import stat
 import sys
@@ -16,7 +17,10 @@ from typing import Any
 __all__ = ["passphrase", "run", "say"]
 
 _LONGEST = 4096
-"""Bytes of a passphrase file."""
+"""Bytes of a passphrase."""
+
+_FILES = 65536
+"""Open files, and so connections, that a server asks the system for."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -26,6 +30,7 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
 
     SIGINT and SIGTERM set the event, on which it should. A second one ends the process at once.
     """
+    _open_many_files()
     asyncio.run(_until_told(main))
 
 
@@ -43,6 +48,15 @@ async def _until_told(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     for each in ends:
         loop.add_signal_handler(each, told)
     await main(stop)
+
+
+def _open_many_files() -> None:
+    """Let this process have as many connections as the system allows it."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
+    if wanted > least:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def passphrase(file: Path | None, *, new: bool = False) -> str:
@@ -65,7 +79,7 @@ def passphrase(file: Path | None, *, new: bool = False) -> str:
 
 
 def _passphrase_in(path: Path) -> str:
-    with path.open("rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
             raise ValueError(f"{path} is no file")
@@ -73,14 +87,11 @@ def _passphrase_in(path: Path) -> str:
             raise ValueError(f"{path} must belong to the user that runs this, and does not")
         if state.st_mode & _OTHERS:
             raise ValueError(f"{path} can be reached by others (mode {stat.S_IMODE(state.st_mode):04o}): chmod 600 it")
-        content = file.read(_LONGEST + 1)
-    try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError:  # which would carry the passphrase
-        lines = []
-    if len(content) > _LONGEST or len(lines) != 1 or not lines[0]:
-        raise ValueError(f"{path} must hold one line, the passphrase, in UTF-8")
-    return lines[0]
+        line = file.read(_LONGEST + 2).removesuffix(b"\n").removesuffix(b"\r")
+    with contextlib.suppress(UnicodeDecodeError):  # which would carry the passphrase
+        if 0 < len(line) <= _LONGEST and b"\n" not in line:
+            return line.decode()
+    raise ValueError(f"{path} must hold one line, the passphrase, in UTF-8, of no more than {_LONGEST} bytes")
 
 
 def say(text: str) -> None:

@@ -20,6 +20,10 @@ class Rate:
     per_second: float
     burst: float
 
+    def __post_init__(self) -> None:
+        if not (self.per_second > 0 and self.burst >= 1):
+            raise ValueError(f"a rate is more than 0 calls a second, and 1 or more at once: got {self}")
+
 
 class Rates:
     """What is left of a rate, for each of many callers.

@@ -216,7 +216,7 @@ def damaged(path: Path, kind: str) -> None:
             database.execute("CREATE TABLE notes (text TEXT)")
             if kind == "newer":
                 database.execute("PRAGMA application_id = 0x52455443")
-                database.execute("PRAGMA user_version = 2")
+                database.execute("PRAGMA user_version = 3")
             database.close()
 
 
@@ -227,7 +227,7 @@ def damaged(path: Path, kind: str) -> None:
         ("cut", "is damaged, or not a phone's store: "),
         ("overwritten", "is damaged, or not a phone's store: "),
         ("foreign", "is not a phone's store$"),
-        ("newer", "has format version 2: this program reads 1$"),
+        ("newer", "has format version 3: this program reads 2$"),
     ],
 )
 @limited

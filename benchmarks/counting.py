@@ -1,0 +1,293 @@
+"""Contributions that survive, beside an empty echo: both over TLS, with asyncio on both sides, in one run.
+
+A server process and a process of callers. The rival answers an empty message with an empty one. Ours checks, adds up
+and receipts 16 ciphertexts of 3072 bits, and answers when that is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+
+from benchmarks.measure import ONE_CORE, Row, memory, table
+from reticent.clock import SystemClock
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter, Query
+from reticent.protocol import SigningKey, plaintext_count
+from reticent.protocol import statements as said
+from reticent.protocol.layout import ciphertexts_to
+from reticent.randomness import secure, seeded
+from reticent.server import Limits
+from reticent.server.certificates import Certificate, channel, channel_credentials, create
+from reticent.server.rates import Rate
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc
+from reticent_agg import AggregationServer
+from reticent_agg.service import AggregationService
+from reticent_keys import KeyPair
+
+IN_FLIGHT = 200
+CALLS = 6000
+ROUNDS = 3
+TARGET = 0.25
+FEW, MANY = 10_000, 100_000
+ROOM = 0.1  # by which memory may differ
+DISK = 1000  # bytes for a contribution
+CIPHERTEXTS = 16
+COUNTERS = 2672  # of 0 or 1: they need so many ciphertexts
+POOL = 64  # different ciphertexts
+ECHO = "reticent.benchmarks.Echo"
+LOCAL = "127.0.0.1:0"
+DEADLINE = 1200.0  # seconds for anything
+UNHINDERED = Limits(address=Rate(1e9, 1e9))
+CERTS = "certs"
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Phones that were dealt a query, and what they say: each signs one of a pool of ciphertexts."""
+
+    query: Query
+    pool: list[bytes]
+
+    @classmethod
+    def of(cls, key: PublicKey, population: int) -> Crowd:
+        """So many phones."""
+        query = Query(
+            id=f"{population} phones",
+            counters=[Counter(f"counter {number}", 0, 1) for number in range(COUNTERS)],
+            epsilon=1.0,
+            delta=1e-6,
+            l2_squared=1,
+            l1=1,
+            noise="skellam",
+            population=population,
+            cohorts=1,
+            fewest=population * 9 // 10,
+            liars=0,
+            key_id=key.key_id.hex(),
+            closes_after=86400,
+        )
+        assert plaintext_count(query, key.bits) == CIPHERTEXTS, plaintext_count(query, key.bits)
+        rng = seeded(1, "pool")
+        return cls(query, [ciphertexts_to(key.encrypt([1] * CIPHERTEXTS, rng), key) for _ in range(POOL)])
+
+    def phone(self, number: int) -> tuple[bytes, SigningKey]:
+        """A phone's id and key."""
+        return _name(number), SigningKey(_name(number) * 2)
+
+    def deals(self, identity: SigningKey) -> Iterator[wire.Deal]:
+        """All phones."""
+        yield wire.Deal(countersignature=identity.sign(said.countersigned(self.query.digest)))
+        for number in range(self.query.population):
+            phone, key = self.phone(number)
+            yield wire.Deal(phones=[wire.Dealt(phone=phone, verify_key=key.public, cohort=0)])
+
+    def contribution(self, number: int) -> wire.Contribution:
+        """What a phone says."""
+        phone, key = self.phone(number)
+        ciphertexts = self.pool[number % POOL]
+        contents = said.ciphertexts_hash(ciphertexts)
+        statement = said.contribution(self.query.digest, self.query.key_id, phone, 0, contents, seeded=True)
+        return wire.Contribution(
+            query=self.query.digest, phone=phone, ciphertexts=ciphertexts, seeded=True, signature=key.sign(statement)
+        )
+
+
+def run() -> Iterator[str]:
+    """Contributions a second, and what they leave in memory and on disk."""
+    with TemporaryDirectory() as folder:
+        create(Path(folder) / CERTS, hosts=["127.0.0.1"], analysts=[], days=1)
+        measured = asyncio.run(asyncio.wait_for(_measure(Path(folder)), DEADLINE))
+    ours, bare = measured["ours"], measured["bare"]
+    rows = [
+        Row(
+            f"calls a second, {IN_FLIGHT} at a time",
+            f"{ours:,.0f}",
+            f"{bare:,.0f}",
+            target=f"{ours / bare:.2f}; at least {TARGET}",
+        )
+    ]
+    yield table("Durable contributions of 16 ciphertexts (the rival is an empty echo over TLS)", rows)
+    few, many = measured["few"], measured["many"]
+    rows = [
+        Row(f"memory after {FEW:,}", f"{few:.1f} MB"),
+        Row(f"memory after {MANY:,}", f"{many:.1f} MB", target=f"{many / few:.2f}; at most {1 + ROOM}"),
+        Row("disk for one", f"{measured['disk']:,.0f} B", target=f"at most {DISK:,} B"),
+    ]
+    yield table("What contributions leave behind", rows)
+
+
+async def _measure(folder: Path) -> dict[str, float]:
+    authority = Certificate.load(folder / CERTS, "keys").authority
+    async with _server(folder) as ask:
+        addresses = await ask("addresses")
+        key = PublicKey.from_bytes(bytes.fromhex(addresses["key"]))
+        crowd = Crowd.of(key, MANY)
+        async with contextlib.AsyncExitStack() as stack:
+            ways = {
+                name: await stack.enter_async_context(channel(addresses[name], channel_credentials(authority)))
+                for name in ("echo", "phones")
+            }
+            await _contribute(ways["phones"], crowd, range(FEW))
+            few = await ask("memory")
+            rates = await _rates(ways, crowd)
+            await _contribute(ways["phones"], crowd, range(FEW + ROUNDS * CALLS, MANY))
+            many = await ask("memory")
+            disk = await ask("disk")
+    return rates | {"few": few["memory"], "many": many["memory"], "disk": disk["disk"] / MANY}
+
+
+async def _rates(ways: dict[str, grpc.aio.Channel], crowd: Crowd) -> dict[str, float]:
+    """Calls a second of both, in turns."""
+    echo: Callable[[bytes], Any] = ways["echo"].unary_unary(f"/{ECHO}/Echo")
+    rates: dict[str, list[float]] = {"ours": [], "bare": []}
+    await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])  # as warm as ours is
+    for first in range(FEW, FEW + ROUNDS * CALLS, CALLS):
+        begun = time.perf_counter()
+        await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])
+        rates["bare"].append(CALLS / (time.perf_counter() - begun))
+        rates["ours"].append(await _timed(ways["phones"], crowd, range(first, first + CALLS)))
+    return {name: statistics.median(each) for name, each in rates.items()}
+
+
+async def _timed(way: grpc.aio.Channel, crowd: Crowd, numbers: range) -> float:
+    """Contributions a second; making them is not timed."""
+    stub = counting_pb2_grpc.CollectingStub(way)
+    sent = [crowd.contribution(number) for number in numbers]
+    begun = time.perf_counter()
+    await _at_a_time([lambda each=each: stub.Contribute(each) for each in sent])  # type: ignore[misc]
+    return len(sent) / (time.perf_counter() - begun)
+
+
+async def _contribute(way: grpc.aio.Channel, crowd: Crowd, numbers: range) -> None:
+    """Have all of them counted."""
+    for first in range(numbers.start, numbers.stop, CALLS):
+        await _timed(way, crowd, range(first, min(first + CALLS, numbers.stop)))
+
+
+async def _at_a_time(calls: list[Callable[[], Any]]) -> None:
+    """Make all calls, so many at a time."""
+    waiting = iter(calls)
+
+    async def one_after_the_other() -> None:
+        for call in waiting:
+            await call()
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(IN_FLIGHT)))
+
+
+Ask = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
+
+
+@contextlib.asynccontextmanager
+async def _server(folder: Path) -> AsyncIterator[Ask]:
+    """The server's process, which answers questions about itself, line by line."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from benchmarks.counting import serve; serve()",
+        str(folder),
+        env=os.environ | ONE_CORE,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    writer, reader = process.stdin, process.stdout
+
+    async def ask(question: str) -> dict[str, Any]:
+        writer.write(f"{question}\n".encode())
+        found: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), DEADLINE))
+        return found
+
+    try:
+        yield ask
+        writer.close()
+        await asyncio.wait_for(process.wait(), DEADLINE)
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+def serve() -> None:
+    """Run in the server's process."""
+    asyncio.run(_serve(Path(sys.argv[1])))
+
+
+async def _serve(folder: Path) -> None:
+    certificate = Certificate.load(folder / CERTS, "aggregation")
+    identity = SigningKey()
+    key = KeyPair.generate().public
+    clock = SystemClock()
+    server = AggregationServer(
+        folder / "aggregation.db",
+        identity=identity.public,
+        now=clock.now,
+        rng=secure(),
+        ask_again=dt.timedelta(hours=1),
+    )
+    server.learned(wire.Terms(population=MANY, public_key=key.to_bytes()))
+    crowd = Crowd.of(key, MANY)
+    server.announce(wire.AnnounceRequest(query=crowd.query.to_bytes()))
+    server.countersigned(crowd.query, crowd.deals(identity))
+    del crowd
+    credentials = certificate.server_credentials(callers_show_theirs=False)
+    echo = grpc.aio.server()
+    echo.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(ECHO, {"Echo": grpc.unary_unary_rpc_method_handler(_echo)}),)
+    )
+    port = echo.add_secure_port(LOCAL, credentials)
+    await echo.start()
+    service = AggregationService(
+        server,
+        clock=clock,
+        key_server=grpc.aio.insecure_channel("127.0.0.1:1"),  # it is not asked
+        phones=LOCAL,
+        analysts=LOCAL,
+        phones_credentials=credentials,
+        analysts_credentials=certificate.server_credentials(callers_show_theirs=True),
+        limits=UNHINDERED,
+    )
+    async with service:
+        addresses = {"echo": f"127.0.0.1:{port}", "phones": service.phones_address, "key": key.to_bytes().hex()}
+        questions = await _lines(sys.stdin.fileno())
+        while question := await questions.readline():
+            answers = {b"addresses\n": addresses, b"memory\n": {"memory": memory()}, b"disk\n": {"disk": _disk(folder)}}
+            print(json.dumps(answers[question]), flush=True)
+    server.close()
+    await echo.stop(None)
+
+
+async def _echo(_message: bytes, _context: object) -> bytes:
+    return b""
+
+
+def _disk(folder: Path) -> int:
+    """Bytes of the server's files, while it runs."""
+    return sum(file.stat().st_size for file in folder.glob("aggregation.db*"))
+
+
+async def _lines(source: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb")
+    )
+    return reader
+
+
+def _name(number: int) -> bytes:
+    return number.to_bytes(16, "big")

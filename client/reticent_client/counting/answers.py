@@ -1,0 +1,123 @@
+"""From what an app has counted to the signed message that says it to nobody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reticent.paillier import PublicKey, centred, pad, tag
+from reticent.privacy import Norms, Query, gaussian_share, skellam_share
+from reticent.protocol import packing_of, statements
+from reticent.protocol.layout import ciphertexts_to
+from reticent.randomness import is_seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.conditions import Declined, Reason
+from reticent_client.counting.enrolment import Member
+
+__all__ = ["Answer", "answer", "name_of", "values_of", "wire_size"]
+
+_FIELDS = 256
+"""More than the bytes of a contribution that are no ciphertexts."""
+
+
+class Answer(NamedTuple):
+    """A contribution that was never sent.
+
+    Args:
+        message: What is sent.
+        name: Its digest, by which it is acknowledged.
+        norms: The size of what it says, without the noise.
+    """
+
+    message: wire.Contribution
+    name: bytes
+    norms: Norms
+
+
+def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
+    """Run by the phone. A number for each counter: 0 where the app has none.
+
+    Raises:
+        Declined: The app has nothing to say to this query, or says what is no number.
+    """
+    if counted is None:
+        raise Declined(Reason.NOTHING_TO_SAY, f"there are no counters for {query.id!r}", query.id)
+    values = []
+    for counter in query.counters:
+        value: Any = counted.get(counter.name, 0.0)  # apps are not checked by anybody else
+        try:
+            number = math.nan if isinstance(value, str | bytes) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise Declined(Reason.BAD_COUNTERS, f"{counter.name!r} must be a finite number: got {value!r}", query.id)
+        values.append(number)
+    return values
+
+
+def answer(
+    query: Query, cohort: int, values: list[float], used: Norms, *, key: PublicKey, member: Member,
+    rng: np.random.Generator,
+) -> Answer:  # fmt: skip
+    """Run by the phone. Fit, hide, tag, encrypt and sign what was counted; each time another message.
+
+    Args:
+        query: What is asked.
+        cohort: The phone's.
+        values: One for each counter.
+        used: What was said to other queries of the same sequence.
+        key: The one that the query names.
+        member: Who says it.
+        rng: Where the noise and the exponents come from.
+    """
+    steps = query.fit(values, used=used)
+    noisy = [int(step) + int(share) for step, share in zip(steps, _shares(query, rng), strict=True)]
+    packing, secret = packing_of(query, key.bits), member.secret()
+    places = range(packing.plaintexts)
+    plaintexts = packing.pack(noisy, [tag(secret, query.digest, cohort, place) for place in places])
+    pads = (pad(secret, query.digest, cohort, place, key.n) for place in places)
+    hidden = [centred(plaintext + each, key.n) for plaintext, each in zip(plaintexts, pads, strict=True)]
+    ciphertexts = ciphertexts_to(key.encrypt(hidden, rng), key)
+    message = wire.Contribution(
+        query=query.digest, phone=member.phone, cohort=cohort, ciphertexts=ciphertexts, seeded=is_seeded(rng)
+    )
+    statement = _statement(message, query.key_id)
+    message.signature = member.signing.sign(statement)
+    return Answer(message, statements.digest(statement), Norms.of(steps))
+
+
+def name_of(message: wire.Contribution, key_id: str) -> bytes:
+    """The digest of a contribution, which is what is acknowledged."""
+    return statements.digest(_statement(message, key_id))
+
+
+def wire_size(query: Query, key: PublicKey) -> int:
+    """How many bytes an answer has, at most.
+
+    Raises:
+        ValueError: The query's counters do not fit a plaintext of this key.
+    """
+    return packing_of(query, key.bits).plaintexts * key.ciphertext_bytes + _FIELDS
+
+
+def _shares(query: Query, rng: np.random.Generator) -> list[int]:
+    """This phone's part of the noise, in steps of the grid."""
+    if query.noise == "skellam":
+        drawn = skellam_share(query.share_variance, query.size, rng)
+    else:
+        drawn = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
+    return [int(each) for each in drawn]
+
+
+def _statement(message: wire.Contribution, key_id: str) -> bytes:
+    return statements.contribution(
+        message.query,
+        key_id,
+        message.phone,
+        message.cohort,
+        statements.ciphertexts_hash(message.ciphertexts),
+        seeded=message.seeded,
+    )

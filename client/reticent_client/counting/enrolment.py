@@ -1,0 +1,267 @@
+"""How a phone becomes one of those that are counted, stays one, and leaves."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from reticent.protocol import AgreementKey, SigningKey, shared_secret, signed_by, statements
+from reticent.protocol.invitation import Invitation
+from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES
+from reticent.v1 import counting_pb2 as wire
+from reticent_client.errors import ClientError, FileError
+from reticent_client.serving.database import Place
+
+__all__ = ["MEMBERSHIP", "AlreadyJoined", "BadMembership", "Enrolment", "Member", "NotJoined", "Standing"]
+
+MEMBERSHIP = "counting/membership"
+"""The place of the keys and of the membership."""
+
+RENEWED_AT = 3
+"""A membership is renewed when less than one part in so many is left of it."""
+
+
+class NotJoined(ClientError):
+    """The phone is no member: it has not joined, or has left."""
+
+
+class AlreadyJoined(ClientError):
+    """The phone is a member, by another invitation."""
+
+
+class BadMembership(ClientError):
+    """What came as a membership is none of this phone's, or not signed by the key server."""
+
+
+class Standing(Enum):
+    """Whether a phone is one of those that are counted."""
+
+    JOINING = "has asked to join"
+    MEMBER = "is a member"
+    LEAVING = "is leaving"
+    LEFT = "has left"
+    EXPELLED = "was taken off the list"
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a phone knows of its membership. What it prints tells no secret.
+
+    Args:
+        invitation: By which it joined.
+        signing: Its key to sign with.
+        agreement: Its key to share a secret with the key server by.
+        standing: Whether it is one of those that are counted.
+        phone: Its id; empty before it has joined, as what follows.
+        server_key: The key server's key to share a secret by.
+        since: When the membership came, in seconds of Unix time.
+        expires: When it ends.
+    """
+
+    invitation: Invitation
+    signing: SigningKey
+    agreement: AgreementKey
+    standing: Standing = Standing.JOINING
+    phone: bytes = b""
+    server_key: bytes = b""
+    since: int = 0
+    expires: int = 0
+
+    def secret(self) -> bytes:
+        """What the phone shares with the key server."""
+        return shared_secret(
+            self.agreement, phone=self.phone, phone_key=self.agreement.public, server_key=self.server_key
+        )
+
+    def to_json(self) -> str:
+        """All of it as text, secrets too."""
+        return json.dumps(
+            {
+                "invitation": self.invitation.to_text(),
+                "signing": _text(self.signing.to_bytes()),
+                "agreement": _text(self.agreement.to_bytes()),
+                "standing": self.standing.name,
+                "phone": _text(self.phone),
+                "server_key": _text(self.server_key),
+                "since": self.since,
+                "expires": self.expires,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Member:
+        """What `to_json` wrote.
+
+        Raises:
+            FileError: The text is damaged.
+        """
+        try:
+            content = json.loads(text)
+            return cls(
+                Invitation.from_text(content["invitation"]),
+                SigningKey(_bytes(content["signing"])),
+                AgreementKey(_bytes(content["agreement"])),
+                Standing[content["standing"]],
+                _bytes(content["phone"]),
+                _bytes(content["server_key"]),
+                int(content["since"]),
+                int(content["expires"]),
+            )
+        except (ValueError, TypeError, KeyError) as error:  # whatever it is, it may quote a key
+            raise FileError(f"the store is damaged: its membership cannot be read ({type(error).__name__})") from None
+
+
+class Enrolment:
+    """The membership of one phone, in a place of its store.
+
+    What is signed here comes out the same each time, so that whatever was lost on the way is asked for again.
+
+    Args:
+        place: Where it is kept.
+        now: What time it is.
+    """
+
+    def __init__(self, place: Place, now: Callable[[], dt.datetime]) -> None:
+        self._place = place
+        self._now = now
+        text = place.read()
+        self.member = None if text is None else Member.from_json(text)
+
+    @property
+    def current(self) -> Member | None:
+        """The membership that lets the phone take part now."""
+        member = self.member
+        is_one = member is not None and member.standing is Standing.MEMBER and self._seconds < member.expires
+        return member if is_one else None
+
+    def join(self, invitation: Invitation) -> wire.JoinRequest:
+        """Run by the phone. Ask to become a member; its keys are made and stored before this returns.
+
+        The same invitation again gets the same request.
+
+        Raises:
+            AlreadyJoined: The phone is a member by another invitation.
+        """
+        held = self.member
+        again = held is not None and (held.invitation.token, held.invitation.identity) == (
+            invitation.token,
+            invitation.identity,
+        )
+        if held is None or not again:
+            if self.current is not None:
+                raise AlreadyJoined("this phone is a member by another invitation: it has to leave first")
+            self._keep(Member(invitation, SigningKey(), AgreementKey()))
+        elif held.invitation != invitation:  # the servers have moved
+            self._keep(replace(held, invitation=invitation))
+        member = self._held()
+        statement = statements.joining(invitation.token, member.signing.public, member.agreement.public)
+        return wire.JoinRequest(
+            invitation=invitation.token,
+            verify_key=member.signing.public,
+            agreement_key=member.agreement.public,
+            signature=member.signing.sign(statement),
+        )
+
+    def joined(self, membership: wire.Membership) -> None:
+        """Run by the phone. Take what the key server says to its joining, or to its renewal.
+
+        Raises:
+            NotJoined: The phone has not asked, or is leaving.
+            BadMembership: It is not for this phone, or not signed by the key server that the invitation names.
+        """
+        member = self._held()
+        if member.standing not in {Standing.JOINING, Standing.MEMBER}:
+            raise NotJoined(f"this phone {member.standing.value}")
+        statement = statements.membership(
+            membership.phone, member.signing.public, member.agreement.public, membership.agreement_key,
+            membership.expires,
+        )  # fmt: skip
+        if not signed_by(member.invitation.identity, statement, membership.signature):
+            raise BadMembership("the membership is not signed by the key server that the invitation names")
+        if len(membership.phone) != PHONE_BYTES or len(membership.agreement_key) != KEY_BYTES:
+            raise BadMembership("the membership names no phone, or no key")
+        if member.phone and membership.phone != member.phone:
+            raise BadMembership("the membership is another phone's")
+        if membership.expires < member.expires or (membership.expires == member.expires and member.phone):
+            return  # an old one, come late
+        joined = replace(
+            member,
+            standing=Standing.MEMBER,
+            phone=membership.phone,
+            server_key=membership.agreement_key,
+            since=self._seconds,
+            expires=membership.expires,
+        )
+        try:
+            joined.secret()
+        except ValueError as error:
+            raise BadMembership(f"the membership has a key that shares no secret: {error}") from error
+        self._keep(joined)
+
+    def renewal(self) -> wire.RenewRequest | None:
+        """Run by the phone. What to ask the key server for when little is left of the membership."""
+        member = self.current
+        if member is None or RENEWED_AT * (member.expires - self._seconds) >= member.expires - member.since:
+            return None
+        signature = member.signing.sign(statements.renewal(member.phone, member.expires))
+        return wire.RenewRequest(phone=member.phone, expires=member.expires, signature=signature)
+
+    def owed(self) -> wire.JoinRequest | wire.RenewRequest | wire.LeaveRequest | None:
+        """Run by the phone. What to tell the key server now, be it again."""
+        member = self.member
+        if member is None:
+            return None
+        if member.standing is Standing.JOINING:
+            return self.join(member.invitation)
+        return self.leave() if member.standing is Standing.LEAVING else self.renewal()
+
+    def leave(self) -> wire.LeaveRequest:
+        """Run by the phone. Take part in nothing new from now on, and tell the key server so.
+
+        Raises:
+            NotJoined: There is nothing to leave.
+        """
+        member = self.member
+        if member is None or not member.phone or member.standing is Standing.EXPELLED:
+            raise NotJoined("this phone is no member")
+        if member.standing is Standing.MEMBER:
+            self._keep(replace(member, standing=Standing.LEAVING))
+        signature = member.signing.sign(statements.leaving(member.phone))
+        return wire.LeaveRequest(phone=member.phone, signature=signature)
+
+    def left(self) -> None:
+        """Run by the phone. The key server knows."""
+        member = self._held()
+        if member.standing is Standing.LEAVING:
+            self._keep(replace(member, standing=Standing.LEFT))
+
+    def expelled(self) -> None:
+        """Run by the phone. The key server says that this phone is no member any more."""
+        member = self._held()
+        if member.standing in {Standing.JOINING, Standing.MEMBER}:
+            self._keep(replace(member, standing=Standing.EXPELLED))
+
+    @property
+    def _seconds(self) -> int:
+        return int(self._now().timestamp())
+
+    def _held(self) -> Member:
+        if self.member is None:
+            raise NotJoined("this phone has no invitation")
+        return self.member
+
+    def _keep(self, member: Member) -> None:
+        self._place.write(member.to_json())
+        self.member = member
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,115 @@
+"""What a user gives the command line: counters in files, an invitation, a budget that is said once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reticent.privacy import Cost
+from reticent.protocol.invitation import Invitation
+from reticent_client.errors import FileError
+from reticent_client.serving.database import SqliteStore
+
+__all__ = ["BUDGET", "DEFAULT_BUDGET", "Counted", "kept_budget", "read_invitation"]
+
+BUDGET = "counting/budget"
+"""The place of the user's budget."""
+
+DEFAULT_BUDGET = Cost(4.0, 1e-5)
+
+HEADER = ["name", "value"]
+
+
+class Counted:
+    """Numbers by their names, from a file that is read anew whenever they are asked for, and from arguments.
+
+    Args:
+        path: CSV with the header name,value, or one JSON object.
+        pairs: As in "visits=3"; these count more than the file.
+    """
+
+    def __init__(self, path: Path | None, pairs: Sequence[str]) -> None:
+        self._path = path
+        self._said = dict(map(_pair, pairs))
+        self.all()  # what is wrong with the file is said at once
+
+    def all(self) -> dict[str, float]:
+        """Everything that there is to say."""
+        return {**({} if self._path is None else _read(self._path)), **self._said}
+
+    def among(self, names: Sequence[str]) -> Mapping[str, float] | None:
+        """What there is to say to counters of these names; None where that is nothing."""
+        counted = self.all()
+        return counted if counted.keys() & set(names) else None
+
+
+def kept_budget(store: SqliteStore, epsilon: float | None, delta: float | None) -> Cost:
+    """The budget of a phone: what was said when it was first used, or is said now where that is the first time.
+
+    Raises:
+        ValueError: It was another.
+    """
+    place = store.place(BUDGET)
+    text = place.read()
+    if text is None:
+        budget = Cost(
+            DEFAULT_BUDGET.epsilon if epsilon is None else epsilon, DEFAULT_BUDGET.delta if delta is None else delta
+        )
+        place.write(budget.to_json())
+        return budget
+    try:
+        kept = Cost.from_json(text)
+    except ValueError as error:
+        raise FileError(f"the store is damaged: its budget cannot be read ({error})") from error
+    if epsilon not in (None, kept.epsilon) or delta not in (None, kept.delta):
+        raise ValueError(
+            f"this phone's budget is epsilon = {kept.epsilon:g} and delta = {kept.delta:g}: it is said once, and stays"
+        )
+    return kept
+
+
+def read_invitation(path: Path) -> tuple[Invitation, bool]:
+    """The invitation of a file, and whether others than its owner could read it."""
+    try:
+        invitation = Invitation.from_text(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return invitation, bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+
+
+def _pair(text: str) -> tuple[str, float]:
+    name, found, value = text.partition("=")
+    if not (name and found):
+        raise ValueError(f"a counter is said as NAME=VALUE: got {text!r}")
+    return name, _number(value, f"the counter {name!r}")
+
+
+def _read(path: Path) -> dict[str, float]:
+    text = path.read_text(encoding="utf-8-sig")
+    if text.lstrip().startswith("{"):
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"{path} is no JSON: {error}") from error
+        return {name: _number(value, f"{path}: {name!r}") for name, value in content.items()}
+    rows = list(csv.reader(text.splitlines()))
+    if not rows or rows[0] != HEADER:
+        raise ValueError(f"{path} must be a JSON object, or CSV with the header {','.join(HEADER)}")
+    found = {}
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(HEADER) or row[0] in found:
+            raise ValueError(f"{path}, line {number}: a name that is not there yet, and a value: got {row}")
+        found[row[0]] = _number(row[1], f"{path}, line {number}")
+    return found
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    raise ValueError(f"{where} must be a number: got {value!r}")

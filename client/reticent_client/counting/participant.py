@@ -1,0 +1,364 @@
+"""The phone that takes part in counts: what it must decide, remember and never say twice, without any network.
+
+The order in which an answer comes about, so that a kill between any two steps neither overspends nor loses a
+reservation, nor lets two different answers out (each line is on disk before the next begins):
+
+1. The answer is made, in memory.
+2. The store notes the intention.
+3. The ledger reserves the cost.
+4. The store keeps the answer, signed. Only what step 4 has kept is ever sent, and it is sent as it is kept.
+
+A kill before 4 has sent nothing. So when a phone begins, what was only intended is forgotten, and its reservation given
+back. A kill after 4 finds both. When a decision comes, the store notes it first, then the ledger spends or gives back,
+then the store notes that this is done; what was not, is done when the phone begins. In between the ledger has too
+much reserved, never too little.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from reticent.paillier import PublicKey
+from reticent.privacy import BudgetExceeded, Contradiction, Ledger, Norms, Query
+from reticent.privacy.ledger import SELF
+from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.answers import Answer, answer, values_of, wire_size
+from reticent_client.counting.backoff import Backoff
+from reticent_client.counting.conditions import Declined, Participation, Reason, Situation
+from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
+from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, Record, Records, Refusals, State
+from reticent_client.errors import ClientError
+from reticent_client.serving.database import SqliteStore
+
+__all__ = ["Counters", "ForeignAnswer", "Participant"]
+
+Counters = Callable[[Query], Mapping[str, float] | None]
+"""What an app has counted, by the names of a query's counters; None where it has nothing to say to this query."""
+
+MESSAGE_BYTES = 1_000_000
+"""Servers take no larger messages than a little more than this."""
+
+DAY = dt.timedelta(days=1)
+LATER = {Refusal.BUSY, Refusal.UNAVAILABLE}
+"""Any other refusal is final for the query."""
+
+OUTCOMES = {wire.RELEASED: State.RELEASED, wire.VOID: State.VOID, wire.BURNT: State.BURNT}
+
+
+class ForeignAnswer(ClientError):
+    """An acknowledgement or a decision that is not of this phone's queries, or not signed by its key server."""
+
+
+class Participant:
+    """Takes part in counts for one user, as far as the policy and the ledger allow.
+
+    It does no network I/O: `reticent_client.counting.running` does. All that must survive is on disk when a method
+    returns, and every method may be called again with the same. One process at a time: `store.claim("counting")`.
+
+    Args:
+        store: Where it remembers its membership and its answers.
+        ledger: The user's budget.
+        rng: Where the noise comes from: `secure()` on a phone. Answers of a seeded generator say so.
+        now: What time it is, in UTC.
+        policy: What the user allows.
+        counters: What the app has counted.
+        backoff: When to send again what did not get through.
+        simulation: Accept public keys that are only good for simulation.
+    """
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        ledger: Ledger,
+        *,
+        rng: np.random.Generator,
+        now: Callable[[], dt.datetime],
+        policy: Participation,
+        counters: Counters,
+        backoff: Backoff | None = None,
+        simulation: bool = False,
+    ) -> None:
+        self.enrolment = Enrolment(store.place(MEMBERSHIP), now)
+        """Joining, renewing and leaving."""
+        self.records = Records(store)
+        self.policy = policy
+        self._refusals = Refusals(store, now)
+        self._ledger = ledger
+        self._rng = rng
+        self._now = now
+        self._counters = counters
+        self._backoff = Backoff(secure()) if backoff is None else backoff
+        self._simulation = simulation
+        limit = (ledger.limit.epsilon, ledger.limit.delta)
+        self._rules = json.dumps([policy.to_json(), limit, simulation])  # under which something is declined for good
+        self._recover()
+
+    def key_wanted(self, announcement: wire.Announcement) -> bytes | None:
+        """The id of the public key that `asked` needs for an announcement; None where it needs none."""
+        try:
+            query = _read(announcement.query)
+            wanted = bytes.fromhex(query.key_id)
+        except ValueError:
+            return None
+        record = self.records.of(query.digest)
+        is_open = record is None or record.state is State.INTENDED
+        return wanted if is_open and self._refusals.lasting(_name_of(announcement), self._rules) is None else None
+
+    def asked(
+        self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
+    ) -> wire.Contribution:
+        """Answer an announcement: the same one always with the same bytes, which are stored when this returns.
+
+        Args:
+            announcement: What the aggregation server announces.
+            public_key: The key of which `key_wanted` has told the id.
+            situation: How the phone is at present; neither charging nor on an unmetered network unless given.
+
+        Raises:
+            Declined: The phone does not take part, or not now.
+        """
+        name = _name_of(announcement)
+        try:
+            message = self._answered(announcement, public_key, situation or Situation(), name)
+        except Declined as declined:
+            if declined.reason is not Reason.ANSWERED:
+                self._refusals.remember(name, declined, self._rules)
+            raise
+        self._refusals.forget(name)
+        return message
+
+    def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
+        """The answers to send now: those that were not acknowledged, and whose time has come."""
+        try:
+            self.policy.examine_situation(situation or Situation())
+        except Declined:
+            return []
+        now = self._now()
+        waiting = self.records.within((State.STORED,))
+        # Where the clock was set back, an instant that is too far off was meant otherwise.
+        ready = [each for each in waiting if not now < each.not_before <= now + self._backoff.longest]
+        return [_message(record) for record in ready]
+
+    def next_attempt(self) -> dt.datetime | None:
+        """When an answer is due next; None where there is none to send."""
+        return min((record.not_before for record in self.records.within((State.STORED,))), default=None)
+
+    def acknowledged(self, acknowledgement: wire.Acknowledgement) -> None:
+        """The server keeps an answer.
+
+        Raises:
+            ForeignAnswer: It is none of this phone's.
+        """
+        record = self.records.made(acknowledgement.contribution)
+        if record is None:
+            raise ForeignAnswer("the server acknowledges what this phone has not contributed")
+        if record.state in {State.STORED, State.REFUSED}:
+            self.records.advance(record.query, State.ACKNOWLEDGED)
+
+    def not_taken(self, query: bytes, error: Refused | Unreachable) -> None:
+        """An answer did not get through. Whatever the server says, its budget stays reserved until the decision.
+
+        Args:
+            query: The digest.
+            error: Why.
+        """
+        record = self.records.of(query)
+        if record is None or record.state is not State.STORED:
+            return
+        if isinstance(error, Refused) and error.refusal not in LATER:
+            self.records.advance(query, State.REFUSED, str(error))
+            return
+        asked = error.retry_after if isinstance(error, Refused) else None
+        self.records.unanswered(query, self._now() + self._backoff.wait(record.attempts, asked))
+
+    def wanted(self) -> list[wire.DecisionWanted]:
+        """The decisions that this phone waits for."""
+        waiting = self.records.within(UNDECIDED)
+        return [wire.DecisionWanted(query=record.query, cohort=record.cohort) for record in waiting]
+
+    def decided(self, decision: wire.Decision) -> State:
+        """Take a decision: the budget is spent, or given back if the cohort was burnt.
+
+        Returns:
+            How the query stands now.
+
+        Raises:
+            ForeignAnswer: The decision is of no query and cohort of this phone's, is not signed by the key server that
+                countersigned it, or contradicts one that was.
+        """
+        record = self.records.of(decision.query)
+        if record is None or record.state is State.INTENDED or record.cohort != decision.cohort:
+            raise ForeignAnswer("the decision is not about a contribution of this phone's")
+        if not signed_by(record.identity, statements.decision(decision), decision.signature):
+            raise ForeignAnswer(f"the decision about {record.id!r} is not signed by the key server")
+        state = OUTCOMES.get(decision.outcome)
+        if state is None:
+            raise ForeignAnswer(f"the decision about {record.id!r} says no outcome: {decision.outcome}")
+        if record.state not in UNDECIDED and record.state is not state:
+            raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
+        if record.state in UNDECIDED:
+            self.records.advance(record.query, state, decision.reason)
+        self._settle()
+        return state
+
+    def _answered(
+        self, announcement: wire.Announcement, public_key: bytes, situation: Situation, name: bytes
+    ) -> wire.Contribution:
+        try:
+            query = _read(announcement.query)
+        except ValueError as error:
+            raise Declined(Reason.MALFORMED, f"the announcement cannot be read: {error}") from error
+        record = self.records.of(query.digest)
+        if record is not None and record.state is not State.INTENDED:
+            if record.state in {State.STORED, State.ACKNOWLEDGED}:
+                return _message(record)
+            raise Declined(Reason.ANSWERED, f"{query.id!r}: {record.state.value}", query.id)
+        member = self.enrolment.current
+        if member is None:
+            raise Declined(Reason.NOT_A_MEMBER, query=query.id)
+        lasting = self._refusals.lasting(name, self._rules)
+        if lasting is not None:
+            raise lasting
+        self._examine(announcement, query, member)
+        self.policy.examine(query, self._ledger.limit)
+        self.policy.examine_situation(situation, query.id)
+        self._examine_ledger(query)
+        key = self._examined_key(query, public_key)
+        values = values_of(query, self._counters(query))
+        used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
+        try:
+            made = answer(query, announcement.cohort, values, used, key=key, member=member, rng=self._rng)
+        except ValueError as error:  # what cannot be drawn or packed
+            raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
+        return self._kept(query, announcement.cohort, made, member)
+
+    def _kept(self, query: Query, cohort: int, made: Answer, member: Member) -> wire.Contribution:
+        """Steps 2 to 4."""
+        self.records.intend(query, _terms(query), cohort, member.invitation.identity, self._now())
+        try:
+            self._ledger.reserve(query.account, query.cost)
+        except (BudgetExceeded, Contradiction) as error:  # somebody else who uses the same ledger was faster
+            self.records.forget(query.digest)
+            raise Declined(Reason.BUDGET, str(error), query.id) from error
+        self.records.keep(query.digest, made.message, made.name, made.norms)
+        return made.message
+
+    def _examine(self, announcement: wire.Announcement, query: Query, member: Member) -> None:
+        """Decline what the key server has not said, or not like this."""
+        statement = statements.countersigned(query.digest)
+        if not signed_by(member.invitation.identity, statement, announcement.countersignature):
+            raise Declined(Reason.NOT_COUNTERSIGNED, query=query.id)
+        if announcement.cohort >= query.cohorts:
+            raise Declined(
+                Reason.MALFORMED, f"{query.id!r} has {query.cohorts} cohorts: got {announcement.cohort}", query.id
+            )
+        if announcement.closes_in_ms == 0:
+            raise Declined(Reason.CLOSED, f"{query.id!r} is closed", query.id)
+        if (other := self.records.named(query.id)) is not None and other.query != query.digest:
+            raise Declined(
+                Reason.NAME_TAKEN, f"another query was called {query.id!r}: a second attempt needs a new name", query.id
+            )
+
+    def _examine_ledger(self, query: Query) -> None:
+        """Decline what does not fit the budget, or what the ledger and the store do not agree about."""
+        self._settle()  # where the disk was full once, for example
+        live = self.records.within(LIVE, query.account)
+        if any(record.terms != _terms(query) for record in live):
+            raise Declined(
+                Reason.OTHER_TERMS,
+                f"other queries of the sequence {query.sequence!r} name other bounds, cost or noise",
+                query.id,
+            )
+        entries = self._ledger.entries(subject=SELF)
+        if not live and any(entry.query == query.account for entry in entries):
+            # The store was lost, or somebody else books under this name: this may be a second answer.
+            raise Declined(
+                Reason.BOOKED_ELSEWHERE, f"the budget is booked for {query.account!r} already, not by this", query.id
+            )
+        try:
+            quote = self._ledger.quote(query.account, query.cost)
+        except (Contradiction, ValueError) as error:
+            raise Declined(Reason.BUDGET, str(error), query.id) from error
+        if not quote.fits:
+            raise Declined(Reason.BUDGET, str(BudgetExceeded(SELF, query.account, quote, entries)), query.id)
+
+    def _examined_key(self, query: Query, content: bytes) -> PublicKey:
+        """The key that the query names; its answers are not too large."""
+        try:
+            key = _key_of(content, self._simulation)
+        except ValueError as error:
+            raise Declined(Reason.BAD_KEY, f"the public key for {query.id!r} is none: {error}", query.id) from error
+        if key.key_id.hex() != query.key_id:
+            raise Declined(Reason.WRONG_KEY, f"the public key is not the one that {query.id!r} names", query.id)
+        try:
+            size = wire_size(query, key)
+        except ValueError as error:
+            raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
+        if size > MESSAGE_BYTES:
+            raise Declined(Reason.TOO_LARGE, f"an answer to {query.id!r} would have {size} bytes", query.id)
+        queries, sent = self.records.since(self._now() - DAY)
+        self.policy.examine_day(query, size, queries=queries, sent=sent)
+        return key
+
+    def _recover(self) -> None:
+        """Finish what a kill has left unfinished."""
+        self._settle()
+        held = {entry.query for entry in self._ledger.entries(subject=SELF)}
+        for record in self.records.within(LIVE):
+            if record.account not in held:  # the ledger was lost: what was said still counts
+                self._ledger.reserve(record.account, record.cost)
+                if record.state in SPENT:
+                    self._ledger.spend(record.account)
+
+    def _settle(self) -> None:
+        """Tell the ledger what it may not know."""
+        for record in self.records.unsettled():
+            if record.state in SPENT:
+                self._ledger.reserve(record.account, record.cost)  # there already, unless the ledger was lost
+                self._ledger.spend(record.account)
+            elif not self.records.within(LIVE, record.account):  # a sequence is given back with its last query
+                self._ledger.give_back(record.account)
+            if record.state is State.INTENDED:
+                self.records.forget(record.query)
+            else:
+                self.records.settle(record.query)
+
+
+@lru_cache(maxsize=64)
+def _read(content: bytes) -> Query:
+    """The query of an announcement, which the phone looks at more than once."""
+    return Query.from_bytes(content)
+
+
+@lru_cache(maxsize=4)
+def _key_of(content: bytes, simulation: bool) -> PublicKey:
+    """A key, which has a table that is worth keeping."""
+    return PublicKey.from_bytes(content, simulation=simulation)
+
+
+def _name_of(announcement: wire.Announcement) -> bytes:
+    """What names an announcement, however long it is still open."""
+    said = wire.Announcement(
+        query=announcement.query, countersignature=announcement.countersignature, cohort=announcement.cohort
+    )
+    return hashlib.sha256(said.SerializeToString(deterministic=True)).digest()
+
+
+def _terms(query: Query) -> str:
+    """What the queries of a sequence have in common."""
+    return json.dumps(
+        [query.epsilon, query.delta, query.l2_squared, query.l1, query.noise, query.fraction_bits, query.variance]
+    )
+
+
+def _message(record: Record) -> wire.Contribution:
+    """What was kept, byte for byte."""
+    return wire.Contribution.FromString(record.message or b"")

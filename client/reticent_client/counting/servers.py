@@ -1,0 +1,84 @@
+"""A phone's way to the two servers: it shows no certificate, and knows them by the one that its invitation brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from reticent.protocol.calls import answered
+from reticent.protocol.invitation import Invitation
+from reticent.server.certificates import channel, channel_credentials
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1.counting_pb2_grpc import CollectingStub, EnrolmentStub
+
+if TYPE_CHECKING:
+    from reticent.v1.counting_pb2_grpc import CollectingAsyncStub, EnrolmentAsyncStub
+
+__all__ = ["Servers"]
+
+DEADLINE = 30.0
+"""Seconds for an answer."""
+
+
+class Servers:
+    """Both servers, while it is entered. Every call ends by a deadline.
+
+    Each method raises `Refused` where a server refuses and `Unreachable` where no answer comes.
+
+    Args:
+        invitation: Says where they are.
+        deadline: Seconds for an answer.
+    """
+
+    def __init__(self, invitation: Invitation, *, deadline: float = DEADLINE) -> None:
+        self._invitation = invitation
+        self._deadline = deadline
+
+    async def __aenter__(self) -> Self:
+        """Connections are made when they are needed."""
+        credentials = channel_credentials(self._invitation.authority.encode())
+        self._keys = channel(self._invitation.key_server, credentials)
+        self._aggregation = channel(self._invitation.aggregation_server, credentials)
+        self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._keys)
+        self._collecting: CollectingAsyncStub = CollectingStub(self._aggregation)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        await self._keys.close()
+        await self._aggregation.close()
+
+    async def join(self, asked: wire.JoinRequest) -> wire.Membership:
+        """Of the key server."""
+        return await answered(self._enrolment.Join(asked, timeout=self._deadline))
+
+    async def renew(self, asked: wire.RenewRequest) -> wire.Membership:
+        """Of the key server."""
+        return await answered(self._enrolment.Renew(asked, timeout=self._deadline))
+
+    async def leave(self, asked: wire.LeaveRequest) -> None:
+        """Of the key server."""
+        await answered(self._enrolment.Leave(asked, timeout=self._deadline))
+
+    async def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
+        """Of the aggregation server."""
+        asked = wire.AnnouncementsRequest(phone=phone)
+        return await answered(self._collecting.Announcements(asked, timeout=self._deadline))
+
+    async def key(self, key_id: bytes) -> bytes:
+        """A public key, from the aggregation server."""
+        reply = await answered(self._collecting.Key(wire.KeyRequest(key_id=key_id), timeout=self._deadline))
+        return reply.public_key
+
+    async def contribute(self, contribution: wire.Contribution) -> wire.Acknowledgement:
+        """To the aggregation server."""
+        return await answered(self._collecting.Contribute(contribution, timeout=self._deadline))
+
+    async def decisions(self, wanted: Sequence[wire.DecisionWanted]) -> Sequence[wire.Decision]:
+        """Of the aggregation server, which has them from the key server."""
+        asked = wire.DecisionsRequest(wanted=wanted)
+        reply = await answered(self._collecting.Decisions(asked, timeout=self._deadline))
+        return reply.decisions

@@ -1,0 +1,196 @@
+"""The analyst's side: ask a query of real phones through the aggregation server, wait, and read what is released.
+
+All of it blocks, so that it can be used from a notebook or a script as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from reticent.paillier import PublicKey
+from reticent.privacy import AlreadyDecided, Contributions, Ledger, Query, Release
+from reticent.protocol import Refusal, Refused
+from reticent.protocol.secrets import KEY_BYTES
+from reticent.server.certificates import Certificate
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.counting_client import CountingClient, Patience
+from reticent_agg.errors import BadAnswer
+from reticent_agg.handle import Handle, Progress, Watcher
+from reticent_agg.question import Question, QuestionSequence
+
+__all__ = ["Analyst", "Terms"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a query can be asked of at present.
+
+    Args:
+        population: How many phones are enrolled.
+        public_key: Under which they would encrypt.
+    """
+
+    population: int
+    public_key: PublicKey
+
+    @property
+    def key_id(self) -> str:
+        """How a query names the key."""
+        return self.public_key.key_id.hex()
+
+
+class Analyst:
+    """Counts real phones, through the aggregation server.
+
+    Args:
+        address: Of the aggregation server, for analysts: host:port.
+        certificate: The analyst's own, with which it is let in; None where the server is on this machine and asks for
+            none.
+        identity: The key server's public Ed25519 key, which signs decisions: 32 bytes.
+        ledger: What the phones have spent, as far as is known here. A query that they would refuse is then refused
+            before anybody is asked.
+        patience: How long to wait for answers.
+        watcher: Told how far a query is, whenever that was looked at.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        certificate: Certificate | None,
+        identity: bytes,
+        *,
+        ledger: Ledger | None = None,
+        patience: Patience | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        if len(identity) != KEY_BYTES:
+            raise ValueError(f"the key server's identity has {KEY_BYTES} bytes: got {len(identity)}")
+        self._identity = identity
+        self._ledger = ledger
+        self._watcher = watcher
+        self._client = CountingClient(address, certificate, patience or Patience())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection. Queries go on."""
+        self._client.close()
+
+    def terms(self) -> Terms:
+        """How many phones could be asked now, and under which key.
+
+        Raises:
+            Refused: The server says no.
+            Unreachable: It does not answer.
+        """
+        standing = self._client.standing()
+        try:
+            key = PublicKey.from_bytes(standing.public_key, simulation=True)  # it is for phones to refuse short ones
+        except ValueError as error:
+            raise BadAnswer(f"what the aggregation server gives as the public key is none: {error}") from error
+        return Terms(standing.population, key)
+
+    def query(self, question: Question, terms: Terms | None = None) -> Query:
+        """The query that asks this of the phones that are enrolled.
+
+        Args:
+            question: What is wanted.
+            terms: What `terms` said; the present ones, unless given.
+        """
+        terms = terms or self.terms()
+        return question.ask(terms.population, terms.key_id)
+
+    @staticmethod
+    def sequence(name: str, **shared: Any) -> QuestionSequence:
+        """Questions that share one budget, all with the same bounds, cost and noise.
+
+        Args:
+            name: Of the sequence.
+            shared: What `QuestionSequence` says for all of them.
+        """
+        return QuestionSequence(name=name, **shared)
+
+    def count(self, query: Query, counters: Contributions | None = None) -> Release:
+        """Ask the phones, wait until all cohorts are decided, and say what is released.
+
+        A query that was asked before and is not decided yet is waited for.
+
+        Args:
+            query: What is asked.
+            counters: None: real phones take their own.
+
+        Raises:
+            BudgetExceeded: The query costs more than is left in the ledger.
+            QueryBurnt: Too few phones answered.
+            AlreadyDecided: The query was decided before; `find` has its result.
+            Refused: The server says no.
+            Unreachable: It does not answer.
+            BadAnswer: It says what the key server has not signed.
+        """
+        if counters is not None:
+            raise ValueError("real phones take their own counters: got some")
+        return self.start(query).result()
+
+    def start(self, query: Query) -> Handle:
+        """Ask the phones, and return at once.
+
+        Raises:
+            As `count`, but for `QueryBurnt`.
+        """
+        if self._is_decided(query.id):
+            raise AlreadyDecided(f"{query.id!r} was decided before: a second attempt is another query")
+        is_new = self._ledger is not None and all(entry.query != query.account for entry in self._ledger.entries())
+        if self._ledger is not None:
+            self._ledger.reserve(query.account, query.cost)
+        handle = self._handle(query)
+        try:
+            status = self._client.announce(query.to_bytes())
+        except Refused:
+            if self._ledger is not None and is_new:
+                self._ledger.give_back(query.account)
+            raise
+        handle.read(status)
+        return handle
+
+    def find(self, name: str) -> Handle:
+        """A query that was asked before, by its id.
+
+        Raises:
+            Refused: There is no such query.
+        """
+        handle = self._found(self._client.status(name))
+        if handle.query.id != name:
+            raise BadAnswer(f"asked about {name!r}, the aggregation server speaks of {handle.query.id!r}")
+        return handle
+
+    def queries(self) -> list[Progress]:
+        """How far all queries are, the latest first."""
+        return [self._found(status).progress for status in self._client.queries().queries]
+
+    def _is_decided(self, name: str) -> bool:
+        try:
+            return self._client.status(name).phase == wire.DECIDED
+        except Refused as refusal:
+            if refusal.refusal is Refusal.UNKNOWN_QUERY:
+                return False
+            raise
+
+    def _found(self, status: wire.QueryStatus) -> Handle:
+        try:
+            query = Query.from_bytes(status.query)
+        except ValueError as error:
+            raise BadAnswer(f"the aggregation server tells of a query that is none: {error}") from error
+        handle = self._handle(query)
+        handle.read(status)
+        return handle
+
+    def _handle(self, query: Query) -> Handle:
+        return Handle(query, self._client, self._identity, ledger=self._ledger, watcher=self._watcher)

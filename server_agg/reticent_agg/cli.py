@@ -1,0 +1,249 @@
+"""`reticent agg`: the aggregation server as a process, and what its operator does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from reticent.clock import Clock, SystemClock
+from reticent.database import Database
+from reticent.database import migrate as migrate_file
+from reticent.files import PUBLIC, create
+from reticent.protocol.secrets import KEY_BYTES
+from reticent.randomness import secure
+from reticent.server import process
+from reticent.server.certificates import Certificate, channel
+from reticent.server.configuration import configured
+from reticent.server.door import Handler
+from reticent.server.logs import begin
+from reticent.server.simulated import SERVICE, check_local
+from reticent.server.simulated import simulated_clock as clock_and_methods
+from reticent_agg import administration
+from reticent_agg.administration import Report
+from reticent_agg.database import KIND, opened
+from reticent_agg.server import ASK_AGAIN, AggregationServer
+from reticent_agg.service import AggregationService
+
+__all__ = ["app"]
+
+FOLDER = Path("aggregation")
+CERTIFICATES = Path("certs")
+PHONES = "127.0.0.1:7201"
+ANALYSTS = "127.0.0.1:7202"
+KEY_SERVER = "127.0.0.1:7102"
+KEPT_DAYS = 30
+
+_FILE = "aggregation.db"
+_IDENTITY = "identity.pub"
+_OWNER_ONLY = 0o700
+
+app = App(
+    name="agg",
+    help="Run an aggregation server: ask phones, collect and add up what they say, have it decided.",
+    config=configured("agg"),
+    default_parameter=Parameter(negative=()),
+)
+
+At = Annotated[Path, Parameter(name="--folder")]
+AsJson = Annotated[bool, Parameter(name="--json")]
+
+
+@app.command
+def serve(
+    *,
+    folder: At = FOLDER,
+    phones: str = PHONES,
+    analysts: str = ANALYSTS,
+    key_server: str = KEY_SERVER,
+    identity: str | None = None,
+    certs: Annotated[Path, Parameter(name="--certs")] = CERTIFICATES,
+    simulation: bool = False,
+    ask_again: float = ASK_AGAIN.total_seconds(),
+    simulated_clock: str | None = None,
+    log_level: str = "info",
+    log_json: bool = False,
+) -> None:
+    """Be an aggregation server, until SIGINT or SIGTERM.
+
+    The first time, the folder is made. Begun again, it goes on where it was. It says at which addresses it listens, a
+    line for each.
+
+    Args:
+        folder: Where the server keeps everything.
+        phones: Where phones reach it, as host:port.
+        analysts: Where analysts do.
+        key_server: Where the key server listens for aggregation servers.
+        identity: The key server's identity, 64 hexadecimal digits, as `reticent keys serve` and `reticent keys status`
+            print it. Needed the first time; then it is in the folder.
+        certs: The folder of certificates, as `reticent certs init` makes it.
+        simulation: Accept keys of 1024 and 2048 bits too, which are good for simulation only.
+        ask_again: After how many seconds phones ask again what they are asked.
+        simulated_clock: For tests, on this machine only: the clock stands still at this instant, like
+            2027-03-01T12:00:00Z, until it is moved.
+        log_level: What is logged on standard error: debug, info, warning or error.
+        log_json: Log as JSON.
+    """
+    begin(log_level, log_json)
+    if not 0 < ask_again <= ASK_AGAIN.total_seconds() * 60 * 24:
+        raise ValueError(f"--ask-again must lie between 0 and a day, in seconds: got {ask_again:g}")
+    clock, further = _clock(simulated_clock, phones, analysts)
+    certificate = Certificate.load(certs, "aggregation")
+    folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+    server = AggregationServer(
+        folder / _FILE,
+        identity=_identity(folder / _IDENTITY, identity),
+        now=clock.now,
+        rng=secure(),
+        simulation=simulation,
+        ask_again=dt.timedelta(seconds=ask_again),
+    )
+
+    async def serve_until(stop: asyncio.Event) -> None:
+        way = channel(key_server, certificate.channel_credentials())
+        service = AggregationService(
+            server,
+            clock=clock,
+            key_server=way,
+            phones=phones,
+            analysts=analysts,
+            phones_credentials=certificate.server_credentials(callers_show_theirs=False),
+            analysts_credentials=certificate.server_credentials(callers_show_theirs=True),
+            others=further,
+        )
+        async with way, service:
+            process.say(f"listening for phones at {service.phones_address}")
+            process.say(f"listening for analysts at {service.analysts_address}")
+            await _either(stop, service)
+
+    with closing(server), server.claim():
+        process.run(serve_until)
+
+
+@app.command
+def migrate(*, folder: At = FOLDER) -> None:
+    """Bring the folder of an older version to the present one, while no server uses it.
+
+    Args:
+        folder: Where the server keeps everything.
+    """
+    migrate_file(folder / _FILE, KIND)
+    process.say(f"{folder / _FILE} has version {KIND.version}")
+
+
+@app.command
+def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
+    """Forget which phones took part in queries that were decided long ago, while the server runs or not.
+
+    What was asked and what was decided stays for ever. A phone that sends its contribution to such a query again is
+    told that it is late.
+
+    Args:
+        folder: Where the server keeps everything.
+        days: How many days ago they must have been decided, by this machine's clock.
+    """
+    if days < 0:
+        raise ValueError(f"--days must not be negative: got {days:g}")
+    with _database_of(folder) as database:
+        forgotten = administration.prune(database, SystemClock().now() - dt.timedelta(days=days))
+    for name in forgotten:
+        process.say(name)
+
+
+@app.command
+def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
+    """List all queries, the latest first, with how many phones have contributed.
+
+    Args:
+        folder: Where the server keeps everything.
+        as_json: Write JSON for machines.
+    """
+    with _database_of(folder) as database:
+        found = administration.report(database)
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(each) for each in found], default=_as_text, indent=2) + "\n")
+    else:
+        sys.stdout.write("".join(f"{_line(each)}\n" for each in found))
+
+
+async def _either(stop: asyncio.Event, service: AggregationService) -> None:
+    """Until somebody says stop, or something has gone wrong."""
+    waiting = {asyncio.create_task(stop.wait()), asyncio.create_task(service.wait())}
+    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in pending:
+        each.cancel()
+    for each in done:
+        each.result()
+
+
+def _identity(path: Path, given: str | None) -> bytes:
+    """The key server's identity, which is written down when it is given first, and never changes."""
+    if given is not None:
+        content = _read_identity(given)
+        with contextlib.suppress(FileExistsError):
+            create(path, f"{content.hex()}\n".encode(), PUBLIC)
+    try:
+        kept = _read_identity(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError("--identity is needed the first time: `reticent keys status` prints it") from None
+    if given is not None and kept != _read_identity(given):
+        raise ValueError(f"{path} names another key server: a folder is for one, and for its queries")
+    return kept
+
+
+def _read_identity(text: str) -> bytes:
+    try:
+        content = bytes.fromhex(text.strip())
+    except ValueError:
+        content = b""
+    if len(content) != KEY_BYTES:
+        raise ValueError(f"an identity is {2 * KEY_BYTES} hexadecimal digits: got {text.strip()[:100]!r}")
+    return content
+
+
+def _clock(start: str | None, *addresses: str) -> tuple[Clock, dict[str, dict[str, Handler]]]:
+    """The clock, and the service that moves it where it is simulated."""
+    if start is None:
+        return SystemClock(), {}
+    check_local(addresses)
+    try:
+        instant = dt.datetime.fromisoformat(start)
+    except ValueError:
+        raise ValueError(f"an instant is like 2027-03-01T12:00:00Z: got {start!r}") from None
+    clock, methods = clock_and_methods(instant.replace(tzinfo=instant.tzinfo or dt.UTC).astimezone(dt.UTC))
+    return clock, {SERVICE: dict(methods)}
+
+
+@contextlib.contextmanager
+def _database_of(folder: Path) -> Iterator[Database]:
+    if not (folder / _FILE).exists():
+        raise ValueError(f"there is no aggregation server in {folder}")
+    with closing(opened(folder / _FILE)) as database:
+        yield database
+
+
+def _line(query: Report) -> str:
+    contributed = f"{sum(query.contributors):,} of {query.population:,} phones"
+    what = {
+        "announced": "waits for the key server",
+        "refused": query.refusal,
+        "collecting": f"{contributed}, until {query.closes:%Y-%m-%d %H:%M:%S} UTC" if query.closes else contributed,
+        "closing": f"{contributed}, {query.decided} of {len(query.contributors)} cohorts decided",
+        "decided": f"{contributed}{', pruned' if query.pruned else ''}",
+    }
+    return f"{query.id}  {query.phase}  {what[query.phase]}"
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -1,0 +1,204 @@
+"""The end of a query: closed by this server's clock, sent to the key server, decided by it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from reticent.database import Database
+from reticent.protocol import Refusal, Refused, signed_by
+from reticent.protocol import statements as said
+from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.database import Run, instant, milliseconds
+from reticent_agg.errors import BadAnswer
+from reticent_agg.queries import Asked, Queries
+
+__all__ = ["Closing"]
+
+_log = logging.getLogger(__name__)
+
+RECEIPTS_AT_ONCE = 1000
+"""Receipts in a message."""
+OUTCOMES = (wire.RELEASED, wire.BURNT, wire.VOID)
+
+
+class Closing:
+    """Closes queries, and takes in what is decided.
+
+    Args:
+        database: The aggregation server's.
+        queries: Of the same database.
+        identity: The key server's public Ed25519 key.
+        now: The time, in UTC.
+        rng: What makes a sum look like any other: nobody may be able to replay it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        queries: Queries,
+        identity: bytes,
+        now: Callable[[], dt.datetime],
+        rng: np.random.Generator,
+    ) -> None:
+        self._database = database
+        self._queries = queries
+        self._identity = identity
+        self._now = now
+        self._rng = rng
+
+    def close_due(self) -> list[str]:
+        """Close the queries whose time is over, and those with enough contributions; their ids."""
+        with self._database.reading() as run:
+            due = [digest for (digest,) in run(_DUE, (wire.COLLECTING, milliseconds(self._now()))).fetchall()]
+        closed = []
+        for digest in due:
+            with self._database.changing() as run:
+                if self.close(run, digest, burn=False):
+                    closed.append(self._queries.asked(run, digest).query.id)
+        return closed
+
+    def next_due(self) -> dt.datetime | None:
+        """When the time of a query is over next."""
+        with self._database.reading() as run:
+            (closes,) = run("SELECT min(closes) FROM queries WHERE phase = ?", (wire.COLLECTING,)).fetchone()
+        return None if closes is None else instant(closes)
+
+    def close(self, run: Run, digest: bytes, *, burn: bool) -> bool:
+        """Freeze a query that collects, and write down what the key server will be asked; False if it does not."""
+        asked = self._queries.asked(run, digest)
+        number, phase = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
+        if phase != wire.COLLECTING:
+            return False
+        run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
+        sums = run("SELECT cohort, contributors, ciphertexts FROM sums WHERE query = ?", (number,)).fetchall()
+        for cohort, contributors, content in sums:
+            enough = contributors >= asked.query.fewest and not burn
+            head = wire.DecideHead(query=digest, cohort=cohort, contributors=contributors)
+            if enough:
+                head.ciphertexts = self._disguised(asked, content)
+            run("INSERT INTO requests VALUES (?, ?, ?, ?)", (number, cohort, head.SerializeToString(), int(burn)))
+        run("UPDATE sums SET ciphertexts = x'' WHERE query = ?", (number,))  # all that is still needed is in the head
+        return True
+
+    def abort(self, query_id: str) -> None:
+        """Close a query now, and have every cohort burnt that is not decided yet.
+
+        What was asked of the key server before may have been decided there: then that stands.
+
+        Raises:
+            Refused: There is no such query.
+        """
+        with self._database.changing() as run:
+            row = run("SELECT digest, number FROM queries WHERE id = ?", (query_id,)).fetchone()
+            if row is None:
+                raise Refused(Refusal.UNKNOWN_QUERY)
+            digest, number = row
+            run("UPDATE queries SET aborted = 1 WHERE number = ? AND phase = ?", (number, wire.ANNOUNCED))
+            self.close(run, digest, burn=True)
+            run("UPDATE requests SET burn = 1 WHERE query = ?", (number,))
+
+    def countersigned_late(self, run: Run, digest: bytes) -> None:
+        """Close a query that was aborted before phones could be asked."""
+        (aborted,) = run("SELECT aborted FROM queries WHERE digest = ?", (digest,)).fetchone()
+        if aborted:
+            self.close(run, digest, burn=True)
+
+    def requests(self) -> list[wire.DecideHead]:
+        """What the key server must be asked, in the order of the queries: the same bytes until it is decided."""
+        with self._database.reading() as run:
+            found = run(
+                "SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) "
+                "WHERE answer IS NULL ORDER BY query, cohort"
+            ).fetchall()
+        return [_head(content, burn=bool(burn)) for content, burn in found]
+
+    def receipts(self, head: wire.DecideHead) -> Iterator[wire.Receipts]:
+        """The receipts that follow the head of a request, always in the same order."""
+        number, last = self._number(head.query), b""
+        while True:
+            with self._database.reading() as run:
+                rows = run(_RECEIPTS, (number, head.cohort, last, RECEIPTS_AT_ONCE)).fetchall()
+            if not rows:
+                return
+            yield wire.Receipts(
+                receipts=[
+                    wire.Receipt(phone=phone, ciphertexts_hash=contents, seeded=bool(seeded), signature=signature)
+                    for phone, contents, seeded, signature in rows
+                ]
+            )
+            last = rows[-1][0]
+
+    def asking(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
+        """The messages of a request."""
+        yield wire.DecideRequest(head=head)
+        for receipts in self.receipts(head):
+            yield wire.DecideRequest(receipts=receipts)
+
+    def decided(self, decision: wire.Decision) -> None:
+        """Keep what the key server has decided. The same decision again changes nothing.
+
+        Raises:
+            BadAnswer: It is not signed by the key server's identity, or about nothing that it was asked, or it
+                contradicts a former one.
+        """
+        if decision.outcome not in OUTCOMES or not signed_by(
+            self._identity, said.decision(decision), decision.signature
+        ):
+            raise BadAnswer("a decision is not signed by the key server's identity")
+        number, content = self._number(decision.query), decision.SerializeToString(deterministic=True)
+        with self._database.changing() as run:
+            place = (number, decision.cohort)
+            if run("SELECT 1 FROM requests WHERE query = ? AND cohort = ?", place).fetchone() is None:
+                raise BadAnswer(f"cohort {decision.cohort} is decided, and was not asked for")
+            known = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
+            if known is not None and known[0] != content:
+                raise BadAnswer(f"cohort {decision.cohort} was decided before, in another way")
+            run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?)", (*place, content))
+            run(_DECIDED, (wire.DECIDED, milliseconds(self._now()), number, wire.CLOSING))
+
+    def not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
+        """The key server refuses a request: what was asked before an abort stands if that was decided already."""
+        if refused.refusal is not Refusal.ALREADY_DECIDED:
+            return
+        with self._database.changing() as run:
+            number = self._number(head.query)
+            run("UPDATE requests SET burn = 0 WHERE query = ? AND cohort = ?", (number, head.cohort))
+
+    def _disguised(self, asked: Asked, content: bytes) -> bytes:
+        """Other ciphertexts of the same sums."""
+        sums = ciphertexts_from(content, asked.key)
+        return ciphertexts_to(asked.key.rerandomise(sums, self._rng), asked.key)
+
+    def _number(self, digest: bytes) -> int:
+        with self._database.reading() as run:
+            row = run("SELECT number FROM queries WHERE digest = ?", (digest,)).fetchone()
+        if row is None:
+            raise BadAnswer("a decision is about no query of this server")
+        return int(row[0])
+
+
+_DUE = """
+SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
+    SELECT 1 FROM sums WHERE query = number AND contributors < enough
+)) ORDER BY number
+"""
+_RECEIPTS = """
+SELECT phone, ciphertexts_hash, seeded, signature FROM receipts
+WHERE query = ? AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
+"""
+_DECIDED = """
+UPDATE queries SET phase = ?, decided = ? WHERE number = ? AND phase = ?
+AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
+"""
+
+
+def _head(content: bytes, *, burn: bool) -> wire.DecideHead:
+    head = wire.DecideHead.FromString(content)
+    if burn:
+        head.ClearField("ciphertexts")
+    return head

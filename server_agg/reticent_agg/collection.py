@@ -1,0 +1,252 @@
+"""Contributions: checked, receipted and added up, many at a time, in one transaction."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from reticent.database import Database
+from reticent.paillier import BadCiphertexts
+from reticent.protocol import Refusal, Refused, signed_by
+from reticent.protocol import statements as said
+from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
+from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.database import Run, milliseconds
+from reticent_agg.queries import Asked, Queries
+
+__all__ = ["Collection", "Outcome"]
+
+DIGEST_BYTES = 32
+
+Outcome: TypeAlias = wire.Acknowledgement | Refused
+"""What becomes of a contribution."""
+
+_DEALT = """
+SELECT dealt.phone, verify_key, dealt.cohort, ciphertexts_hash, seeded FROM dealt
+LEFT JOIN receipts ON receipts.query = dealt.query AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
+WHERE dealt.query = ? AND dealt.phone IN ({})
+"""
+
+
+class _Open(NamedTuple):
+    """A query's row, with what never changes about it."""
+
+    number: int
+    collecting: bool
+    pruned: bool
+    asked: Asked
+
+
+class _Dealt(NamedTuple):
+    """What is known of a phone to which a query was dealt; a hash where it has contributed."""
+
+    verify_key: bytes
+    cohort: int
+    ciphertexts_hash: bytes | None
+    seeded: int | None
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A contribution that nothing cheap speaks against."""
+
+    place: int
+    message: wire.Contribution
+    query: _Open
+    ciphertexts_hash: bytes
+    statement: bytes
+
+    @property
+    def cohort(self) -> tuple[int, int]:
+        return self.query.number, self.message.cohort
+
+    @property
+    def receipt(self) -> tuple[int, int, bytes, bytes, int, bytes]:
+        sent = self.message
+        return *self.cohort, sent.phone, self.ciphertexts_hash, int(sent.seeded), sent.signature
+
+
+class Collection:
+    """Takes contributions in.
+
+    Args:
+        database: The aggregation server's.
+        queries: Of the same database.
+        now: The time, in UTC.
+    """
+
+    def __init__(self, database: Database, queries: Queries, now: Callable[[], dt.datetime]) -> None:
+        self._database = database
+        self._queries = queries
+        self._now = now
+
+    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        """What becomes of each contribution. Those that are acknowledged are on disk when this returns.
+
+        Raises:
+            OSError: The disk fails: it is as if none of them had been sent. Where it has failed after it was told to
+                keep them, they may be on it: sent again, each is acknowledged then, and counted once.
+        """
+        outcomes: dict[int, Outcome] = {}
+        with self._database.changing() as run:
+            for round_ in _rounds(contributions):
+                outcomes |= self._taken(run, round_)
+        return [outcomes[place] for place in range(len(contributions))]
+
+    def _taken(self, run: Run, contributions: dict[int, wire.Contribution]) -> dict[int, Outcome]:
+        """Take in contributions of which no two are of one phone to one query."""
+        outcomes: dict[int, Outcome] = {}
+        queries = self._open(run, {each.query for each in contributions.values()})
+        dealt = _dealt(run, queries, contributions.values())
+        by_cohort: dict[tuple[int, int], list[_Candidate]] = defaultdict(list)
+        for place, message in contributions.items():
+            outcome = _judged(place, message, queries, dealt)
+            if isinstance(outcome, _Candidate):
+                by_cohort[outcome.cohort].append(outcome)
+            else:
+                outcomes[place] = outcome
+        for cohort, candidates in by_cohort.items():
+            outcomes |= _added(run, cohort, candidates)
+        return outcomes
+
+    def _open(self, run: Run, digests: set[bytes]) -> dict[bytes, _Open]:
+        """The queries of these digests of which phones can know."""
+        found = {}
+        now = milliseconds(self._now())
+        for digest in digests:
+            row = run("SELECT number, phase, closes, pruned FROM queries WHERE digest = ?", (digest,)).fetchone()
+            if row is not None and row[1] != wire.ANNOUNCED:
+                collecting = row[1] == wire.COLLECTING and now < row[2]
+                found[digest] = _Open(row[0], collecting, bool(row[3]), self._queries.asked(run, digest))
+        return found
+
+
+def _rounds(contributions: Sequence[wire.Contribution]) -> Iterator[dict[int, wire.Contribution]]:
+    """The contributions by their places, so that those of one phone to one query come one after the other."""
+    rounds: list[dict[int, wire.Contribution]] = []
+    seen: dict[tuple[bytes, bytes], int] = defaultdict(int)
+    for place, each in enumerate(contributions):
+        number = seen[each.query, each.phone]
+        seen[each.query, each.phone] += 1
+        if number == len(rounds):
+            rounds.append({})
+        rounds[number][place] = each
+    yield from rounds
+
+
+def _dealt(
+    run: Run, queries: dict[bytes, _Open], contributions: Iterable[wire.Contribution]
+) -> dict[tuple[bytes, bytes], _Dealt]:
+    """What is known of the phones that contribute, by query and phone."""
+    phones: dict[bytes, list[bytes]] = defaultdict(list)
+    for each in contributions:
+        phones[each.query].append(each.phone)
+    found: dict[tuple[bytes, bytes], _Dealt] = {}
+    for digest, query in queries.items():
+        marks = ", ".join("?" * len(phones[digest]))
+        rows = run(_DEALT.format(marks), [query.number, *phones[digest]])
+        found |= {(digest, phone): _Dealt(*row) for phone, *row in rows}
+    return found
+
+
+def _judged(
+    place: int,
+    sent: wire.Contribution,
+    queries: dict[bytes, _Open],
+    dealt: dict[tuple[bytes, bytes], _Dealt],
+) -> Outcome | _Candidate:
+    """Check whatever can be checked of a contribution on its own, the cheap things first."""
+    try:
+        query = _query_of(sent, queries)
+        phone = _phone_of(sent, query, dealt)
+        contents = said.ciphertexts_hash(sent.ciphertexts)
+        statement = said.contribution(
+            sent.query, query.asked.query.key_id, sent.phone, sent.cohort, contents, seeded=sent.seeded
+        )
+        if phone.ciphertexts_hash is not None:
+            return _said_again(sent, phone, contents, statement)
+    except Refused as refused:
+        return refused
+    if not signed_by(phone.verify_key, statement, sent.signature):
+        return Refused(Refusal.BAD_SIGNATURE)
+    return _Candidate(place, sent, query, contents, statement)
+
+
+def _query_of(sent: wire.Contribution, queries: dict[bytes, _Open]) -> _Open:
+    if len(sent.query) != DIGEST_BYTES or len(sent.phone) != PHONE_BYTES or len(sent.signature) != SIGNATURE_BYTES:
+        raise Refused(Refusal.MALFORMED, "the query, the phone or the signature has not the size that it must have")
+    query = queries.get(sent.query)
+    if query is None:
+        raise Refused(Refusal.UNKNOWN_QUERY)
+    return query
+
+
+def _phone_of(sent: wire.Contribution, query: _Open, dealt: dict[tuple[bytes, bytes], _Dealt]) -> _Dealt:
+    phone = dealt.get((sent.query, sent.phone))
+    if phone is None:
+        raise Refused(Refusal.LATE if query.pruned else Refusal.NOT_ASKED)
+    if sent.cohort != phone.cohort:
+        raise Refused(Refusal.WRONG_COHORT)
+    if phone.ciphertexts_hash is not None:  # what was said before is compared whatever its size, and after closing too
+        return phone
+    if not query.collecting:
+        raise Refused(Refusal.LATE)
+    asked = query.asked
+    if len(sent.ciphertexts) != asked.ciphertexts_bytes:
+        raise Refused(
+            Refusal.BAD_CIPHERTEXTS,
+            f"{asked.plaintexts} ciphertexts have {asked.ciphertexts_bytes} bytes in all: got {len(sent.ciphertexts)}",
+        )
+    return phone
+
+
+def _said_again(sent: wire.Contribution, phone: _Dealt, contents: bytes, statement: bytes) -> wire.Acknowledgement:
+    if (phone.ciphertexts_hash, phone.seeded) != (contents, int(sent.seeded)):
+        raise Refused(Refusal.CONFLICT, "the phone has contributed something else, which stands")
+    return _acknowledged(statement)
+
+
+def _added(run: Run, cohort: tuple[int, int], candidates: list[_Candidate]) -> dict[int, Outcome]:
+    """Add contributions to the sum of their cohort, but those of which a ciphertext is none."""
+    asked = candidates[0].query.asked
+    contributors, content = run(
+        "SELECT contributors, ciphertexts FROM sums WHERE query = ? AND cohort = ?", cohort
+    ).fetchone()
+    rows = [ciphertexts_from(each.message.ciphertexts, asked.key) for each in candidates]
+    sums, faults = _sums(asked, ciphertexts_from(content, asked.key), rows)
+    good = [candidate for number, candidate in enumerate(candidates) if number not in faults]
+    if good:
+        run(
+            "UPDATE sums SET contributors = ?, ciphertexts = ? WHERE query = ? AND cohort = ?",
+            (contributors + len(good), ciphertexts_to(sums, asked.key), *cohort),
+        )
+    for candidate in sorted(good, key=lambda each: each.message.phone):
+        run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?)", candidate.receipt)
+    bad = {
+        candidates[number].place: Refused(Refusal.BAD_CIPHERTEXTS, f"a ciphertext {fault}")
+        for number, fault in faults.items()
+    }
+    return {each.place: _acknowledged(each.statement) for each in good} | bad
+
+
+def _sums(asked: Asked, before: list[int], rows: list[list[int]]) -> tuple[list[int], dict[int, str]]:
+    """The sums with these contributions in them, and what is wrong with those that had to be left out."""
+    faults: dict[int, str] = {}
+    sums = []
+    for so_far, *column in zip(before, *rows, strict=True):
+        try:
+            sums.append(asked.key.add([so_far, *column]))
+        except BadCiphertexts as error:
+            faults |= {number - 1: fault for number, fault in error.faults.items()}
+    if not faults:
+        return sums, {}
+    sums, _ = _sums(asked, before, [row for number, row in enumerate(rows) if number not in faults])
+    return sums, faults
+
+
+def _acknowledged(statement: bytes) -> wire.Acknowledgement:
+    return wire.Acknowledgement(contribution=said.digest(statement))

@@ -1,0 +1,296 @@
+"""`reticent count`: foresee what a query gives, ask it, and read what is released."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from reticent.errors import ReticentError
+from reticent.privacy import QueryBurnt
+from reticent.protocol.secrets import KEY_BYTES
+from reticent.server.certificates import Certificate
+from reticent.server.configuration import configured
+from reticent_agg.analyst import Analyst, Terms
+from reticent_agg.counting_client import Patience
+from reticent_agg.handle import BurntInPart, Handle, Progress
+from reticent_agg.plan import Plan, encryption_seconds, plan
+from reticent_agg.question import Question
+from reticent_agg.showing import show_plan, show_release, show_standing
+
+__all__ = ["app"]
+
+KEY_BITS = 3072
+BAD_ANSWER = 1
+
+app = App(
+    name="count",
+    help="Ask phones to be counted: foresee what a query gives, ask it, read what is released.",
+    default_parameter=Parameter(negative=()),
+    config=configured("count"),
+)
+
+AsJson = Annotated[bool, Parameter(name="--json")]
+
+
+class NotAsked(ReticentError):
+    """Whoever was to confirm the query did not."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Server:
+    """The aggregation server, and how to know who it speaks for.
+
+    Args:
+        address: Of the aggregation server, for analysts: host:port.
+        identity: The key server's identity, which signs decisions: 64 hexadecimal digits, or a file that holds them.
+        certs: The folder with the analyst's certificate; a server on this machine may ask for none.
+        analyst: The analyst's name, as in the certificate.
+        patience: For how many seconds a server that was there may be away.
+    """
+
+    address: str
+    identity: str
+    certs: Path | None = None
+    analyst: str | None = None
+    patience: float = 600.0
+
+    @contextmanager
+    def reached(self) -> Iterator[Analyst]:
+        """The analyst's connection, while it is wanted."""
+        patience = Patience(away=self.patience, poll=min(Patience.poll, self.patience))
+        if (self.certs is None) != (self.analyst is None):
+            raise ValueError("--certs and --analyst are of use together only")
+        certificate = None if self.certs is None else Certificate.load(self.certs, self.analyst or "")
+        with Analyst(self.address, certificate, _identity(self.identity), patience=patience) as analyst:
+            yield analyst
+
+
+@app.command(name="plan")
+def foresee(file: Path, /, *, population: int | None = None, key_bits: int = KEY_BITS, as_json: AsJson = False) -> None:
+    """Say what to expect of a query, before anybody is asked: errors, aborts, what liars can do, what it costs phones.
+
+    Needs no server.
+
+    Args:
+        file: The question, in TOML.
+        population: How many phones are asked; what the file says unless given.
+        key_bits: The length of the key that phones encrypt under.
+        as_json: Write JSON for machines.
+    """
+    question = Question.load(file)
+    if population is not None:
+        question = replace(question, population=population)
+    if question.population is None:
+        raise ValueError(f"{file} does not say how many phones are asked: write population = ..., or --population")
+    _show_plan(_planned(question, question.population, "none", key_bits), as_json)
+
+
+@app.command
+def new(
+    file: Path,
+    /,
+    *,
+    server: Server,
+    name: Annotated[str | None, Parameter(name="--id")] = None,
+    yes: bool = False,
+    wait: Annotated[bool, Parameter(negative="--no-wait")] = True,
+    as_json: AsJson = False,
+) -> int:
+    """Ask a query of real phones: show what to expect, ask whether to go on, announce it, and wait for the release.
+
+    Exits with 1 if the query is burnt.
+
+    Args:
+        file: The question, in TOML.
+        server: Where to ask.
+        name: The query's id, instead of the file's: a second attempt is another query.
+        yes: Do not ask whether to go on.
+        wait: Wait until the query is decided. Without it, `reticent count result` does.
+        as_json: Write JSON for machines.
+    """
+    question = Question.load(file)
+    if name is not None:
+        question = replace(question, id=name)
+    with server.reached() as analyst:
+        terms = analyst.terms()
+        foreseen = _planned(question, terms.population, terms.key_id, terms.public_key.bits)
+        if not as_json:
+            show_plan(Console(), foreseen)
+        _confirm(foreseen, terms, yes=yes)
+        handle = analyst.start(foreseen.query)
+        if wait:
+            return _tell_result(handle, None, as_json=as_json)
+        _tell_standing([handle.progress], as_json=as_json)
+        return 0
+
+
+@app.command
+def status(name: str | None = None, /, *, server: Server, as_json: AsJson = False) -> None:
+    """Say how far a query is, or all of them.
+
+    Args:
+        name: The query's id; all queries unless given.
+        server: Where it was asked.
+        as_json: Write JSON for machines.
+    """
+    with server.reached() as analyst:
+        _tell_standing(analyst.queries() if name is None else [analyst.find(name).progress], as_json=as_json)
+
+
+@app.command
+def result(name: str, /, *, server: Server, timeout: float | None = None, as_json: AsJson = False) -> int:
+    """Wait for what a query gives, and show it. Asked again, it shows the same.
+
+    Exits with 1 if the query is burnt, or not decided in time.
+
+    Args:
+        name: The query's id.
+        server: Where it was asked.
+        timeout: For how many seconds to wait; without end unless given.
+        as_json: Write JSON for machines.
+    """
+    with server.reached() as analyst:
+        return _tell_result(analyst.find(name), timeout, as_json=as_json)
+
+
+@app.command
+def abort(name: str, /, *, server: Server, as_json: AsJson = False) -> None:
+    """Close a query now: what is not decided yet is burnt, and its phones take their budget back.
+
+    Args:
+        name: The query's id.
+        server: Where it was asked.
+        as_json: Write JSON for machines.
+    """
+    with server.reached() as analyst:
+        _tell_standing([analyst.find(name).abort()], as_json=as_json)
+
+
+def _planned(question: Question, population: int, key_id: str, key_bits: int) -> Plan:
+    query = question.ask(population, key_id)
+    return plan(
+        query,
+        absent=question.absent,
+        lying=question.lying_among(query.population),
+        risk=question.risk,
+        key_bits=key_bits,
+        phone_seconds=encryption_seconds(query, key_bits),
+    )
+
+
+def _confirm(foreseen: Plan, terms: Terms, *, yes: bool) -> None:
+    """Go on only if that is wanted.
+
+    Raises:
+        NotAsked: It is not.
+    """
+    query = foreseen.query
+    if query.population > terms.population:
+        raise ValueError(f"{terms.population} phones are enrolled: {query.population} cannot be asked")
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ValueError("there is no terminal to ask whether to go on: --yes does without")
+    sys.stderr.write(f"Ask {query.population} phones, at ({query.epsilon:g}, {query.delta:g}) each? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise NotAsked(f"{query.id!r} was not asked, and nothing is spent")
+
+
+def _tell_result(handle: Handle, timeout: float | None, *, as_json: bool) -> int:
+    try:
+        with _watching(handle) as watcher:
+            release = handle.result(timeout, watcher)
+    except QueryBurnt as burnt:
+        if not as_json:
+            raise
+        _write(_plain_burnt(burnt))
+        return BAD_ANSWER
+    if as_json:
+        _write(json.loads(release.to_json()) | {"interval_95": release.interval(0.95).tolist()})
+    else:
+        show_release(Console(), release, handle.progress)
+    return 0
+
+
+def _plain_burnt(burnt: QueryBurnt) -> dict[str, Any]:
+    return {
+        "query": burnt.query,
+        "burnt": True,
+        "cohorts": burnt.cohorts,
+        "cohorts_left_out": list(burnt.left_out),
+        "cohorts_spent": list(burnt.spent) if isinstance(burnt, BurntInPart) else [],
+    }
+
+
+@contextmanager
+def _watching(handle: Handle) -> Iterator[Any]:
+    """A bar on standard error, where somebody looks at it."""
+    query = handle.query
+    with Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as bars:
+        bar = bars.add_task(query.id, total=query.population, state="")
+
+        def watch(progress: Progress) -> None:
+            bars.update(bar, completed=sum(progress.contributors), state=_state(progress))
+
+        yield watch
+
+
+def _state(progress: Progress) -> str:
+    """In a few words."""
+    if progress.away:
+        return f"the server does not answer, for {progress.away:.0f} s"
+    if progress.phase == "collecting":
+        return f"{sum(progress.contributors)} phones; closes in {progress.closes_in:.0f} s"
+    return f"{progress.phase}, {progress.decided} of {len(progress.outcomes)} cohorts decided"
+
+
+def _tell_standing(found: list[Progress], *, as_json: bool) -> None:
+    if as_json:
+        _write([each.to_json() for each in found])
+    else:
+        show_standing(Console(), found)
+
+
+def _show_plan(foreseen: Plan, as_json: bool) -> None:
+    if as_json:
+        _write(foreseen.to_json())
+    else:
+        show_plan(Console(), foreseen)
+
+
+def _write(content: Any) -> None:
+    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def _identity(text: str) -> bytes:
+    """The key server's identity, from its digits or a file that holds them."""
+    digits = text
+    if len(text) != 2 * KEY_BYTES or Path(text).exists():
+        digits = Path(text).read_text(encoding="utf-8").strip()
+    try:
+        identity = bytes.fromhex(digits)
+    except ValueError:
+        identity = b""
+    if len(identity) != KEY_BYTES:
+        raise ValueError(f"the key server's identity has {2 * KEY_BYTES} hexadecimal digits: {text} has others")
+    return identity

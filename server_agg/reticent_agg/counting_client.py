@@ -1,0 +1,167 @@
+"""Calls to the aggregation server's service for analysts, which are made again while it is away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol.calls import failure_of
+from reticent.server import is_local
+from reticent.server.certificates import Certificate
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1.counting_pb2_grpc import CountingStub
+
+__all__ = ["FIRST_PAUSE", "CountingClient", "Patience", "TimeOver", "Waiting"]
+
+FIRST_PAUSE = 0.1
+"""Seconds before the first repetition."""
+
+_PASSING = frozenset({Refusal.BUSY, Refusal.UNAVAILABLE})
+_REPLY_BYTES = 1 << 28  # a release of many counters, in many cohorts
+_OPTIONS = (
+    ("grpc.max_receive_message_length", _REPLY_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.enable_retries", 0),  # they are made here
+)
+
+Asked = TypeVar("Asked", bound=Message)
+Answer = TypeVar("Answer", bound=Message)
+
+
+class TimeOver(Exception):
+    """The caller's time is over before an answer came."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long an analyst waits, in seconds.
+
+    Args:
+        call: For the answer to one call, and for a server that has never answered.
+        away: For a server that has answered before, and is away.
+        poll: Between two looks at a query, at most.
+    """
+
+    call: float = 10.0
+    away: float = 600.0
+    poll: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.poll <= self.away or self.call <= 0:
+            raise ValueError(f"waiting takes a time, and a server may be away for longer than a poll: got {self}")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Until when to wait for one answer, and who is told of it.
+
+    Args:
+        until: When the caller's time is over, by the monotonic clock; None for never.
+        away: Told for how many seconds the server has not answered.
+    """
+
+    until: float | None = None
+    away: Callable[[float], None] | None = None
+
+    def left(self) -> float:
+        """The seconds that are left."""
+        return float("inf") if self.until is None else self.until - time.monotonic()
+
+
+_WITHOUT_END = Waiting()
+
+
+class CountingClient:
+    """The service `reticent.v1.Counting`, by mutual TLS.
+
+    Args:
+        address: host:port.
+        certificate: The analyst's; None to speak in the clear, with a server on this machine.
+        patience: How long to wait.
+    """
+
+    def __init__(self, address: str, certificate: Certificate | None, patience: Patience) -> None:
+        self.address = address
+        self.patience = patience
+        self._channel = _channel(address, certificate)
+        self._server = CountingStub(self._channel)
+        self._has_answered = False
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def standing(self) -> wire.Terms:
+        """What can be asked at present."""
+        return self._ask(self._server.Standing, wire.StandingRequest())
+
+    def announce(self, query: bytes) -> wire.QueryStatus:
+        """Ask a query."""
+        return self._ask(self._server.Announce, wire.AnnounceRequest(query=query))
+
+    def status(self, name: str, waiting: Waiting = _WITHOUT_END) -> wire.QueryStatus:
+        """How a query stands."""
+        return self._ask(self._server.Status, wire.StatusRequest(id=name), waiting)
+
+    def abort(self, name: str) -> wire.QueryStatus:
+        """Close a query, and burn it."""
+        return self._ask(self._server.Abort, wire.AbortRequest(id=name))
+
+    def queries(self) -> wire.ListReply:
+        """All queries, the latest first."""
+        return self._ask(self._server.List, wire.ListRequest())
+
+    def _ask(
+        self,
+        method: grpc.UnaryUnaryMultiCallable[Asked, Answer],
+        message: Asked,
+        waiting: Waiting = _WITHOUT_END,
+    ) -> Answer:
+        """A call, made again with longer and longer pauses while the server is away.
+
+        Raises:
+            Refused: The server says no.
+            Unreachable: It was away for too long.
+            TimeOver: There is no time left.
+        """
+        begun = time.monotonic()
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                answer = method(message, timeout=min(self.patience.call, max(FIRST_PAUSE, waiting.left())))
+            except grpc.RpcError as error:
+                failure = failure_of(error)
+            else:
+                self._has_answered = True
+                return answer
+            if isinstance(failure, Refused):
+                self._has_answered = True
+                if failure.refusal not in _PASSING:
+                    raise failure
+                pause = max(pause, failure.retry_after or 0.0)
+            gone = time.monotonic() - begun
+            if gone + pause > (self.patience.away if self._has_answered else self.patience.call):
+                raise Unreachable(f"{self.address} has not answered for {gone:.0f} s: {failure}")
+            if waiting.away is not None:
+                waiting.away(gone)
+            if pause > waiting.left():
+                raise TimeOver
+            time.sleep(pause)
+            pause = min(2 * pause, self.patience.poll)
+
+
+def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:
+    if certificate is not None:
+        return grpc.secure_channel(address, certificate.channel_credentials(), options=_OPTIONS)
+    if not is_local(address):
+        raise ValueError(f"{address} may be another machine: an analyst shows a certificate there")
+    return grpc.insecure_channel(address, options=_OPTIONS)

@@ -1,0 +1,374 @@
+"""What to expect of a query before anything is spent: errors, aborts, what liars can do, what it costs phones.
+
+Pure mathematics, but for the time that encryption takes, which is measured here when it is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any
+
+import gmpy2
+import numpy as np
+import numpy.typing as npt
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter, Query, Release, gaussian_share, gaussian_sigma, skellam_share, thesis_sigma
+from reticent.privacy.counts import FAR
+from reticent.privacy.gaussian import THESIS_EPSILON
+from reticent.protocol import packing_of, plaintext_count
+from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import chances
+
+__all__ = [
+    "LEVEL",
+    "ON_DISK",
+    "Crowding",
+    "Estimate",
+    "Load",
+    "Plan",
+    "contribution_bytes",
+    "encryption_seconds",
+    "plan",
+]
+
+LEVEL = 0.95
+"""Of the intervals."""
+
+SURELY = 0.95
+"""With this chance liars are in no more cohorts than a plan says."""
+
+ON_DISK = 1024
+"""The most bytes that the aggregation server keeps of a contribution."""
+
+_DIGEST_BYTES = 32
+_ALL_LEFT = 0.99  # where so likely all cohorts are left, the noise's own distribution says how far estimates stray
+_FEW = 32  # ciphertexts that are timed; more take as much longer
+_SMALL_PRIMES = 1 << 16
+_NORMAL = NormalDist()
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How good the estimate of one counter will be, if nobody lies.
+
+    Args:
+        counter: Its name.
+        standard_error: The root of the mean squared error.
+        reach: How far the 95 % interval reaches to either side.
+        worst: The standard error where just half of the cohorts are left; as above where there is one.
+        pull: How far liars who stay unnoticed can move it, in as many cohorts as they will most likely be; infinite
+            where nothing bounds it.
+    """
+
+    counter: str
+    standard_error: float
+    reach: float
+    worst: float
+    pull: float
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """What a number of liars can do.
+
+    Args:
+        liars: How many there are.
+        hit: In how many cohorts they are, most likely at most. Each can void its own.
+        hit_on_average: In how many on average.
+        lost: That the query ends without an answer, if all of them want that.
+        crowded: That some cohort has more of them than the query allows for, so that they know more of its noise than
+            was accounted for. At most this.
+        bearable: So many liars leave the chance of no answer within the risk, whatever they do.
+    """
+
+    liars: int
+    hit: int
+    hit_on_average: float
+    lost: float
+    crowded: float
+    bearable: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a query takes of machines.
+
+    Args:
+        ciphertexts: Of each phone.
+        phone_bytes: What each phone sends.
+        phone_seconds: Of computing, for noise and encryption; None where it was not measured.
+        received_bytes: By the aggregation server, from all phones that are expected.
+        kept_bytes: On its disk, at most.
+    """
+
+    ciphertexts: int
+    phone_bytes: int
+    phone_seconds: float | None
+    received_bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to expect of a query.
+
+    Args:
+        query: Which one.
+        absent: How likely each phone is taken to be absent.
+        risk: How likely the query may be to end without an answer.
+        contributors: How many phones will contribute, on average.
+        estimates: Of each counter.
+        short: That a given cohort, one of the smallest, has too few contributions.
+        any_left_out: That any has.
+        lost: That fewer than half of the cohorts are left, and so the query is burnt.
+        liars: What liars can do.
+        load: What it takes of machines.
+        trusted: The standard error that a server that is trusted with everything would need.
+        published: The one that theorem 1 of Götz's dissertation would have in this query; None for epsilon above 1.
+    """
+
+    query: Query
+    absent: float
+    risk: float
+    contributors: float
+    estimates: tuple[Estimate, ...]
+    short: float
+    any_left_out: float
+    lost: float
+    liars: Crowding
+    load: Load
+    trusted: float
+    published: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data; what nothing bounds is null."""
+        query = self.query
+        asked = {
+            "id": query.id,
+            "population": query.population,
+            "cohorts": query.cohorts,
+            "fewest": query.fewest,
+            "liars": query.liars,
+            "epsilon": query.epsilon,
+            "delta": query.delta,
+            "l2_squared": query.l2_squared,
+            "l1": query.l1,
+            "noise": query.noise,
+            "fraction_bits": query.fraction_bits,
+            "variance": query.variance,
+            "closes_after": query.closes_after,
+            "sequence": query.sequence,
+        }
+        rest = {name: value for name, value in asdict(self).items() if name != "query"}
+        rest["estimates"] = [
+            {name: None if value == math.inf else value for name, value in asdict(each).items()}
+            for each in self.estimates
+        ]
+        return {"query": asked, **rest}
+
+
+def plan(
+    query: Query,
+    *,
+    absent: float = 0.0,
+    lying: int = 0,
+    risk: float = 1e-3,
+    key_bits: int = 3072,
+    phone_seconds: float | None = None,
+) -> Plan:
+    """What to expect of a query.
+
+    Args:
+        query: Which one.
+        absent: How likely each phone is not to contribute, independently of the others.
+        lying: How many phones lie.
+        risk: How likely the query may be to end without an answer: how many liars are borne is said for it.
+        key_bits: The length of the key that phones encrypt under.
+        phone_seconds: What `encryption_seconds` measured.
+
+    >>> counters = [Counter("visits", 0, 1)]
+    >>> query = Query(
+    ...     id="gym", counters=counters, epsilon=1.0, delta=1e-6, l2_squared=1, l1=1, noise="skellam",
+    ...     population=10_000, cohorts=1, fewest=6_858, liars=0, key_id="k1", closes_after=3600,
+    ... )
+    >>> foreseen = plan(query, absent=0.3)
+    >>> round(foreseen.estimates[0].standard_error, 2), foreseen.lost < 1e-3
+    (4.46, True)
+    """
+    if not 0 <= absent < 1:
+        raise ValueError(f"absent is a part of the phones, in [0, 1): got {absent!r}")
+    if not 0 <= lying <= query.population:
+        raise ValueError(f"among {query.population} phones {lying!r} cannot lie")
+    if not 0 < risk < 1:
+        raise ValueError(f"risk must lie in (0, 1): got {risk!r}")
+    asked = (query.population, query.cohorts, query.fewest, absent)
+    out = chances.left_out(*asked)
+    contributors = query.population * (1 - absent)
+    liars = _crowding(query, absent, lying, risk)
+    ciphertexts = plaintext_count(query, key_bits)
+    sent = contribution_bytes(query, key_bits)
+    return Plan(
+        query=query,
+        absent=absent,
+        risk=risk,
+        contributors=contributors,
+        estimates=_estimates(query, absent, out, liars.hit),
+        short=chances.short(min(query.cohort_populations), query.fewest, absent),
+        any_left_out=1.0 - float(out[0]) if out[0] < 0.5 else float(out[1:].sum()),
+        lost=chances.lost(*asked),
+        liars=liars,
+        load=Load(
+            ciphertexts=ciphertexts,
+            phone_bytes=sent,
+            phone_seconds=phone_seconds,
+            received_bytes=round(contributors * sent),
+            kept_bytes=round(contributors * ON_DISK),
+        ),
+        trusted=gaussian_sigma(query.epsilon, query.delta, query.l2),
+        published=_published(query, contributors),
+    )
+
+
+def contribution_bytes(query: Query, key_bits: int) -> int:
+    """How long the message is with which a phone takes part."""
+    message = wire.Contribution(
+        query=bytes(_DIGEST_BYTES),
+        phone=bytes(PHONE_BYTES),
+        cohort=query.cohorts - 1,
+        ciphertexts=bytes(plaintext_count(query, key_bits) * (key_bits // 4)),
+        signature=bytes(SIGNATURE_BYTES),
+    )
+    return message.ByteSize()
+
+
+def encryption_seconds(query: Query, key_bits: int) -> float:
+    """The processor time that a contribution takes on this machine: noise, packing and encryption. It is measured now.
+
+    A phone keeps no table from one query to the next, so its time is in it where one is made.
+    """
+    rng = secure()
+    modulus = _looks_like_a_key(key_bits, rng)
+    key = PublicKey(modulus, modulus - 9, simulation=True)  # -x² modulo n, for x = 3
+    packing = packing_of(query, key_bits)
+    begun = time.process_time()
+    if query.noise == "skellam":
+        noise = skellam_share(query.share_variance, query.size, rng)
+    else:
+        noise = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
+    plaintexts = packing.pack(noise.tolist(), [0] * packing.plaintexts)
+    key.encrypt(plaintexts[:_FEW], rng)
+    first = time.process_time()
+    if len(plaintexts) <= _FEW:
+        return first - begun
+    key.encrypt(plaintexts[:_FEW], rng)  # with the table that is there now
+    each = (time.process_time() - first) / _FEW
+    return first - begun + each * (len(plaintexts) - _FEW)
+
+
+def _estimates(query: Query, absent: float, out: Floats, hit: int) -> tuple[Estimate, ...]:
+    spread = np.array([_spread(counter, query.l2_squared) for counter in query.counters])
+    with_all = _variance(query, absent, 0, spread)
+    bearable = query.cohorts // 2
+    left = np.array(out[: bearable + 1])
+    cases = np.array([_variance(query, absent, number, spread) for number in range(bearable + 1)])  # (G/2 + 1, d)
+    mean = left @ cases / left.sum() if left.sum() > 0 else cases[-1]
+    is_noise = query.cohorts == 1 or out[0] / left.sum() > _ALL_LEFT
+    variance = np.where(is_noise, with_all, mean)
+    reach = _reach(query, variance, is_noise=bool(is_noise))
+    pull = _pull(query, absent, hit, spread)
+    numbers = zip(query.counters, np.sqrt(mean), reach, np.sqrt(cases[-1]), pull, strict=True)
+    return tuple(Estimate(counter.name, *map(float, rest)) for counter, *rest in numbers)
+
+
+def _variance(query: Query, absent: float, left_out: int, spread: Floats) -> Floats:
+    """Of the sum over all contributors, when so many cohorts are left out, as `Release` will say it."""
+    of_sizes = chances.sizes(query.population, query.cohorts)
+    means = [chances.mean_contributors(size, query.fewest, absent) for size in of_sizes]
+    kept_mean, short_mean = np.average(means, axis=0, weights=list(of_sizes.values()))
+    kept = (query.cohorts - left_out) * max(kept_mean, query.fewest)
+    everyone = kept + left_out * short_mean
+    drawn = (1 / kept - 1 / everyone) * everyone / max(1.0, everyone - 1)
+    return np.asarray(everyone**2 * (query.share_variance / kept + spread * drawn))
+
+
+def _spread(counter: Counter, l2_squared: int) -> float:
+    """The largest variance that a counter can have among phones, whatever its mean."""
+    low, high = counter.low, counter.high
+    middle = (low + high) / 2
+    if l2_squared >= (high - middle) * (middle - low) + middle**2:
+        return ((high - low) / 2) ** 2
+    if low + high == 0 or l2_squared <= -low * high:
+        return float(l2_squared)
+    return l2_squared - ((l2_squared + low * high) / (low + high)) ** 2
+
+
+def _reach(query: Query, variance: Floats, *, is_noise: bool) -> Floats:
+    names = tuple(counter.name for counter in query.counters)
+    foreseen = Release(
+        query=query.id,
+        counters=names,
+        value=(0.0,) * query.size,
+        variance=tuple(variance.tolist()),
+        noise=query.noise if is_noise else None,
+        contributors=query.population,
+        epsilon=query.epsilon,
+        delta=query.delta,
+    )
+    return foreseen.interval(LEVEL)[:, 1]
+
+
+def _crowding(query: Query, absent: float, lying: int, risk: float) -> Crowding:
+    population, cohorts, fewest = query.population, query.cohorts, query.fewest
+    hit = chances.hit_cohorts(population, cohorts, lying)
+    return Crowding(
+        liars=lying,
+        hit=int(np.searchsorted(np.cumsum(hit), SURELY)),
+        hit_on_average=float(hit @ np.arange(cohorts + 1)),
+        lost=chances.lost_to_liars(population, cohorts, fewest, absent, lying),
+        crowded=chances.crowded(population, cohorts, query.liars, lying),
+        bearable=chances.most_liars(population, cohorts, fewest, absent, risk),
+    )
+
+
+def _pull(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
+    """How far liars in so many cohorts move the estimates, at most about.
+
+    Those who stay within `FAR` deviations of the median are added up; liars beyond have the median taken, and it moves
+    as far as the honest cohorts' quantiles lie apart that they push it over. The median also carries the first along.
+    """
+    if hit == 0:
+        return np.zeros(query.size)
+    honest = query.cohorts - hit
+    if honest <= hit:
+        return np.full(query.size, math.inf)
+    contributors = query.population * (1 - absent)
+    size = contributors / query.cohorts
+    deviation = contributors * np.sqrt((query.share_variance + spread) / size)  # of a cohort's mean, times everyone
+    median = _NORMAL.inv_cdf(0.5 + hit / (2 * honest))
+    return np.asarray(deviation * max(hit / query.cohorts * (FAR + median), median))
+
+
+def _published(query: Query, contributors: float) -> float | None:
+    """Shares by the printed bound, and otherwise this query."""
+    if query.epsilon > THESIS_EPSILON:
+        return None
+    share = thesis_sigma(query.epsilon, query.delta, query.l2) ** 2 / (query.fewest - query.liars - 1)
+    return math.sqrt(contributors * share)
+
+
+def _looks_like_a_key(bits: int, rng: np.random.Generator) -> int:
+    """A number that takes as long to compute with as a key, and is none: nobody knows its factors."""
+    small = gmpy2.primorial(_SMALL_PRIMES)
+    while True:
+        number = int.from_bytes(rng.bytes(bits // 8), "big") | 1 << bits - 1
+        number += 1 - number % 4
+        if number.bit_length() == bits and gmpy2.gcd(number, small) == 1 and not gmpy2.is_prime(number):
+            return number

@@ -1,0 +1,254 @@
+"""The aggregation server on the network: phones call one address, analysts another, and it calls the key server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import grpc
+
+from reticent.clock import Clock
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused
+from reticent.server import Caller, Door, Limits, Listener, unary
+from reticent.server.certificates import ANALYST
+from reticent.server.door import REMEMBERED, Handler
+from reticent.server.rates import Rate, Rates
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.batches import Batches
+from reticent_agg.collection import Outcome
+from reticent_agg.link import Link
+from reticent_agg.server import AggregationServer
+
+__all__ = ["COLLECTING", "COUNTING", "AggregationService"]
+
+_log = logging.getLogger(__name__)
+
+COLLECTING = "reticent.v1.Collecting"
+COUNTING = "reticent.v1.Counting"
+
+PHONE = Rate(per_second=20.0, burst=100.0)
+"""Contributions of a phone from an address. Of the address as well: nobody elsewhere can use up a phone's."""
+PAUSE = 1.0
+"""Seconds until what the disk did not take is tried again."""
+
+Methods = Mapping[str, Handler]
+Result = TypeVar("Result")
+
+
+class AggregationService:
+    """Serves phones and analysts for as long as it is entered.
+
+    Args:
+        server: What it does.
+        clock: When queries are closed: the same one that the server is given.
+        key_server: The way to the key server.
+        phones: Where phones call, as host:port.
+        analysts: Where analysts call.
+        phones_credentials: The server's, for phones, who show no certificate.
+        analysts_credentials: The server's, for analysts, who show one. Without it anybody on this machine is one.
+        limits: What the doors stand.
+        others: Further services for analysts' address.
+    """
+
+    def __init__(
+        self,
+        server: AggregationServer,
+        *,
+        clock: Clock,
+        key_server: grpc.aio.Channel,
+        phones: str,
+        analysts: str,
+        phones_credentials: grpc.ServerCredentials | None,
+        analysts_credentials: grpc.ServerCredentials | None,
+        limits: Limits | None = None,
+        others: Mapping[str, Methods] | None = None,
+    ) -> None:
+        self._server = server
+        self._clock = clock
+        self._writer = ThreadPoolExecutor(1, "writer")
+        self._reader = ThreadPoolExecutor(1, "reader")
+        self._batches = Batches(self._taken)
+        self._began = asyncio.Event()
+        self._link = Link(server, key_server, self._writer, self._began.set)
+        self._rates = Rates(PHONE, REMEMBERED)
+        self._phones = Listener(
+            phones, {COLLECTING: self._collecting(limits)}, credentials=phones_credentials, limits=limits
+        )
+        names = None if analysts_credentials is None else (ANALYST,)
+        self._analysts = Listener(
+            analysts,
+            {COUNTING: self._counting(Door(names, limits)), **(others or {})},
+            credentials=analysts_credentials,
+            limits=limits,
+        )
+        self._stack = contextlib.AsyncExitStack()
+        self._working: asyncio.Future[Any] | None = None
+
+    @property
+    def phones_address(self) -> str:
+        """Where phones call, with the port that it got."""
+        return self._phones.address
+
+    @property
+    def analysts_address(self) -> str:
+        """Where analysts call, with the port that it got."""
+        return self._analysts.address
+
+    async def __aenter__(self) -> Self:
+        """Begin to serve, and to ask the key server what there is to ask."""
+        self._loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._reader.shutdown)
+            stack.callback(self._writer.shutdown)
+            self._working = asyncio.gather(self._link.run(), self._close_in_time())
+            stack.push_async_callback(self._stop_working)
+            await stack.enter_async_context(self._phones)
+            await stack.enter_async_context(self._analysts)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Answer the calls that are inside, and stop."""
+        await self._stack.aclose()
+
+    async def wait(self) -> None:
+        """Return when something has gone wrong that cannot be mended by trying again; raises it."""
+        if self._working is not None:
+            await asyncio.shield(self._working)
+
+    async def _stop_working(self) -> None:
+        if self._working is not None:
+            self._working.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._working
+
+    def _collecting(self, limits: Limits | None) -> Methods:
+        """What phones call."""
+        door = Door(limits=limits)
+
+        async def announcements(asked: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
+            return await self._read(self._server.announcements, asked)
+
+        async def key(asked: wire.KeyRequest, _: Caller) -> wire.KeyReply:
+            return await self._read(self._server.key, asked)
+
+        async def contribute(sent: wire.Contribution, caller: Caller) -> wire.Acknowledgement:
+            wait = self._rates.take((caller.address, sent.phone), asyncio.get_running_loop().time())
+            if wait:
+                raise Refused(Refusal.BUSY, "the phone calls too often", retry_after=wait)
+            return await self._batches.add(sent)
+
+        async def decisions(asked: wire.DecisionsRequest, _: Caller) -> wire.DecisionsReply:
+            return await self._read(self._server.decisions, asked)
+
+        return {
+            "Announcements": unary(door, wire.AnnouncementsRequest, announcements),
+            "Key": unary(door, wire.KeyRequest, key),
+            "Contribute": unary(door, wire.Contribution, contribute),
+            "Decisions": unary(door, wire.DecisionsRequest, decisions),
+        }
+
+    def _counting(self, door: Door) -> Methods:
+        """What analysts call."""
+
+        async def standing(_: wire.StandingRequest, _caller: Caller) -> wire.Terms:
+            return await self._link.standing()
+
+        async def status(asked: wire.StatusRequest, _: Caller) -> wire.QueryStatus:
+            return await self._read(self._server.status, asked)
+
+        async def queries(_: wire.ListRequest, _caller: Caller) -> wire.ListReply:
+            return await self._read(self._server.queries)
+
+        return {
+            "Standing": unary(door, wire.StandingRequest, standing),
+            "Announce": unary(door, wire.AnnounceRequest, self._announce),
+            "Status": unary(door, wire.StatusRequest, status),
+            "Abort": unary(door, wire.AbortRequest, self._abort),
+            "List": unary(door, wire.ListRequest, queries),
+        }
+
+    async def _announce(self, asked: wire.AnnounceRequest, caller: Caller) -> wire.QueryStatus:
+        if not await self._write(self._server.knows, _key_of(asked)):
+            await self._link.standing()  # it may be a new one
+        status = await self._write(self._server.announce, asked)
+        if status.phase != wire.ANNOUNCED:
+            return status
+        query = Query.from_bytes(asked.query)
+        _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
+        await self._link.countersign()
+        return await self._read(self._server.status, wire.StatusRequest(id=query.id))
+
+    async def _abort(self, asked: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
+        _log.warning("%r is aborted by %s", asked.id, caller.name or "somebody on this machine")
+        status = await self._write(self._server.abort, asked)
+        self._link.decide()
+        return status
+
+    async def _taken(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        outcomes, closed = await self._write(self._take, contributions)
+        self._tell_of(closed)
+        return outcomes
+
+    def _take(self, contributions: Sequence[wire.Contribution]) -> tuple[list[Outcome], list[str]]:
+        """Run by the writer: take contributions in, and close what has enough of them now."""
+        outcomes = self._server.contribute(contributions)
+        try:
+            return outcomes, self._server.close_due()
+        except OSError:  # these contributions are on disk, and acknowledged; closing is tried again
+            self._loop.call_soon_threadsafe(self._began.set)
+            return outcomes, []
+
+    async def _close_in_time(self) -> None:
+        """Close each query when its time is over, for ever."""
+        while True:
+            self._began.clear()
+            try:
+                self._tell_of(await self._write(self._server.close_due))
+                due = await self._write(self._server.next_due)
+            except OSError:
+                _log.exception("queries cannot be closed")
+                await asyncio.sleep(PAUSE)
+                continue
+            awaited = {asyncio.create_task(self._until_begun())}
+            if due is not None:
+                awaited.add(asyncio.create_task(self._until(due)))
+            try:
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in awaited:
+                    each.cancel()
+
+    async def _until_begun(self) -> None:
+        await self._began.wait()
+
+    async def _until(self, due: dt.datetime) -> None:
+        await self._clock.wait_until(due)
+
+    def _tell_of(self, closed: Sequence[str]) -> None:
+        for query in closed:
+            _log.info("%r is closed", query)
+        if closed:
+            self._link.decide()
+
+    async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)
+
+    async def _read(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, function, *arguments)
+
+
+def _key_of(asked: wire.AnnounceRequest) -> str:
+    try:
+        return Query.from_bytes(asked.query).key_id
+    except ValueError as error:
+        raise Refused(Refusal.BAD_QUERY, str(error)) from error

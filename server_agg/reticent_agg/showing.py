@@ -1,0 +1,154 @@
+"""How plans, queries and releases are shown to an analyst."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from reticent.privacy import Release
+from reticent_agg.handle import Progress
+from reticent_agg.plan import LEVEL, Plan
+
+__all__ = ["show_plan", "show_release", "show_standing"]
+
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def show_plan(console: Console, plan: Plan) -> None:
+    """What to expect of a query."""
+    query = plan.query
+    console.print(f"{query.id}: {_number(query.population)} phones, {plan.absent:.1%} of them absent", highlight=False)
+    counters = _table("counter", "standard error", "95 %", "half of the cohorts left", "pulled")
+    for each in plan.estimates:
+        counters.add_row(
+            each.counter,
+            _figure(each.standard_error),
+            f"± {_figure(each.reach)}",
+            _figure(each.worst) if query.cohorts > 1 else "-",
+            _pulled(plan, each.pull),
+        )
+    console.print(counters)
+    facts = Table.grid(padding=(0, 2))
+    for name, fact in _facts(plan):
+        facts.add_row(name, fact)
+    console.print(facts, highlight=False)
+
+
+def show_standing(console: Console, found: Sequence[Progress]) -> None:
+    """How far queries are."""
+    table = _table("query", "phase", "contributors", "asked", "cohorts decided", "closes in")
+    for each in found:
+        closes = f"{each.closes_in:.0f} s" if each.closes_in else "-"
+        decided = f"{each.decided} of {each.query.cohorts}"
+        contributors = _number(sum(each.contributors))
+        table.add_row(each.query.id, each.phase, contributors, _number(each.query.population), decided, closes)
+    console.print(table)
+
+
+def show_release(console: Console, release: Release, progress: Progress) -> None:
+    """What a query gave."""
+    table = _table("counter", "value", "95 % from", "to", "cohorts far off")
+    for name, value, (low, high), outlying in zip(
+        release.counters, release.value, release.interval(LEVEL), release.cohorts_outlying, strict=True
+    ):
+        table.add_row(name, _figure(value), _figure(low), _figure(high), _listed(outlying))
+    console.print(table)
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("contributors", _number(release.contributors))
+    facts.add_row("cost", f"({release.epsilon:g}, {release.delta:g}) for each")
+    void = [number for number, outcome in enumerate(progress.outcomes) if outcome == "void"]
+    burnt = [number for number in release.cohorts_left_out if number not in void]
+    if burnt:
+        facts.add_row("cohorts burnt", f"{_listed(burnt)}: too few contributed, and their budget is not spent")
+    if void:
+        facts.add_row("cohorts void", f"{_listed(void)}: somebody lied or falsified, and their budget is spent")
+    if release.seeded:
+        facts.add_row("seeded", "somebody can replay the noise: this protects nobody")
+    console.print(facts, highlight=False)
+
+
+def _facts(plan: Plan) -> list[tuple[str, str]]:
+    query, liars, load = plan.query, plan.liars, plan.load
+    error = plan.estimates[0].standard_error
+    facts = [
+        ("cost", f"({query.epsilon:g}, {query.delta:g}) for each phone{_shared(plan)}"),
+        ("cohorts", f"{query.cohorts}, each decrypted with at least {_number(query.fewest)} contributions"),
+        ("short of phones", f"one cohort {_chance(plan.short)}, any {_chance(plan.any_left_out)}"),
+        ("no answer", f"{_chance(plan.lost)} if nobody lies"),
+        ("liars", _liars(plan)),
+        ("liars allowed for", f"{query.liars} in a cohort; more are in one {_chance(liars.crowded)}"),
+        ("noise", f"{query.noise}, {error / plan.trusted:.2f} x a trusted server's"),
+        (
+            "a phone",
+            f"{_count(load.ciphertexts, 'ciphertext')}, {_bytes(load.phone_bytes)}{_seconds(load.phone_seconds)}",
+        ),
+        ("the server", f"receives {_bytes(load.received_bytes)}, keeps up to {_bytes(load.kept_bytes)}"),
+    ]
+    if plan.published is not None:
+        facts.insert(7, ("theorem 1", f"would have {plan.published / plan.trusted:.2f} x a trusted server's"))
+    return facts
+
+
+def _pulled(plan: Plan, pull: float) -> str:
+    if plan.liars.liars == 0:
+        return "-"
+    return "anywhere" if pull == math.inf else f"by {_figure(pull)}"
+
+
+def _liars(plan: Plan) -> str:
+    liars = plan.liars
+    borne = f"{_number(liars.bearable)} are borne, whatever they do, with a risk of {plan.risk:g}"
+    if plan.query.cohorts == 1:
+        borne = "one can put the sum anywhere, or void it"
+    if liars.liars == 0:
+        return borne
+    hit = _count(liars.hit, "cohort")
+    return f"{_number(liars.liars)}, in up to {hit}; no answer {_chance(liars.lost)}; {borne}"
+
+
+def _shared(plan: Plan) -> str:
+    return "" if plan.query.sequence is None else f", once for all of the sequence {plan.query.sequence!r}"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=None, padding=(0, 2, 0, 0))
+    for each in others:
+        table.add_column(each, justify="right")
+    return table
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{_number(number)} {thing}{'' if number == 1 else 's'}"
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _figure(number: float) -> str:
+    """As many digits as anybody wants to read."""
+    return f"{number:,.1f}" if abs(number) < 1000 else f"{number:,.0f}"
+
+
+def _chance(chance: float) -> str:
+    if chance < 1e-12:
+        return "never"
+    return f"once in {1 / chance:,.0f}" if chance < 0.1 else f"{chance:.0%} of the time"
+
+
+def _bytes(number: int) -> str:
+    size, unit = float(number), 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.3g} {_UNITS[unit]}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f", {seconds * 1000:.0f} ms of a processor like this one"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "-"

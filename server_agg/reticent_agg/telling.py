@@ -1,0 +1,125 @@
+"""What the aggregation server tells phones and analysts of its queries."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused
+from reticent.protocol.secrets import PHONE_BYTES
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.database import Readable, Run, milliseconds
+
+__all__ = ["Telling"]
+
+REPLY_BYTES = 3 << 20
+"""Replies stop before they have more: gRPC's clients take messages of 4 MiB unless told otherwise."""
+MOST_WANTED = 1000
+"""Decisions that may be asked for at once."""
+
+Piece = TypeVar("Piece", bound=Message)
+
+
+class Telling:
+    """Reads what is there, and changes nothing.
+
+    Args:
+        database: The aggregation server's.
+        now: The time, in UTC.
+        again: When phones are to ask again.
+    """
+
+    def __init__(self, database: Readable, now: Callable[[], dt.datetime], again: dt.timedelta) -> None:
+        self._database = database
+        self._now = now
+        self._again = again
+
+    def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
+        """What a phone is asked at present, first what it has not answered yet."""
+        if len(phone) != PHONE_BYTES:
+            raise Refused(Refusal.MALFORMED, f"the id of a phone has {PHONE_BYTES} bytes: got {len(phone)}")
+        now = milliseconds(self._now())
+        with self._database.reading() as run:
+            rows = run(_ANNOUNCED, (phone, wire.COLLECTING, now)).fetchall()
+        found = (
+            wire.Announcement(query=query, countersignature=signature, cohort=cohort, closes_in_ms=closes - now)
+            for query, signature, cohort, closes in rows
+        )
+        return wire.AnnouncementsReply(
+            announcements=_that_fit(found), again_in_ms=self._again // dt.timedelta(milliseconds=1)
+        )
+
+    def decisions(self, wanted: Iterable[wire.DecisionWanted]) -> wire.DecisionsReply:
+        """Those of the wanted decisions that are made, from the first one on as many as fit a message."""
+        asked = list(wanted)
+        if len(asked) > MOST_WANTED:
+            raise Refused(Refusal.OVERSIZED, f"{MOST_WANTED} decisions can be asked for at once: got {len(asked)}")
+        with self._database.reading() as run:
+            rows = [run(_DECISION, (each.query, each.cohort)).fetchone() for each in asked]
+        return wire.DecisionsReply(
+            decisions=_that_fit(wire.Decision.FromString(row[0]) for row in rows if row is not None)
+        )
+
+    def status(self, query_id: str) -> wire.QueryStatus:
+        """Where a query is.
+
+        Raises:
+            Refused: There is none; or the key server would not countersign it, for the reason that is given.
+        """
+        with self._database.reading() as run:
+            row = run(f"{_QUERIES} WHERE id = ?", (query_id,)).fetchone()
+            if row is None:
+                raise Refused(Refusal.UNKNOWN_QUERY, f"there is no query of the name {query_id!r}")
+            if row[4] is not None:
+                raise Refused(Refusal[row[4]], row[5])
+            return self._status(run, row)
+
+    def queries(self) -> wire.ListReply:
+        """All queries that are not refused, the latest first, as many as fit a message."""
+        with self._database.reading() as run:
+            rows = run(f"{_QUERIES} WHERE refusal IS NULL ORDER BY number DESC")
+            return wire.ListReply(queries=_that_fit(self._status(run, row) for row in rows))
+
+    def _status(self, run: Run, row: tuple[int, bytes, int, int | None, str | None, str | None]) -> wire.QueryStatus:
+        number, content, phase, closes, _, _ = row
+        left = 0
+        if phase == wire.ANNOUNCED:
+            left = Query.from_bytes(content).closes_after * 1000
+        elif phase == wire.COLLECTING and closes is not None:
+            left = max(0, closes - milliseconds(self._now()))
+        cohorts = [
+            wire.CohortStatus(
+                contributors=contributors, decision=None if answer is None else wire.Decision.FromString(answer)
+            )
+            for contributors, answer in run(_COHORTS, (number,)).fetchall()
+        ]
+        return wire.QueryStatus(query=content, phase=wire.Phase.ValueType(phase), closes_in_ms=left, cohorts=cohorts)
+
+
+_ANNOUNCED = """
+SELECT content, countersignature, dealt.cohort, closes FROM queries
+JOIN dealt ON dealt.query = number AND dealt.phone = ?
+LEFT JOIN receipts ON receipts.query = number AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
+WHERE phase = ? AND closes > ? ORDER BY receipts.phone IS NOT NULL, closes, number
+"""
+_DECISION = """
+SELECT answer FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ?
+"""
+_COHORTS = """
+SELECT contributors, answer FROM sums LEFT JOIN decisions USING (query, cohort) WHERE query = ? ORDER BY cohort
+"""
+_QUERIES = "SELECT number, content, phase, closes, refusal, detail FROM queries"
+
+
+def _that_fit(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """From the first one on as many as fit a reply, and one in any case."""
+    size = 0
+    for piece in pieces:
+        size += piece.ByteSize()
+        if size > REPLY_BYTES and size > piece.ByteSize():
+            return
+        yield piece

@@ -1,0 +1,168 @@
+"""Countersigning a query, once, and dealing phones to it, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from reticent.database import Database
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused, plaintext_count, statements
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys.identity import Identity
+from reticent_keys.journal import KeyState, Now, milliseconds
+from reticent_keys.keyring import Keyring, PublicPart
+from reticent_keys.limits import QueryLimits
+
+__all__ = ["Dealer", "query_of"]
+
+PHONES_A_MESSAGE = 1000  # of some 60 bytes each
+QUERIES_KEPT = 64
+
+
+@lru_cache(maxsize=QUERIES_KEPT)
+def query_of(content: bytes) -> Query:
+    """The query of these canonical bytes, which is costly to check anew.
+
+    Raises:
+        ValueError: They are not those of a query.
+    """
+    return Query.from_bytes(content)
+
+
+class Dealer:
+    """Countersigns queries, and deals phones to them.
+
+    Args:
+        journal: Where both are written down.
+        identity: Countersigns.
+        keyring: Says which key is active.
+        limits: What the operator allows.
+        rng: By what phones are dealt: whoever can replay it knows who is in a cohort with whom.
+        now: Says what time it is.
+    """
+
+    def __init__(
+        self,
+        journal: Database,
+        identity: Identity,
+        keyring: Keyring,
+        limits: QueryLimits,
+        *,
+        rng: np.random.Generator,
+        now: Now,
+    ) -> None:
+        self._journal = journal
+        self._identity = identity
+        self._keyring = keyring
+        self._limits = limits
+        self._rng = rng
+        self._now = now
+
+    def countersign(self, content: bytes) -> Iterator[wire.Deal]:
+        """Countersign a query and deal phones to it; or tell again what was said before.
+
+        Raises:
+            Refused: BAD_QUERY, CONFLICT, KEY_RETIRED, NOT_ENROLLED_ENOUGH.
+        """
+        try:
+            query = query_of(content)
+        except ValueError as error:
+            raise Refused(Refusal.BAD_QUERY, str(error)) from error
+        number = self._countersigned(query)
+        if number is None:
+            key = self._keyring.of_id(query.key_id)
+            self._check_key(key)
+            assert key is not None  # noqa: S101  # just checked
+            self._refuse_too_few(query, len(self._enrolled()))  # a query of more cohorts than phones is costly to check
+            self._check(query, key)
+            number = self._dealt(query, key)
+        return self._deal(query, number)
+
+    def _countersigned(self, query: Query) -> int | None:
+        """The query's number in the journal, where it was countersigned before."""
+        with self._journal.reading() as run:
+            row = run(
+                "SELECT queries.number, digest, state FROM queries JOIN keys ON keys.number = queries.key"
+                " WHERE queries.id = ?",
+                (query.id,),
+            ).fetchone()
+        if row is None:
+            return None
+        number, digest, state = row
+        if digest != query.digest:
+            raise Refused(Refusal.CONFLICT, f"another query has the id {query.id!r}")
+        if state == KeyState.RETIRED.name:
+            raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+        return int(number)
+
+    def _check_key(self, key: PublicPart | None) -> None:
+        if key is None or key.state is not KeyState.ACTIVE:
+            raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
+
+    def _check(self, query: Query, key: PublicPart) -> None:
+        try:
+            ciphertexts = plaintext_count(query, key.bits)
+        except ValueError as error:
+            raise Refused(Refusal.BAD_QUERY, str(error)) from error
+        self._limits.check(query, ciphertexts)
+
+    def _dealt(self, query: Query, key: PublicPart) -> int:
+        """Write down the query and its phones, as one."""
+        with self._journal.changing() as run:
+            number = self._countersigned(query)
+            if number is not None:
+                return number
+            self._check_key(self._keyring.of_id(query.key_id))
+            enrolled = self._enrolled()
+            self._refuse_too_few(query, len(enrolled))
+            number = run(
+                "INSERT INTO queries (digest, id, content, key, cohorts, countersigned) VALUES (?, ?, ?, ?, ?, ?)",
+                (query.digest, query.id, query.to_bytes(), key.number, query.cohorts, milliseconds(self._now())),
+            ).lastrowid
+            assert number is not None  # noqa: S101  # it was inserted
+            for phone, cohort in self._shuffled(enrolled, query):
+                run("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", (number, phone, cohort))
+        return number
+
+    def _enrolled(self) -> list[int]:
+        with self._journal.reading() as run:
+            rows = run(
+                "SELECT number FROM phones WHERE gone IS NULL AND expires > ?", (milliseconds(self._now()),)
+            ).fetchall()
+        return [number for (number,) in rows]
+
+    @staticmethod
+    def _refuse_too_few(query: Query, enrolled: int) -> None:
+        if enrolled < query.population:
+            raise Refused(
+                Refusal.NOT_ENROLLED_ENOUGH, f"the query asks {query.population} phones, and {enrolled} are enrolled"
+            )
+
+    def _shuffled(self, phones: list[int], query: Query) -> Iterator[tuple[int, int]]:
+        """As many phones as the query asks, any of them as likely as any other, each with its cohort."""
+        chosen = self._rng.permutation(np.array(phones))[: query.population]
+        cohorts = np.repeat(np.arange(query.cohorts), query.cohort_populations)
+        order = np.argsort(chosen)  # that of the journal, which says nothing about the cohorts
+        return zip(chosen[order].tolist(), cohorts[order].tolist(), strict=True)
+
+    def _deal(self, query: Query, number: int) -> Iterator[wire.Deal]:
+        countersignature = self._identity.signing.sign(statements.countersigned(query.digest))
+        last = 0
+        while rows := self._page(number, last):
+            phones = [
+                wire.Dealt(phone=phone, verify_key=verify_key, cohort=cohort) for _, phone, verify_key, cohort in rows
+            ]
+            yield wire.Deal(countersignature=countersignature, phones=phones)
+            countersignature, last = b"", rows[-1][0]
+
+    def _page(self, number: int, last: int) -> list[tuple[int, bytes, bytes, int]]:
+        with self._journal.reading() as run:
+            return run(
+                "SELECT phones.number, phones.id, phones.verify_key, dealt.cohort FROM dealt"
+                " JOIN phones ON phones.number = dealt.phone"
+                " WHERE dealt.query = ? AND dealt.phone > ? ORDER BY dealt.phone LIMIT ?",
+                (number, last, PHONES_A_MESSAGE),
+            ).fetchall()

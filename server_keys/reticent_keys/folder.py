@@ -1,0 +1,170 @@
+"""The folder of a key server: its identity, its journal, its key pairs; and copies of it.
+
+folder/identity      by what phones know the server, sealed
+folder/journal.db    what it must never forget
+folder/pairs/ID.key  the key pairs that are in use, sealed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from reticent.database import Database
+from reticent.files import sync_folder
+from reticent.paillier import KEY_BITS
+from reticent_keys.errors import KeysError
+from reticent_keys.identity import Identity
+from reticent_keys.journal import Now, milliseconds, open_journal
+from reticent_keys.keypair import KeyPair
+from reticent_keys.keyring import Keyring, Vault, retire_all
+from reticent_keys.limits import QueryLimits
+from reticent_keys.membership import MEMBERSHIP
+from reticent_keys.server import KeyServer
+
+__all__ = ["Folder"]
+
+OWNER_ONLY = 0o700
+
+
+class Folder:
+    """Where a key server keeps everything.
+
+    Args:
+        path: The folder.
+        bits: How long the keys are that are made.
+        simulation: Accept lengths that are only good for simulation as well.
+    """
+
+    def __init__(self, path: Path, *, bits: int = KEY_BITS[0], simulation: bool = False) -> None:
+        self.path = path
+        self._bits = bits
+        self._simulation = simulation
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a key server was begun here."""
+        return self._identity.exists()
+
+    @contextlib.contextmanager
+    def served(
+        self,
+        passphrase: str,
+        *,
+        now: Now,
+        limits: QueryLimits | None = None,
+        lifetime: dt.timedelta = MEMBERSHIP,
+    ) -> Iterator[KeyServer]:
+        """The server of this folder; a new one, with keys of its own, where there is none.
+
+        Raises:
+            Occupied: Another process serves from the folder.
+            WrongPassphrase: The folder's secrets were sealed with another one.
+            JournalError: The journal is another server's, or cannot be read.
+        """
+        if not self.is_there:
+            self._begin(passphrase)
+        identity = Identity.load(self._identity, passphrase)
+        with contextlib.closing(open_journal(self._journal)) as journal, journal.claim():
+            yield KeyServer(
+                journal,
+                identity,
+                self._vault(passphrase),
+                now=now,
+                limits=limits,
+                lifetime=lifetime,
+                generate=self._generate,
+            )
+
+    def journal(self) -> Database:
+        """The journal, for whoever needs no secret key.
+
+        Raises:
+            KeysError: There is no key server here.
+        """
+        if not self._journal.exists():
+            raise KeysError(f"there is no key server in {self.path}: `reticent keys serve` begins one")
+        return open_journal(self._journal)
+
+    def rotate(self, passphrase: str, now: Now, *, retire: bool = False) -> str:
+        """Make a new key the active one, while the server runs or not; the new key's id.
+
+        Args:
+            passphrase: That of the folder: the new key is sealed with it.
+            now: Says what time it is.
+            retire: Have nothing be decided under any former key.
+        """
+        with contextlib.closing(self.journal()) as journal:
+            Identity.load(self._identity, passphrase)  # so that the server can open what is sealed here
+            if retire:
+                retire_all(journal)
+            return Keyring(journal, self._vault(passphrase), self._generate, now).rotate()
+
+    def backup(self, target: Path, now: dt.datetime) -> None:
+        """Copy what a server needs to go on to a new folder, while it runs or not.
+
+        The copy is a folder to serve from. As it cannot know what was decided after it was made, no former key is good
+        for anything there, and none is copied; what was decided before is told again.
+
+        Raises:
+            FileExistsError: There is something of that name.
+        """
+        journal = self.journal()
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, "it is there already: name a new folder", str(target))
+            draft.mkdir(mode=OWNER_ONLY)
+            shutil.copy2(self._identity, draft / self._identity.name)
+            self._copy_journal(journal, draft / self._journal.name, now)
+            sync_folder(draft)
+            draft.rename(target)
+            sync_folder(target.parent)
+        finally:
+            journal.close()
+            shutil.rmtree(draft, ignore_errors=True)
+
+    @staticmethod
+    def _copy_journal(journal: Database, path: Path, now: dt.datetime) -> None:
+        journal.backup(path)
+        with contextlib.closing(open_journal(path)) as copy:
+            retire_all(copy)
+            with copy.changing() as run:
+                run("UPDATE server SET copied = ?", (milliseconds(now),))
+
+    def _begin(self, passphrase: str) -> None:
+        if self._journal.exists():
+            raise KeysError(f"{self.path} has a journal and no identity: put back the file {self._identity}")
+        self._pairs.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
+        self.path.chmod(OWNER_ONLY)
+        Identity().save(self._identity, passphrase)
+
+    def _vault(self, passphrase: str) -> Vault:
+        self._pairs.mkdir(mode=OWNER_ONLY, exist_ok=True)  # a copy has none
+        return Vault(self._pairs, passphrase, simulation=self._simulation)
+
+    @property
+    def _generate(self) -> partial[KeyPair]:
+        return partial(KeyPair.generate, self._bits, simulation=self._simulation)
+
+    @property
+    def _identity(self) -> Path:
+        return self.path / "identity"
+
+    @property
+    def _journal(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def _pairs(self) -> Path:
+        return self.path / "pairs"
+
+    def __repr__(self) -> str:
+        return f"Folder({self.path})"

@@ -1,0 +1,126 @@
+"""What the key server must never forget: whom it enrolled, what it countersigned, what it dealt, what it decided.
+
+Times are milliseconds of Unix time. Tokens of invitations are there as hashes only; of what is sensitive, the journal
+says which phones could be asked what, which the aggregation server knows as well.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+from reticent.database import Database, Kind
+from reticent_keys.errors import JournalError
+
+__all__ = ["KeyState", "Now", "instant", "milliseconds", "open_journal", "owned"]
+
+
+class KeyState(Enum):
+    """What a key pair is good for."""
+
+    ACTIVE = "queries are countersigned and decided under it"
+    DRAINING = "what was countersigned under it is decided"
+    DESTROYED = "all that was countersigned under it is decided, and the secret key is gone"
+    RETIRED = "it is in a copy of the journal, and what was decided under it since is not known: nothing is, any more"
+
+
+SCHEMA = """
+CREATE TABLE server (
+    identity BLOB NOT NULL,
+    agreement BLOB NOT NULL,
+    copied INTEGER
+);
+CREATE TABLE keys (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    bits INTEGER NOT NULL,
+    public BLOB NOT NULL,
+    made INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX one_is_active ON keys (state) WHERE state = 'ACTIVE';
+CREATE TABLE phones (
+    number INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    verify_key BLOB NOT NULL,
+    agreement_key BLOB NOT NULL,
+    enrolled INTEGER NOT NULL,
+    expires INTEGER NOT NULL,
+    previous INTEGER,
+    gone TEXT
+);
+CREATE INDEX members ON phones (expires) WHERE gone IS NULL;
+CREATE TABLE invitations (
+    hash BLOB PRIMARY KEY,
+    expires INTEGER NOT NULL,
+    phone INTEGER REFERENCES phones
+) WITHOUT ROWID;
+CREATE TABLE queries (
+    number INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,
+    id TEXT NOT NULL UNIQUE,
+    content BLOB NOT NULL,
+    key INTEGER NOT NULL REFERENCES keys,
+    cohorts INTEGER NOT NULL,
+    countersigned INTEGER NOT NULL
+);
+CREATE INDEX queries_of_keys ON queries (key);
+CREATE TABLE dealt (
+    query INTEGER NOT NULL,
+    phone INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    PRIMARY KEY (query, phone)
+) WITHOUT ROWID;
+CREATE TABLE decisions (
+    query INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    request BLOB NOT NULL,
+    answer BLOB NOT NULL,
+    made INTEGER NOT NULL,
+    PRIMARY KEY (query, cohort)
+);
+"""
+
+JOURNAL = Kind("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def open_journal(path: Path | None) -> Database:
+    """The journal at this path, a new one where there is none; one in memory for None.
+
+    Raises:
+        JournalError: The file is damaged, foreign or of another version.
+    """
+    return Database(path, JOURNAL)
+
+
+def owned(journal: Database, identity: bytes, agreement: bytes) -> None:
+    """Make the journal that of the server with these public keys, or check that it is.
+
+    Raises:
+        JournalError: It is another server's.
+    """
+    with journal.changing() as run:
+        found = run("SELECT identity, agreement FROM server").fetchone()
+        if found is None:
+            run("INSERT INTO server (identity, agreement) VALUES (?, ?)", (identity, agreement))
+        elif found != (identity, agreement):
+            raise JournalError(f"{journal.path} is the journal of another key server than the identity beside it")
+
+
+def milliseconds(instant: dt.datetime) -> int:
+    """Of Unix time."""
+    return (instant - _EPOCH) // _MILLISECOND
+
+
+def instant(milliseconds: int) -> dt.datetime:
+    """The instant that was so long after the beginning of Unix time."""
+    return _EPOCH + milliseconds * _MILLISECOND
+
+
+Now = Callable[[], dt.datetime]
+"""Says what time it is, in UTC."""

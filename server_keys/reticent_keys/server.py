@@ -1,0 +1,109 @@
+"""The key server without its network: enrols phones, countersigns and deals queries, decides cohorts."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from reticent.database import Database
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys import administration
+from reticent_keys.dealing import Dealer
+from reticent_keys.deciding import Decider
+from reticent_keys.identity import Identity
+from reticent_keys.journal import Now, owned
+from reticent_keys.keypair import KeyPair
+from reticent_keys.keyring import Keyring, Vault
+from reticent_keys.limits import QueryLimits
+from reticent_keys.membership import MEMBERSHIP, Members
+
+__all__ = ["KeyServer"]
+
+
+class KeyServer:
+    """What the key server does, for messages that somebody else brings. What it has answered is on disk.
+
+    All methods may be called by several threads, and several processes may share a journal and a folder of keys.
+
+    Args:
+        journal: Where everything is written down.
+        identity: By what phones know the server.
+        vault: Has the secret keys.
+        now: Says what time it is, in UTC.
+        limits: Which queries the operator allows.
+        lifetime: How long a membership is good.
+        generate: Makes a key pair.
+        rng: Deals phones; `secure()` unless given.
+
+    Raises:
+        JournalError: The journal is that of another server.
+    """
+
+    def __init__(
+        self,
+        journal: Database,
+        identity: Identity,
+        vault: Vault,
+        *,
+        now: Now,
+        limits: QueryLimits | None = None,
+        lifetime: dt.timedelta = MEMBERSHIP,
+        generate: Callable[[], KeyPair] = KeyPair.generate,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        owned(journal, identity.public, identity.agreement.public)
+        self.journal = journal
+        self.identity = identity.public
+        """The public Ed25519 key, which invitations name."""
+        self.keyring = Keyring(journal, vault, generate, now)
+        self.members = Members(journal, identity, now, lifetime)
+        self._now = now
+        self._dealer = Dealer(journal, identity, self.keyring, limits or QueryLimits(), rng=rng or secure(), now=now)
+        self._decider = Decider(journal, identity, self.keyring, now)
+        self.keyring.begin()
+
+    def join(self, asked: wire.JoinRequest) -> wire.Membership:
+        """Run for a phone that has an invitation. See `Members.join`."""
+        return self.members.join(asked)
+
+    def renew(self, asked: wire.RenewRequest) -> wire.Membership:
+        """Run for a phone. See `Members.renew`."""
+        return self.members.renew(asked)
+
+    def leave(self, asked: wire.LeaveRequest) -> wire.LeaveReply:
+        """Run for a phone. See `Members.leave`."""
+        return self.members.leave(asked)
+
+    def standing(self, asked: wire.StandingRequest | None = None) -> wire.Terms:
+        """Run for the aggregation server. Who could be asked now, and under which key."""
+        return wire.Terms(population=self.members.population(), public_key=self.keyring.active().public)
+
+    def countersign(self, asked: wire.CountersignRequest) -> Iterator[wire.Deal]:
+        """Run for the aggregation server. See `Dealer.countersign`: when this returns, all is written down."""
+        return self._dealer.countersign(asked.query)
+
+    def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
+        """Run for the aggregation server. See `Decider.decide`."""
+        return self._decider.decide(head, receipts)
+
+    def invite(self, count: int, lifetime: dt.timedelta) -> list[bytes]:
+        """Run by the operator. Tokens of new invitations, which are good once and so long."""
+        return administration.invite(self.journal, count, expires=self._now() + lifetime)
+
+    def revoke(self, phone: bytes) -> None:
+        """Run by the operator. See `administration.revoke`."""
+        administration.revoke(self.journal, phone)
+
+    def rotate(self) -> str:
+        """Run by the operator. See `Keyring.rotate`."""
+        return self.keyring.rotate()
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        self.journal.close()
+
+    def __repr__(self) -> str:
+        return f"KeyServer({self.identity.hex()[:16]}…)"

@@ -1,0 +1,173 @@
+"""The key server on its network: one listener for phones, and one for the aggregation server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, TypeVar
+
+from google.protobuf.message import Message
+
+from reticent.protocol import Refusal, Refused
+from reticent.server import Caller, Door, Listener, stream_in, stream_out, unary
+from reticent.server.certificates import AGGREGATION_SERVER, Certificate
+from reticent.server.door import Handler
+from reticent.server.rates import Rate, Rates
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys.server import KeyServer
+
+__all__ = ["DECIDING", "ENROLMENT", "Service"]
+
+ENROLMENT = "reticent.v1.Enrolment"
+DECIDING = "reticent.v1.Deciding"
+
+JOINS = Rate(per_second=5.0, burst=200.0)
+"""How fast phones of one address may join: many may share one, and guessing tokens is hopeless anyway."""
+
+ADDRESSES = 20_000
+FOR_PHONES, FOR_DECISIONS = 4, 4  # threads
+SILENCE = 60.0
+"""Seconds that a request to decide may wait for its next receipts."""
+
+_log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked", bound=Message)
+Answer = TypeVar("Answer")
+
+
+class Service:
+    """Serves a key server to phones and to the aggregation server, for as long as it is entered.
+
+    Phones show no certificates, they sign; the aggregation server has to show its own. Decisions are made in threads
+    of their own, so that phones are served meanwhile.
+
+    Args:
+        server: What is served.
+        phones: Where phones reach it, as host:port.
+        decisions: Where the aggregation server does.
+        certificate: The key server's.
+        further: Services that phones' listener has besides, by their names.
+        joins: How fast phones of one address may join.
+    """
+
+    def __init__(
+        self,
+        server: KeyServer,
+        *,
+        phones: str,
+        decisions: str,
+        certificate: Certificate,
+        further: Mapping[str, Mapping[str, Handler]] | None = None,
+        joins: Rate = JOINS,
+    ) -> None:
+        self._server = server
+        self._joins = Rates(joins, ADDRESSES)
+        self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
+        self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
+        self.phones = Listener(
+            phones,
+            {ENROLMENT: self._enrolment(Door()), **(further or {})},
+            credentials=certificate.server_credentials(callers_show_theirs=False),
+        )
+        self.decisions = Listener(
+            decisions,
+            {DECIDING: self._deciding(Door((AGGREGATION_SERVER,)))},
+            credentials=certificate.server_credentials(callers_show_theirs=True),
+        )
+        self._entered = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        async with AsyncExitStack() as entering:
+            entering.callback(self._for_phones.shutdown)
+            entering.callback(self._for_decisions.shutdown)
+            await entering.enter_async_context(self.phones)
+            await entering.enter_async_context(self.decisions)
+            self._entered = entering.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening; what has begun may end."""
+        await self._entered.aclose()
+
+    def _enrolment(self, door: Door) -> dict[str, Handler]:
+        server = self._server
+
+        async def join(asked: wire.JoinRequest, caller: Caller) -> wire.Membership:
+            wait = self._joins.take(caller.address, asyncio.get_running_loop().time())
+            if wait:
+                raise Refused(Refusal.BUSY, f"{caller.address} joins too often", retry_after=wait)
+            made = await self._for_phone(server.join, asked)
+            _log.info("a phone joined", extra={"phone": made.phone.hex(), "address": caller.address})
+            return made
+
+        async def renew(asked: wire.RenewRequest, _: Caller) -> wire.Membership:
+            return await self._for_phone(server.renew, asked)
+
+        async def leave(asked: wire.LeaveRequest, _: Caller) -> wire.LeaveReply:
+            return await self._for_phone(server.leave, asked)
+
+        return {
+            "Join": unary(door, wire.JoinRequest, join),
+            "Renew": unary(door, wire.RenewRequest, renew),
+            "Leave": unary(door, wire.LeaveRequest, leave),
+        }
+
+    def _deciding(self, door: Door) -> dict[str, Handler]:
+        server = self._server
+
+        async def standing(asked: wire.StandingRequest, _: Caller) -> wire.Terms:
+            return await self._for_decision(server.standing, asked)
+
+        async def countersign(asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
+            deals = await self._for_decision(server.countersign, asked)
+            while (deal := await self._for_decision(next, deals, None)) is not None:
+                yield deal
+
+        async def decide(messages: AsyncIterator[wire.DecideRequest], _: Caller) -> wire.Decision:
+            first = await anext(messages, None)
+            if first is None or first.WhichOneof("part") != "head":
+                raise Refused(Refusal.MALFORMED, "a request to decide begins with its head")
+            receipts = _receipts(messages, asyncio.get_running_loop())
+            made = await self._for_decision(server.decide, first.head, receipts)
+            outcome = wire.Outcome.Name(made.outcome)
+            _log.info("decided", extra={"query": made.query.hex(), "cohort": made.cohort, "outcome": outcome})
+            return made
+
+        return {
+            "Standing": unary(door, wire.StandingRequest, standing),
+            "Countersign": stream_out(door, wire.CountersignRequest, countersign),
+            "Decide": stream_in(door, wire.DecideRequest, decide),
+        }
+
+    async def _for_phone(self, work: Callable[[Asked], Answer], asked: Asked) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._for_phones, work, asked)
+
+    async def _for_decision(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._for_decisions, work, *arguments)
+
+
+def _receipts(messages: AsyncIterator[wire.DecideRequest], loop: asyncio.AbstractEventLoop) -> Iterator[wire.Receipt]:
+    """What comes in, for a thread that reads it as fast as it can check it."""
+
+    async def following() -> wire.DecideRequest | None:
+        return await anext(messages, None)
+
+    while True:
+        awaited: Future[wire.DecideRequest | None] = asyncio.run_coroutine_threadsafe(following(), loop)
+        try:
+            message = awaited.result(SILENCE)
+        except TimeoutError:
+            awaited.cancel()
+            raise Refused(Refusal.UNAVAILABLE, "the receipts stopped coming") from None
+        if message is None:
+            return
+        if message.WhichOneof("part") != "receipts":
+            raise Refused(Refusal.MALFORMED, "after the head come receipts")
+        yield from message.receipts.receipts

@@ -1,0 +1,202 @@
+"""The others in the tests of the aggregation server: a key server and phones, whose contributions can be told apart."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from reticent.privacy import Counter, Query
+from reticent.protocol import Refused, SigningKey
+from reticent.protocol import statements as said
+from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, plaintext_count
+from reticent.randomness import seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
+from reticent_keys import KeyPair
+
+START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
+DIGIT = 16  # bits between the contributions of two phones in a plaintext
+SECONDS = 3600
+names = itertools.count()
+
+
+@functools.cache
+def pair(number: int = 0) -> KeyPair:
+    """A key pair for the whole run."""
+    del number  # tells them apart in the cache
+    return KeyPair.generate(2048, simulation=True)
+
+
+class Time:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += dt.timedelta(seconds=seconds)
+
+
+class Phone:
+    """The phone of a number: its share of every plaintext is a digit of its own."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.id = number.to_bytes(16, "big")
+        self.key = _key_of(number)
+
+    def contribution(self, query: Query, *, attempt: int = 0, **others: Any) -> wire.Contribution:
+        """What the phone says; each attempt other ciphertexts of the same plaintexts."""
+        cohort = others.pop("cohort", cohort_of(query, self.number))
+        ciphertexts = others.pop("ciphertexts", None)
+        if ciphertexts is None:
+            ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair().public.bits))
+        seeded_ = others.pop("seeded", False)
+        phone = others.pop("phone", self.id)
+        statement = said.contribution(
+            query.digest, query.key_id, phone, cohort, said.ciphertexts_hash(ciphertexts), seeded=seeded_
+        )
+        message = wire.Contribution(
+            query=query.digest, phone=phone, cohort=cohort, ciphertexts=ciphertexts, seeded=seeded_
+        )
+        message.signature = others.pop("signature", self.key.sign(statement))
+        assert not others
+        return message
+
+
+@functools.cache
+def _key_of(number: int) -> SigningKey:
+    return SigningKey(number.to_bytes(32, "big"))
+
+
+@functools.cache
+def ciphertexts_of(number: int, attempt: int, places: int) -> bytes:
+    """Of the digit of this number; another attempt hides the same one."""
+    rng = seeded(1, "phone", number, attempt)
+    plaintexts = [(1 << DIGIT * number) + place for place in range(places)]
+    return ciphertexts_to(pair().public.encrypt(plaintexts, rng), pair().public)
+
+
+class KeyServer:
+    """Countersigns, deals and decides whatever it is asked."""
+
+    identity = SigningKey(bytes(range(32)))
+
+    def terms(self, population: int = 6) -> wire.Terms:
+        return wire.Terms(population=population, public_key=pair().public.to_bytes())
+
+    def deals(self, query: Query, **others: Any) -> list[wire.Deal]:
+        """The deal in two messages."""
+        signature = others.pop("countersignature", self.identity.sign(said.countersigned(query.digest)))
+        phones = others.pop("phones", None)
+        if phones is None:
+            phones = [
+                wire.Dealt(phone=phone.id, verify_key=phone.key.public, cohort=cohort_of(query, phone.number))
+                for phone in map(Phone, range(query.population))
+            ]
+        assert not others
+        return [wire.Deal(countersignature=signature, phones=phones[:2]), wire.Deal(phones=phones[2:])]
+
+    def decision(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt] = (), **others: Any) -> wire.Decision:
+        """Release whatever it is; an empty head is burnt."""
+        request = said.Request(head)
+        request.add(receipts)
+        made = wire.Decision(
+            query=head.query,
+            cohort=head.cohort,
+            outcome=wire.RELEASED if head.ciphertexts else wire.BURNT,
+            contributors=head.contributors,
+            request=request.digest(),
+        )
+        for name, value in others.items():
+            setattr(made, name, value)
+        made.signature = self.identity.sign(said.decision(made))
+        return made
+
+
+def cohort_of(query: Query, number: int) -> int:
+    """Phones are dealt in turn."""
+    return number % query.cohorts
+
+
+def ask(population: int = 6, **others: Any) -> Query:
+    """A query; each one has another id."""
+    parts: dict[str, Any] = {
+        "id": f"query {next(names)}",
+        "counters": [Counter("visits", 0, 1)],
+        "epsilon": 1.0,
+        "delta": 1e-3,
+        "l2_squared": 1,
+        "l1": 1,
+        "noise": "skellam",
+        "population": population,
+        "cohorts": 1,
+        "fewest": 2,
+        "liars": 0,
+        "key_id": pair().public.key_id.hex(),
+        "closes_after": SECONDS,
+    }
+    return Query(**parts | others)
+
+
+def opened(path: Path | None, time: Time) -> AggregationServer:
+    """An aggregation server that knows the key."""
+    server = AggregationServer(
+        path, identity=KeyServer.identity.public, now=time, rng=seeded(1, "server"), simulation=True
+    )
+    server.learned(KeyServer().terms())
+    return server
+
+
+def collecting(server: AggregationServer, query: Query) -> Query:
+    """Have a query announced and dealt."""
+    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+    server.countersigned(query, KeyServer().deals(query))
+    return query
+
+
+def counted(head: wire.DecideHead) -> list[list[int]]:
+    """How often each phone is in each plaintext of a sum, after the place that all of them have added is taken off."""
+    sums = pair().decrypt(ciphertexts_from(head.ciphertexts, pair().public))
+    return [digits(plain - place * head.contributors) for place, plain in enumerate(sums)]
+
+
+def digits(number: int) -> list[int]:
+    """The digits of a sum, from the first phone's on."""
+    assert number >= 0
+    size = -(-number.bit_length() // DIGIT)
+    return [number >> DIGIT * place & (1 << DIGIT) - 1 for place in range(size)]
+
+
+def phones_in(head: wire.DecideHead) -> set[int]:
+    """Which phones are in a sum: each once, in all of its plaintexts."""
+    (first, *rest) = counted(head)
+    assert all(each == first for each in rest), "the plaintexts are of different phones"
+    assert set(first) <= {0, 1}, f"some phones are counted more than once: {first}"
+    return {number for number, times in enumerate(first) if times}
+
+
+def closed(server: AggregationServer, time: Time, query: Query) -> list[wire.DecideHead]:
+    """Let a query's time pass: what is asked of the key server, by cohort."""
+    time.pass_(query.closes_after)
+    server.close_due()
+    return [head for head in server.requests() if head.query == query.digest]
+
+
+def receipts_of(server: AggregationServer, head: wire.DecideHead) -> list[wire.Receipt]:
+    """The receipts that follow a head."""
+    first, *rest = server.asking(head)
+    assert first.head == head
+    return [receipt for each in rest for receipt in each.receipts.receipts]
+
+
+def said_to(outcomes: Sequence[wire.Acknowledgement | Refused]) -> list[str]:
+    """Outcomes in short: "ok", or the refusal's name."""
+    return [each.refusal.name if isinstance(each, Refused) else "ok" for each in outcomes]

@@ -1,0 +1,279 @@
+"""The end of a query: by this server's clock, with sums that nobody recognises, and requests that never change."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reticent.database import Database
+from reticent.protocol import Refusal, Refused
+from reticent.protocol.layout import ciphertexts_from
+from reticent.randomness import is_seeded, secure
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer, BadAnswer
+from reticent_agg.administration import prune, report
+from reticent_agg.database import opened
+from tests.agg import parties
+from tests.agg.parties import START, KeyServer, Phone, Time
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "aggregation.db"
+
+
+@pytest.fixture
+def server(path: Path, time: Time) -> Iterator[AggregationServer]:
+    server = parties.opened(path, time)
+    yield server
+    server.close()
+
+
+def status_of(server: AggregationServer, query: parties.Query) -> wire.QueryStatus:
+    return server.status(wire.StatusRequest(id=query.id))
+
+
+def contribute(server: AggregationServer, query: parties.Query, *numbers: int) -> list[wire.Contribution]:
+    sent = [Phone(number).contribution(query) for number in numbers]
+    assert parties.said_to(server.contribute(sent)) == ["ok"] * len(sent)
+    return sent
+
+
+def test_a_query_closes_when_its_time_is_over_and_not_before(server: AggregationServer, time: Time) -> None:
+    query = parties.collecting(server, parties.ask())
+    contribute(server, query, 0, 1)
+    assert server.next_due() == START + parties.dt.timedelta(seconds=query.closes_after)
+    time.pass_(query.closes_after - 0.001)
+    assert (server.close_due(), server.requests()) == ([], [])
+    time.pass_(0.001)
+    assert server.close_due() == [query.id]
+    assert (server.close_due(), server.next_due()) == ([], None)
+    assert (status_of(server, query).phase, status_of(server, query).closes_in_ms) == (wire.CLOSING, 0)
+
+
+def test_a_query_closes_as_soon_as_every_cohort_has_enough(server: AggregationServer) -> None:
+    early = parties.collecting(server, parties.ask(population=8, cohorts=2, enough=3))
+    whole = parties.collecting(server, parties.ask(population=4))
+    contribute(server, early, 0, 2, 4, 6, 1, 3)
+    contribute(server, whole, 0, 1, 2)
+    assert server.close_due() == []
+    contribute(server, early, 5)
+    assert server.close_due() == [early.id]
+    contribute(server, whole, 3)
+    assert server.close_due() == [whole.id]
+
+
+def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, time: Time) -> None:
+    query = parties.collecting(server, parties.ask())
+    key = parties.pair().public
+    sent = contribute(server, query, 1, 4)
+    plain = [
+        key.add(column) for column in zip(*(ciphertexts_from(each.ciphertexts, key) for each in sent), strict=True)
+    ]
+    (head,) = parties.closed(server, time, query)
+    found = ciphertexts_from(head.ciphertexts, key)
+    assert not set(found) & set(plain)
+    assert parties.pair().decrypt(found) == parties.pair().decrypt(plain)
+    assert (head.query, head.cohort, head.contributors) == (query.digest, 0, 2)
+
+
+def test_the_server_is_given_a_generator_that_nobody_can_replay() -> None:
+    assert not is_seeded(secure())
+    assert is_seeded(parties.seeded(1))  # as in these tests
+
+
+def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
+    path: Path, server: AggregationServer, time: Time
+) -> None:
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    contribute(server, query, 0, 2, 4, 6, 1, 3, 5)
+    heads = parties.closed(server, time, query)
+    sent = [[each.SerializeToString() for each in server.asking(head)] for head in heads]
+    server.close()
+    for _ in range(2):
+        again = parties.opened(path, time)
+        assert again.requests() == heads
+        assert [[each.SerializeToString() for each in again.asking(head)] for head in heads] == sent
+        again.close()
+
+
+def test_receipts_come_in_pages_of_which_none_is_lost(
+    server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.closing.RECEIPTS_AT_ONCE", 3)
+    query = parties.collecting(server, parties.ask(population=20, cohorts=2))
+    sent = contribute(server, query, *range(20))
+    for head in parties.closed(server, time, query):
+        messages = list(server.asking(head))
+        assert [len(each.receipts.receipts) for each in messages[1:]] == [3, 3, 3, 1]
+        found = [receipt for each in messages[1:] for receipt in each.receipts.receipts]
+        assert [(each.phone, each.signature) for each in found] == [
+            (each.phone, each.signature) for each in sent if each.cohort == head.cohort
+        ]
+
+
+def test_a_cohort_with_too_few_is_sent_to_be_burnt_and_the_others_are_not(
+    server: AggregationServer, time: Time
+) -> None:
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2, fewest=3))
+    contribute(server, query, 0, 2, 4, 1, 3)
+    full, short = parties.closed(server, time, query)
+    assert parties.phones_in(full) == {0, 2, 4}
+    assert (short.ciphertexts, short.contributors) == (b"", 2)
+    assert len(parties.receipts_of(server, short)) == 2
+
+
+def decide(server: AggregationServer, head: wire.DecideHead) -> wire.Decision:
+    decision = KeyServer().decision(head, parties.receipts_of(server, head))
+    server.decided(decision)
+    return decision
+
+
+def test_a_query_is_decided_when_all_its_cohorts_are(path: Path, server: AggregationServer, time: Time) -> None:
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2, fewest=3))
+    contribute(server, query, 0, 2, 4, 1, 3)
+    heads = parties.closed(server, time, query)
+    first = decide(server, heads[0])
+    assert server.requests() == heads[1:]
+    assert status_of(server, query).phase == wire.CLOSING
+    second = decide(server, heads[1])
+    assert server.requests() == []
+    status = status_of(server, query)
+    assert status.phase == wire.DECIDED
+    assert [(each.contributors, each.decision) for each in status.cohorts] == [(3, first), (2, second)]
+    wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in (1, 5, 0)]
+    assert list(server.decisions(wire.DecisionsRequest(wanted=wanted)).decisions) == [second, first]
+    assert not server.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=b"x")])).decisions
+
+
+def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_believed(
+    server: AggregationServer, time: Time
+) -> None:
+    query = parties.collecting(server, parties.ask())
+    contribute(server, query, 0, 1)
+    keys = KeyServer()
+    early = wire.DecideHead(query=query.digest, cohort=0, contributors=2)
+    with pytest.raises(BadAnswer):
+        server.decided(keys.decision(early))  # nothing was asked yet
+    (head,) = parties.closed(server, time, query)
+    forged = keys.decision(head)
+    forged.outcome = wire.VOID
+    elsewhere = wire.DecideHead(query=parties.ask().digest, cohort=0)
+    for wrong in (
+        forged,
+        keys.decision(elsewhere),
+        keys.decision(head, cohort=1),
+        keys.decision(head, outcome=wire.OUTCOME_UNSPECIFIED),
+        wire.Decision(),
+    ):
+        with pytest.raises(BadAnswer):
+            server.decided(wrong)
+    assert server.requests() == [head]
+    decision = decide(server, head)
+    server.decided(decision)  # again
+    with pytest.raises(BadAnswer, match="before"):
+        server.decided(keys.decision(head, outcome=wire.VOID))
+    assert status_of(server, query).cohorts[0].decision == decision
+
+
+def test_an_abort_closes_and_burns(server: AggregationServer) -> None:
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    sent = contribute(server, query, *range(8))
+    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.CLOSING
+    heads = server.requests()
+    assert [(each.cohort, each.contributors, each.ciphertexts) for each in heads] == [(0, 4, b""), (1, 4, b"")]
+    assert parties.said_to(server.contribute(sent[:1])) == ["ok"]
+    server.abort(wire.AbortRequest(id=query.id))
+    assert server.requests() == heads
+    for head in heads:
+        decide(server, head)
+    assert status_of(server, query).phase == wire.DECIDED
+    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.DECIDED
+
+
+def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
+    path: Path, server: AggregationServer, time: Time
+) -> None:
+    query = parties.ask()
+    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+    server.abort(wire.AbortRequest(id=query.id))
+    server.close()
+    server = parties.opened(path, time)
+    assert server.uncountersigned() == [query]
+    server.countersigned(query, KeyServer().deals(query))
+    assert parties.said_to(server.contribute([Phone(0).contribution(query)])) == ["LATE"]
+    assert [each.contributors for each in server.requests()] == [0]
+    server.close()
+
+
+def test_an_abort_after_closing_burns_what_is_not_decided_and_gives_way_to_what_is(
+    server: AggregationServer, time: Time
+) -> None:
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    contribute(server, query, *range(8))
+    asked = parties.closed(server, time, query)
+    server.abort(wire.AbortRequest(id=query.id))
+    burns = server.requests()
+    assert [each.ciphertexts for each in burns] == [b"", b""]
+    decide(server, burns[1])
+    server.not_decided(burns[0], Refused(Refusal.ALREADY_DECIDED))  # its answer was lost
+    assert server.requests() == asked[:1]
+    server.not_decided(asked[0], Refused(Refusal.BAD_RECEIPTS))
+    assert server.requests() == asked[:1]
+    decide(server, asked[0])
+    outcomes = [each.decision.outcome for each in status_of(server, query).cohorts]
+    assert outcomes == [wire.RELEASED, wire.BURNT]
+
+
+def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
+    path: Path, server: AggregationServer, time: Time
+) -> None:
+    query, late = (parties.collecting(server, parties.ask()) for _ in range(2))
+    sent = contribute(server, query, 0, 1)
+    contribute(server, late, 0, 1)
+    decision = decide(server, parties.closed(server, time, query)[0])
+    when = time()
+    with_database = opened(path)
+    assert prune(with_database, when) == []
+    assert prune(with_database, when + parties.dt.timedelta(seconds=1)) == [query.id]
+    assert prune(with_database, when + parties.dt.timedelta(days=1)) == []
+    assert [(each.id, each.pruned) for each in report(with_database)] == [(late.id, False), (query.id, True)]
+    with_database.close()
+    assert status_of(server, query).cohorts[0].decision == decision
+    assert parties.said_to(server.contribute(sent)) == ["LATE", "LATE"]
+    assert len(server.requests()) == 1  # the other one is still to be decided
+    assert len(parties.receipts_of(server, server.requests()[0])) == 2
+    connection = sqlite3.connect(path)
+    assert not connection.execute("SELECT * FROM receipts WHERE query = 1").fetchall()
+    assert not connection.execute("SELECT * FROM dealt WHERE query = 1").fetchall()
+    connection.close()
+
+
+def test_nothing_is_closed_by_a_commit_that_fails(
+    server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = parties.collecting(server, parties.ask())
+    contribute(server, query, 0, 1)
+    time.pass_(query.closes_after)
+    honest = Database.execute
+
+    def full(database: Database, sql: str, values: object = ()) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return honest(database, sql, values)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "execute", full)
+        with pytest.raises(OSError, match="disk"):
+            server.close_due()
+    assert (server.requests(), status_of(server, query).phase) == ([], wire.COLLECTING)
+    assert server.close_due() == [query.id]
+    assert parties.phones_in(server.requests()[0]) == {0, 1}

@@ -1,0 +1,277 @@
+"""What is acknowledged is in the sum, once; what is not is not: for all schedules, and for servers that are killed."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time as wall
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+from reticent.protocol import Refused
+from reticent.protocol import statements as said
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
+from reticent_agg.collection import Outcome
+from tests.agg import parties
+from tests.agg.parties import Phone, Time
+
+PHONES, ATTEMPTS = 6, 2
+SURE = (6, 7)  # two phones that always contribute: a sum of fewer is burnt, and not looked at
+DEADLINE = 60.0  # seconds for a process
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some contributions at once, with what happens to the server meanwhile, or afterwards.
+
+    Args:
+        sent: Each one's phone and attempt.
+        fault: Before which statement of SQL the disk fails; None if it does not.
+        crash: Whether the server is dropped afterwards, and begun anew from its file.
+    """
+
+    sent: Sequence[tuple[int, int]]
+    fault: int | None
+    crash: bool
+
+
+schedules = st.lists(
+    st.builds(
+        Step,
+        sent=st.lists(st.tuples(st.integers(0, PHONES - 1), st.integers(0, ATTEMPTS - 1)), min_size=1, max_size=5),
+        fault=st.none() | st.integers(0, 12),
+        crash=st.booleans(),
+    ),
+    max_size=6,
+)
+
+Opened = Callable[[Path, Time], AggregationServer]
+
+
+def place_of(phone: int, attempt: int) -> int:
+    """Each attempt of each phone has a digit of its own in the sum."""
+    return phone * ATTEMPTS + attempt
+
+
+def message(query: parties.Query, phone: int, attempt: int) -> wire.Contribution:
+    return Phone(phone).contribution(query, ciphertexts=parties.ciphertexts_of(place_of(phone, attempt), 0, 1))
+
+
+def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened) -> None:
+    """Run a schedule, close, decrypt: the sum is that of what was acknowledged."""
+    with TemporaryDirectory() as folder:
+        path, time = Path(folder) / "aggregation.db", Time()
+        server = opened(path, time)
+        query = parties.collecting(server, parties.ask(population=PHONES + len(SURE)))
+        stands = {phone: 0 for phone in SURE if server.contribute([message(query, phone, 0)])}
+        for step in schedule:
+            outcomes = attempt(server, [message(query, *each) for each in step.sent], step.fault)
+            for (phone, number), outcome in zip(step.sent, outcomes, strict=False):
+                if isinstance(outcome, Refused):
+                    assert outcome.refusal.name == "CONFLICT"
+                    assert stands.get(phone, number) != number, "what stands is refused"
+                else:
+                    assert stands.setdefault(phone, number) == number, "two contributions of a phone are acknowledged"
+            if step.crash:
+                server._changed._connection.close()  # as the system does for a process that is killed
+                server = opened(path, time)
+        (head,) = parties.closed(server, time, query)
+        expected = {place_of(phone, number) for phone, number in stands.items()}
+        assert parties.phones_in(head) == expected, "the sum is not that of what was acknowledged"
+        assert head.contributors == len(stands)
+        assert {each.phone for each in parties.receipts_of(server, head)} == {Phone(phone).id for phone in stands}
+        server.close()
+
+
+def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[Outcome]:
+    """Contribute while the disk fails before some statement; nothing comes of it then."""
+    database = server._changed
+    honest, left = database.execute, fault
+
+    def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
+        nonlocal left
+        if left is not None and not sql.startswith("ROLLBACK"):
+            if left == 0:
+                raise sqlite3.OperationalError("disk I/O error")
+            left -= 1
+        return honest(sql, values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "execute", execute)
+        try:
+            return server.contribute(sent)
+        except OSError:
+            assert left == 0
+            return []
+
+
+@given(schedules)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_acknowledged_is_counted_exactly_once(schedule: list[Step]) -> None:
+    check_exactly_once(schedule)
+
+
+@pytest.mark.slow
+@given(schedules)
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_acknowledged_is_counted_exactly_once_for_many_schedules(schedule: list[Step]) -> None:
+    check_exactly_once(schedule)
+
+
+class Hasty(AggregationServer):
+    """Acknowledges before it commits: what follows is left to the disk."""
+
+    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        taken: dict[int, Outcome] = {}
+        honest = self._collection._taken
+
+        def hasty(run: Any, some: dict[int, wire.Contribution]) -> dict[int, Outcome]:
+            taken.update(honest(run, some))
+            return taken
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._collection, "_taken", hasty)
+            try:
+                return super().contribute(contributions)
+            except OSError:
+                if len(taken) < len(contributions):
+                    raise
+                return [taken[place] for place in range(len(contributions))]
+
+
+class Forgetful(AggregationServer):
+    """Counts a contribution that it has counted before."""
+
+    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        with self._changed.changing() as run:
+            run("DELETE FROM receipts")
+        return super().contribute(contributions)
+
+
+class Lazy(AggregationServer):
+    """Leaves the commit to the next one: its disk has a cache that lies."""
+
+    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        database = self._changed
+        honest = database.execute
+
+        def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
+            if sql == "COMMIT" or (sql.startswith("BEGIN") and database._connection.in_transaction):
+                return honest("SELECT 1")
+            return honest(sql, values)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(database, "execute", execute)
+            patch.setattr(database, "_damage", database._damage)
+            return super().contribute(contributions)
+
+    def close_due(self) -> list[str]:
+        if self._changed._connection.in_transaction:
+            self._changed.execute("COMMIT")
+        return super().close_due()
+
+
+@pytest.mark.parametrize("mutant", [Hasty, Forgetful, Lazy])
+def test_the_check_above_finds_a_server_that_does_it_wrong(
+    mutant: type[AggregationServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.agg.parties.AggregationServer", mutant)
+
+    def is_found(schedule: list[Step]) -> bool:
+        try:
+            check_exactly_once(schedule)
+        except AssertionError:
+            return True
+        return False
+
+    found = find(
+        schedules,
+        is_found,
+        settings=settings(max_examples=2000, deadline=None, phases=[Phase.generate], database=None),
+        random=random.Random(1),  # noqa: S311  # so that it finds what it found before
+    )
+    monkeypatch.undo()
+    check_exactly_once(found)  # which is right for a server that does it right
+
+
+class Workers:
+    """Processes that have the same contributions taken in, over one file."""
+
+    def __init__(self, folder: Path, phones: int) -> None:
+        self.folder, self.time = folder, Time()
+        server = parties.opened(folder / "aggregation.db", self.time)
+        self.query = parties.collecting(server, parties.ask(population=phones))
+        server.close()
+        for number in range(phones):
+            (folder / f"{number}.message").write_bytes(Phone(number).contribution(self.query).SerializeToString())
+
+    def start(self, seed: int, most: int) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.agg.worker", str(self.folder), str(seed), str(most)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def check(self, acknowledged: set[int]) -> None:
+        """All that was acknowledged is in the sum, and nothing is in it twice."""
+        server = parties.opened(self.folder / "aggregation.db", self.time)
+        (head,) = parties.closed(server, self.time, self.query)
+        assert acknowledged <= parties.phones_in(head)
+        assert len(parties.phones_in(head)) == head.contributors == len(parties.receipts_of(server, head))
+        server.close()
+
+    def digest(self, number: int) -> str:
+        sent = Phone(number).contribution(self.query)
+        contents = said.ciphertexts_hash(sent.ciphertexts)
+        statement = said.contribution(
+            self.query.digest, self.query.key_id, sent.phone, sent.cohort, contents, seeded=False
+        )
+        return said.digest(statement).hex()
+
+
+def acknowledged_in(lines: Sequence[str], workers: Workers) -> set[int]:
+    """What a worker says is acknowledged; a last line may be cut off."""
+    whole = [line.split() for line in lines if line.endswith("\n") and line != "done\n"]
+    assert all(digest == workers.digest(int(place)) for place, digest in whole)
+    return {int(place) for place, _ in whole}
+
+
+def test_two_processes_may_race(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, 60)
+    running = [workers.start(seed, 4) for seed in (1, 2)]
+    for each in running:
+        lines = each.communicate("", timeout=DEADLINE)[0].splitlines(keepends=True)
+        assert lines[-1] == "done\n"
+        assert acknowledged_in(lines, workers) == set(range(60))
+    workers.check(set(range(60)))
+
+
+@pytest.mark.slow
+def test_a_process_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, 100)
+    chance = random.Random(7)  # noqa: S311  # moments
+    acknowledged: set[int] = set()
+    interrupted = 0
+    for seed in range(30):
+        process = workers.start(seed, 3)
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]  # it works
+        wall.sleep(chance.random() * 0.15)
+        process.kill()
+        lines += process.stdout.readlines()
+        process.communicate(timeout=DEADLINE)
+        interrupted += "done\n" not in lines
+        acknowledged |= acknowledged_in(lines, workers)
+    assert interrupted >= 3
+    workers.check(acknowledged)

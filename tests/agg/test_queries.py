@@ -1,0 +1,256 @@
+"""Queries: written down before the key server is asked, the same again is safe, and phones hear of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.protocol import Refusal, Refused
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer, BadAnswer, BadStore
+from tests.agg import parties
+from tests.agg.parties import KeyServer, Phone, Time
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "aggregation.db"
+
+
+@pytest.fixture
+def server(path: Path, time: Time) -> Iterator[AggregationServer]:
+    server = parties.opened(path, time)
+    yield server
+    server.close()
+
+
+def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:
+    return server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+
+
+def asked(server: AggregationServer, number: int) -> list[wire.Announcement]:
+    return list(server.announcements(wire.AnnouncementsRequest(phone=Phone(number).id)).announcements)
+
+
+def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
+    server: AggregationServer, path: Path, time: Time
+) -> None:
+    query = parties.ask()
+    status = announce(server, query)
+    assert (status.phase, status.query, list(status.cohorts)) == (wire.ANNOUNCED, query.to_bytes(), [])
+    assert status.closes_in_ms == query.closes_after * 1000
+    assert asked(server, 0) == []
+    again = parties.opened(path, time)
+    assert again.uncountersigned() == [query]
+    assert announce(again, query) == status
+    assert again.uncountersigned() == [query]
+    again.close()
+
+
+def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: AggregationServer, time: Time) -> None:
+    query = parties.collecting(server, parties.ask(cohorts=2))
+    (heard,) = asked(server, 3)
+    signature = KeyServer().deals(query)[0].countersignature
+    assert (heard.query, heard.countersignature, heard.cohort) == (query.to_bytes(), signature, 1)
+    assert heard.closes_in_ms == query.closes_after * 1000
+    assert asked(server, 6) == []  # enrolled or not, it was not dealt
+    time.pass_(query.closes_after - 1)
+    assert asked(server, 3)[0].closes_in_ms == 1000
+    time.pass_(1)
+    assert asked(server, 3) == []
+
+
+def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, time: Time) -> None:
+    query = parties.ask()
+    announce(server, query)
+    time.pass_(10 * query.closes_after)  # the key server cannot be reached
+    assert server.close_due() == []
+    server.countersigned(query, KeyServer().deals(query))
+    assert asked(server, 0)[0].closes_in_ms == query.closes_after * 1000
+
+
+def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
+    first, second = (parties.collecting(server, parties.ask()) for _ in range(2))
+    server.contribute([Phone(0).contribution(first)])
+    assert [each.query for each in asked(server, 0)] == [second.to_bytes(), first.to_bytes()]
+    assert [each.query for each in asked(server, 1)] == [first.to_bytes(), second.to_bytes()]
+
+
+def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = [parties.collecting(server, parties.ask()) for _ in range(4)]
+    size = asked(server, 0)[0].ByteSize()
+    monkeypatch.setattr("reticent_agg.telling.REPLY_BYTES", 2 * size + 8)
+    assert len(asked(server, 0)) == 2
+    monkeypatch.setattr("reticent_agg.telling.REPLY_BYTES", 1)
+    assert [each.query for each in asked(server, 0)] == [queries[0].to_bytes()]
+
+
+def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_conflict(
+    server: AggregationServer, time: Time
+) -> None:
+    query = parties.collecting(server, parties.ask())
+    assert announce(server, query).phase == wire.COLLECTING
+    with pytest.raises(Refused) as caught:
+        announce(server, parties.ask(id=query.id, fewest=3))
+    assert caught.value.refusal is Refusal.CONFLICT
+    parties.closed(server, time, query)
+    assert announce(server, query).phase == wire.CLOSING
+    assert [each.query for each in server.queries().queries] == [query.to_bytes()]
+
+
+BAD = {
+    "no query": b"x",
+    "half a query": parties.ask().to_bytes()[:-1],
+    "too long": parties.ask(closes_after=366 * 86400 + 1).to_bytes(),
+    "an unknown key": parties.ask(key_id="00" * 32).to_bytes(),
+    "a key that is none": parties.ask(key_id="the key").to_bytes(),
+}
+
+
+@pytest.mark.parametrize("kind", ["no query", "half a query", "too long", "an unknown key", "a key that is none"])
+def test_a_bad_query_is_refused_and_not_written_down(server: AggregationServer, kind: str) -> None:
+    with pytest.raises(Refused) as caught:
+        server.announce(wire.AnnounceRequest(query=BAD[kind]))
+    assert caught.value.refusal is (Refusal.KEY_RETIRED if "key" in kind else Refusal.BAD_QUERY)
+    assert server.uncountersigned() == []
+    assert len(server.queries().queries) == 0
+
+
+def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
+    counters = [(f"counter {number}", 0, 1) for number in range(1000)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reticent_agg.queries.LARGEST_CIPHERTEXTS", 3 * parties.pair().public.ciphertext_bytes)
+        announce(server, parties.ask(counters=counters[:100]))
+        with pytest.raises(Refused, match="does not fit a message"):
+            announce(server, parties.ask(counters=counters))
+
+
+def other_deals(kind: str, query: Any) -> list[wire.Deal]:
+    (first, rest), keys = KeyServer().deals(query), KeyServer()
+    dealt = [*first.phones, *rest.phones]
+    if kind == "another's countersignature":
+        return keys.deals(query, countersignature=keys.deals(parties.ask())[0].countersignature)
+    if kind == "a phone twice":
+        return keys.deals(query, phones=[*dealt[:-1], dealt[0]])
+    if kind == "a phone too few":
+        return keys.deals(query, phones=dealt[:-1])
+    if kind == "all in one cohort":
+        return keys.deals(query, phones=[wire.Dealt(phone=each.phone, verify_key=each.verify_key) for each in dealt])
+    if kind == "a key too short":
+        dealt[0].verify_key = b"key"
+        return keys.deals(query, phones=dealt)
+    return {"nothing": [], "no countersignature": [wire.Deal(phones=dealt)]}[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "another's countersignature",
+        "a phone twice",
+        "a phone too few",
+        "all in one cohort",
+        "a key too short",
+        "nothing",
+        "no countersignature",
+    ],
+)
+def test_a_deal_that_the_key_server_cannot_mean_changes_nothing(server: AggregationServer, kind: str) -> None:
+    query = parties.ask(cohorts=2)
+    announce(server, query)
+    with pytest.raises(BadAnswer):
+        server.countersigned(query, other_deals(kind, query))
+    assert server.uncountersigned() == [query]
+    server.countersigned(query, KeyServer().deals(query))
+    assert server.uncountersigned() == []
+
+
+def test_a_countersignature_that_comes_again_changes_nothing(server: AggregationServer, time: Time) -> None:
+    query = parties.collecting(server, parties.ask())
+    server.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
+    time.pass_(10)
+    server.countersigned(query, KeyServer().deals(query))
+    assert asked(server, 0)[0].closes_in_ms == (query.closes_after - 10) * 1000
+    (head,) = parties.closed(server, time, query)
+    assert parties.phones_in(head) == {0, 1}
+
+
+def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: AggregationServer) -> None:
+    query = parties.ask()
+    announce(server, query)
+    server.refused(query, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
+    assert server.uncountersigned() == []
+    with pytest.raises(Refused, match="there are 3") as caught:
+        server.status(wire.StatusRequest(id=query.id))
+    assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
+    assert len(server.queries().queries) == 0
+    announce(server, query)
+    assert server.uncountersigned() == [query]
+    server.refused(query, Refused(Refusal.BAD_QUERY))
+    other = parties.ask(id=query.id, fewest=3)  # the name is free: that query has never been asked
+    announce(server, other)
+    assert server.uncountersigned() == [other]
+
+
+def test_a_refusal_that_comes_after_the_countersignature_means_nothing(server: AggregationServer) -> None:
+    query = parties.collecting(server, parties.ask())
+    server.refused(query, Refused(Refusal.BAD_QUERY))
+    assert server.status(wire.StatusRequest(id=query.id)).phase == wire.COLLECTING
+
+
+def test_queries_are_listed_the_latest_first(server: AggregationServer, time: Time) -> None:
+    queries = [parties.collecting(server, parties.ask()) for _ in range(3)]
+    server.contribute([Phone(number).contribution(queries[1]) for number in range(2)])
+    found = server.queries().queries
+    assert [each.query for each in found] == [each.to_bytes() for each in reversed(queries)]
+    assert [[cohort.contributors for cohort in each.cohorts] for each in found] == [[0], [2], [0]]
+
+
+def test_keys_are_kept_and_strange_ones_refused(path: Path, server: AggregationServer, time: Time) -> None:
+    key = parties.pair().public
+    assert server.standing() == KeyServer().terms()
+    assert server.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
+    other = parties.pair(1).public
+    with pytest.raises(Refused):
+        server.key(wire.KeyRequest(key_id=other.key_id))
+    server.learned(wire.Terms(population=9, public_key=other.to_bytes()))
+    assert (server.knows(other.key_id.hex()), server.knows(key.key_id.hex())) == (True, True)  # it drains
+    with pytest.raises(BadAnswer):
+        server.learned(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
+    strict = AggregationServer(None, identity=KeyServer.identity.public, now=time, rng=parties.seeded(1))
+    with pytest.raises(BadAnswer, match="bits"):
+        strict.learned(KeyServer().terms())  # 2048 bits are for simulation
+    with pytest.raises(Refused) as caught:
+        strict.standing()
+    assert caught.value.refusal is Refusal.UNAVAILABLE
+    strict.close()
+
+
+def test_malformed_questions_are_refused(server: AggregationServer) -> None:
+    with pytest.raises(Refused) as caught:
+        server.announcements(wire.AnnouncementsRequest(phone=b"short"))
+    assert caught.value.refusal is Refusal.MALFORMED
+    with pytest.raises(Refused) as caught:
+        server.status(wire.StatusRequest(id="nothing"))
+    assert caught.value.refusal is Refusal.UNKNOWN_QUERY
+    with pytest.raises(Refused) as caught:
+        server.abort(wire.AbortRequest(id="nothing"))
+    assert caught.value.refusal is Refusal.UNKNOWN_QUERY
+    with pytest.raises(Refused) as caught:
+        server.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted()] * 1001))
+    assert caught.value.refusal is Refusal.OVERSIZED
+
+
+def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
+    path.write_bytes(b"this is no database, " * 1000)
+    with pytest.raises(BadStore):
+        parties.opened(path, time)
+    with pytest.raises(ValueError, match="32 bytes: got 3"):
+        AggregationServer(None, identity=b"key", now=time, rng=parties.seeded(1))

@@ -1,0 +1,34 @@
+"""A process of its own that has contributions taken in, and says which are acknowledged: to be killed, or to race."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from reticent.protocol import Refused
+from reticent.v1 import counting_pb2 as wire
+from tests.agg import parties
+
+
+def main(folder: Path, seed: int, most: int) -> None:
+    """Send the messages of a folder in an order of this process's own, some twice; then wait to be killed."""
+    chance = random.Random(seed)  # noqa: S311  # an order
+    server = parties.opened(folder / "aggregation.db", parties.Time())
+    places = list(range(len(list(folder.glob("*.message")))))
+    messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
+    chance.shuffle(places)
+    while places:
+        batch = [places.pop() for _ in range(min(len(places), chance.randint(1, most)))]
+        batch += chance.choices(batch, k=2)
+        for place, outcome in zip(batch, server.contribute([messages[each] for each in batch]), strict=True):
+            said = outcome.refusal.name if isinstance(outcome, Refused) else outcome.contribution.hex()
+            sys.stdout.write(f"{place} {said}\n")
+        sys.stdout.flush()
+    sys.stdout.write("done\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,119 @@
+"""The signer of the tests behind a real port, with TLS: what it is told to refuse it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+
+from reticent.privacy import Query
+from reticent.protocol import Refused
+from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
+from reticent.protocol.invitation import Invitation
+from reticent.server.certificates import Certificate, create
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1.counting_pb2_grpc import (
+    CollectingServicer,
+    EnrolmentServicer,
+    add_CollectingServicer_to_server,
+    add_EnrolmentServicer_to_server,
+)
+from tests.client.counting.world import MEMBERSHIP, Servers
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Network(EnrolmentServicer, CollectingServicer):
+    """Both servers at one port.
+
+    Args:
+        servers: Who signs.
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self.address = ""
+        self.authority = ""
+        self.queries: list[Query] = []
+        self.taken: dict[bytes, list[bytes]] = {}
+        self.outcome: wire.Outcome.ValueType | None = None
+        self.calls: Counter[str] = Counter()
+        self.refusals: dict[str, Refused] = {}
+        self.silent: set[str] = set()
+        self.again_in_ms = 60_000
+
+    @property
+    def invitation(self) -> Invitation:
+        return Invitation(bytes(16), self.servers.identity.public, self.authority, self.address, self.address)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, folder: Path) -> AsyncIterator[Network]:
+        """Serve, with certificates in a folder."""
+        if not (folder / "keys.crt").exists():
+            create(folder, hosts=["localhost"], analysts=[])
+        certificate = Certificate.load(folder, "keys")
+        server = grpc.aio.server()
+        add_EnrolmentServicer_to_server(self, server)
+        add_CollectingServicer_to_server(self, server)
+        wanted = self.address or "localhost:0"
+        port = server.add_secure_port(wanted, certificate.server_credentials(callers_show_theirs=False))
+        self.address, self.authority = f"localhost:{port}", certificate.authority.decode()
+        await server.start()
+        try:
+            yield self
+        finally:
+            await server.stop(None)
+
+    async def Join(self, request: wire.JoinRequest, context: Context) -> wire.Membership:  # noqa: N802
+        await self._called("Join", context)
+        return self.servers.enrol(request, dt.datetime.now(dt.UTC) + MEMBERSHIP)
+
+    async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.Membership:  # noqa: N802
+        await self._called("Renew", context)
+        return self.servers.membership(request.phone, dt.datetime.now(dt.UTC) + MEMBERSHIP)
+
+    async def Leave(self, request: wire.LeaveRequest, context: Context) -> wire.LeaveReply:  # noqa: N802
+        await self._called("Leave", context)
+        return wire.LeaveReply()
+
+    async def Announcements(self, request: Any, context: Context) -> wire.AnnouncementsReply:  # noqa: N802
+        await self._called("Announcements", context)
+        announcements = [self.servers.announce(query) for query in self.queries]
+        return wire.AnnouncementsReply(announcements=announcements, again_in_ms=self.again_in_ms)
+
+    async def Key(self, request: wire.KeyRequest, context: Context) -> wire.KeyReply:  # noqa: N802
+        await self._called("Key", context)
+        assert request.key_id == self.servers.public.key_id
+        return wire.KeyReply(public_key=self.servers.public.to_bytes())
+
+    async def Contribute(self, request: wire.Contribution, context: Context) -> wire.Acknowledgement:  # noqa: N802
+        self.taken.setdefault(request.query, []).append(request.SerializeToString())
+        await self._called("Contribute", context)
+        query = next(query for query in self.queries if query.digest == request.query)
+        return self.servers.acknowledge(query, request)
+
+    async def Decisions(self, request: wire.DecisionsRequest, context: Context) -> wire.DecisionsReply:  # noqa: N802
+        await self._called("Decisions", context)
+        if self.outcome is None:
+            return wire.DecisionsReply()
+        wanted = {each.query for each in request.wanted}
+        queries = (query for query in self.queries if query.digest in wanted)
+        return wire.DecisionsReply(decisions=[self.servers.decide(query, self.outcome) for query in queries])
+
+    async def _called(self, method: str, context: Context) -> None:
+        self.calls[method] += 1
+        if method in self.silent:
+            await asyncio.sleep(3600)
+        refused = self.refusals.get(method)
+        if refused is not None:
+            trailing = [(REFUSAL, refused.refusal.name)]
+            if refused.retry_after is not None:
+                trailing.append((RETRY_AFTER, str(int(refused.retry_after * 1000))))
+            context.set_trailing_metadata(tuple(trailing))
+            await context.abort(STATUS[refused.refusal], refused.detail)

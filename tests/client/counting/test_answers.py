@@ -1,0 +1,93 @@
+"""What a contribution holds, and that nothing else is ever said."""
+
+from pathlib import Path
+
+import pytest
+
+from reticent.privacy import Counter, Norms, gaussian_share, skellam_share
+from reticent.randomness import secure, seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.records import State
+from tests.client.counting.world import device, query
+
+
+def test_a_contribution_holds_the_fitted_counters_and_one_share_of_noise(tmp_path: Path) -> None:
+    asked = query(counters=[Counter(f"c{k}", -1, 3) for k in range(300)], l1=60, l2_squared=120)
+    counted = {f"c{k}": k - 150.3 for k in range(300)}
+    with device(tmp_path, counted=counted, rng=seeded(3, "noise")) as phone:
+        said = phone.ask(asked)
+        counters, tags = phone.servers.open(asked, said)
+        fitted = asked.fit([counted[counter.name] for counter in asked.counters])
+        share = skellam_share(asked.share_variance, asked.size, seeded(3, "noise"))
+        assert counters == (fitted + share).tolist()
+        assert share.any()
+        assert len(tags) > 1
+        assert tags == phone.servers.tags(asked, said)
+        assert phone.participant.records.all()[0].norms == Norms.of(fitted) != Norms(0, 0)
+        assert said.seeded
+
+
+def test_real_numbers_are_said_on_the_grid_of_the_query(tmp_path: Path) -> None:
+    asked = query(noise="gaussian", fraction_bits=20)
+    with device(tmp_path, counted={"visits": 1.23456, "swims": -0.5}, rng=seeded(4, "noise")) as phone:
+        said = phone.ask(asked)
+        counters, tags = phone.servers.open(asked, said)
+        share = gaussian_share(asked.share_variance, 2, seeded(4, "noise"), 20)
+        assert counters == [round(1.23456 * 2**20) + share[0], -(2**19) + share[1]]
+        assert tags == phone.servers.tags(asked, said)
+
+
+def test_secure_noise_is_not_marked(tmp_path: Path) -> None:
+    with device(tmp_path, rng=secure()) as phone:
+        asked = query()
+        said = phone.ask(asked)
+        assert not said.seeded
+        assert phone.servers.acknowledge(asked, said).contribution
+
+
+def test_the_pads_hide_a_contribution_from_whoever_only_decrypts(tmp_path: Path) -> None:
+    """Without the phone's secret the tag slot and the counters are as good as random."""
+    asked = query()
+    with device(tmp_path) as phone:
+        said = phone.ask(asked)
+        phone.servers.agreement = type(phone.servers.agreement)()
+        counters, tags = phone.servers.open(asked, said)
+        assert tags != phone.servers.tags(asked, said)
+        assert max(map(abs, counters)) > 1
+
+
+def test_what_was_said_once_is_said_again_byte_by_byte(tmp_path: Path) -> None:
+    asked = query()
+    with device(tmp_path, rng=secure()) as phone:
+        first = phone.ask(asked).SerializeToString()
+        assert phone.ask(asked).SerializeToString() == first
+        phone.counted = {"visits": 0}
+        phone.restart()
+        assert phone.ask(asked).SerializeToString() == first
+        assert [each.SerializeToString() for each in phone.participant.due()] == [first]
+        phone.participant.acknowledged(phone.servers.acknowledge(asked, wire.Contribution.FromString(first)))
+        assert phone.participant.due() == []
+        assert phone.ask(asked).SerializeToString() == first
+        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED
+
+
+def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> None:
+    asked = query()
+    with device(tmp_path) as phone:
+        phone.ask(asked)
+        phone.participant.decided(phone.servers.decide(asked, wire.RELEASED))
+        [record] = phone.participant.records.all()
+        assert record.message is None
+        assert record.state is State.RELEASED
+        assert phone.participant.wanted() == []
+
+
+@pytest.mark.parametrize("cohort", [0, 2])
+def test_a_contribution_names_its_cohort(tmp_path: Path, cohort: int) -> None:
+    asked = query(population=30, cohorts=3)
+    with device(tmp_path) as phone:
+        said = phone.ask(asked, cohort=cohort)
+        counters, tags = phone.servers.open(asked, said)
+        assert said.cohort == cohort
+        assert tags == phone.servers.tags(asked, said)
+        assert counters

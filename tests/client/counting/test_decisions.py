@@ -1,0 +1,195 @@
+"""What is spent, what is given back, and against which signature only."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reticent.protocol import Refusal, Refused, SigningKey, Unreachable, statements
+from reticent.v1 import counting_pb2 as wire
+from reticent_client import Declined
+from reticent_client.counting.participant import ForeignAnswer
+from reticent_client.counting.records import State
+from tests.client.counting.world import Device, device, query
+
+OUTCOMES = [
+    (wire.RELEASED, State.RELEASED, {"gym": "spent"}),
+    (wire.VOID, State.VOID, {"gym": "spent"}),
+    (wire.BURNT, State.BURNT, {}),
+]
+
+
+@pytest.mark.parametrize(("outcome", "state", "booked"), OUTCOMES)
+def test_a_decision_spends_or_gives_back(
+    tmp_path: Path, outcome: wire.Outcome.ValueType, state: State, booked: dict[str, str]
+) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query())
+        assert phone.booked() == {"gym": "reserved"}
+        assert phone.participant.wanted() == [wire.DecisionWanted(query=query().digest, cohort=0)]
+        for _ in range(2):
+            assert phone.participant.decided(phone.servers.decide(query(), outcome)) is state
+            phone.restart()
+            assert phone.booked() == booked
+        assert phone.participant.wanted() == []
+        assert phone.participant.due() == []
+
+
+def _unsigned(decision: wire.Decision, _phone: Device) -> None:
+    decision.signature = b""
+
+
+def _by_another(decision: wire.Decision, _phone: Device) -> None:
+    decision.signature = SigningKey().sign(statements.decision(decision))
+
+
+def _of_another_query(decision: wire.Decision, phone: Device) -> None:
+    decision.CopyFrom(phone.servers.decide(query(id="other"), wire.BURNT))
+
+
+def _renamed(decision: wire.Decision, phone: Device) -> None:
+    """Another query's decision, passed off as this one's."""
+    decision.CopyFrom(phone.servers.decide(query(id="other"), wire.BURNT))
+    decision.query = query(**COHORTS).digest
+    decision.cohort = 1
+
+
+def _of_another_cohort(decision: wire.Decision, phone: Device) -> None:
+    decision.CopyFrom(phone.servers.decide(query(**COHORTS), wire.BURNT, cohort=0))
+
+
+def _moved(decision: wire.Decision, phone: Device) -> None:
+    """Another cohort's decision, passed off as this one's."""
+    decision.CopyFrom(phone.servers.decide(query(**COHORTS), wire.BURNT, cohort=0))
+    decision.cohort = 1
+
+
+def _turned(decision: wire.Decision, phone: Device) -> None:
+    decision.CopyFrom(phone.servers.decide(query(**COHORTS), wire.RELEASED, cohort=1))
+    decision.outcome = wire.BURNT
+
+
+def _without_outcome(decision: wire.Decision, phone: Device) -> None:
+    decision.CopyFrom(phone.servers.decide(query(**COHORTS), wire.OUTCOME_UNSPECIFIED, cohort=1))
+
+
+COHORTS = {"population": 20, "cohorts": 2}
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [_unsigned, _by_another, _of_another_query, _renamed, _of_another_cohort, _moved, _turned, _without_outcome],
+)
+def test_nothing_is_given_back_without_the_key_servers_word(
+    tmp_path: Path, forge: Callable[[wire.Decision, Device], None]
+) -> None:
+    asked = query(**COHORTS)
+    with device(tmp_path) as phone:
+        phone.ask(asked, cohort=1)
+        decision = phone.servers.decide(asked, wire.BURNT, cohort=1)
+        good = wire.Decision.FromString(decision.SerializeToString())
+        forge(decision, phone)
+        with pytest.raises(ForeignAnswer):
+            phone.participant.decided(decision)
+        phone.restart()
+        assert phone.booked() == {"gym": "reserved"}
+        assert phone.participant.wanted() == [wire.DecisionWanted(query=asked.digest, cohort=1)]
+        phone.participant.decided(good)  # the test can tell the two apart
+        assert phone.booked() == {}
+
+
+@pytest.mark.parametrize("first", [wire.RELEASED, wire.VOID, wire.BURNT])
+def test_the_first_decision_stands(tmp_path: Path, first: wire.Outcome.ValueType) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query())
+        phone.participant.decided(phone.servers.decide(query(), first))
+        before = phone.booked()
+        for other in {wire.RELEASED, wire.VOID, wire.BURNT} - {first}:
+            with pytest.raises(ForeignAnswer, match="and the key server now says"):
+                phone.participant.decided(phone.servers.decide(query(), other))
+        assert phone.booked() == before
+
+
+def test_a_decision_about_what_was_never_said_is_none(tmp_path: Path) -> None:
+    with device(tmp_path) as phone, pytest.raises(ForeignAnswer):
+        phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
+
+
+def test_an_acknowledgement_of_something_else_is_none(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query())
+        for wrong in (b"", bytes(32)):
+            with pytest.raises(ForeignAnswer):
+                phone.participant.acknowledged(wire.Acknowledgement(contribution=wrong))
+        assert len(phone.participant.due()) == 1
+
+
+@pytest.mark.parametrize("refusal", sorted(set(Refusal) - {Refusal.BUSY, Refusal.UNAVAILABLE}, key=str))
+def test_what_a_server_refuses_for_good_stays_reserved_until_the_decision(tmp_path: Path, refusal: Refusal) -> None:
+    """The server that refuses may lie: only the key server's signature frees the budget."""
+    with device(tmp_path) as phone:
+        phone.ask(query())
+        phone.participant.not_taken(query().digest, Refused(refusal))
+        phone.restart()
+        phone.pass_time(days=1)
+        assert phone.participant.due() == []
+        with pytest.raises(Declined):
+            phone.ask(query())
+        [record] = phone.participant.records.all()
+        assert record.state is State.REFUSED
+        assert record.detail.startswith(refusal.name)
+        assert phone.booked() == {"gym": "reserved"}
+        assert len(phone.participant.wanted()) == 1
+        phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
+        assert phone.booked() == {}
+
+
+@pytest.mark.parametrize("error", [Refused(Refusal.BUSY), Refused(Refusal.UNAVAILABLE), Unreachable("nobody listens")])
+def test_what_did_not_get_through_is_sent_again_later_each_time(tmp_path: Path, error: Refused | Unreachable) -> None:
+    with device(tmp_path) as phone:
+        said = phone.ask(query())
+        waits = []
+        for _ in range(20):
+            assert phone.participant.due() == [said]
+            phone.participant.not_taken(said.query, error)
+            phone.restart()  # how often it was tried survives
+            assert phone.participant.due() == []
+            again = phone.participant.next_attempt()
+            assert again is not None
+            waits.append((again - phone.now).total_seconds())
+            phone.now = again
+        for attempt, wait in enumerate(waits):
+            whole = min(3600.0, 2.0**attempt)
+            assert 0.499 * whole <= wait <= whole + 0.001
+        assert len({wait / min(3600.0, 2.0**attempt) for attempt, wait in enumerate(waits)}) > 10
+
+
+def test_a_server_that_says_when_to_come_back_is_heard(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        said = phone.ask(query())
+        phone.participant.not_taken(said.query, Refused(Refusal.BUSY, retry_after=100.0))
+        phone.pass_time(seconds=99)
+        assert phone.participant.due() == []
+        phone.pass_time(seconds=1)
+        assert phone.participant.due() == [said]
+        phone.participant.not_taken(said.query, Refused(Refusal.BUSY, retry_after=1e9))  # not for ever, though
+        phone.pass_time(hours=1)
+        assert phone.participant.due() == [said]
+
+
+def test_a_clock_that_was_set_back_does_not_silence_it(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        said = phone.ask(query())
+        phone.participant.not_taken(said.query, Unreachable("nobody listens"))
+        phone.pass_time(days=-30)
+        assert phone.participant.due() == [said]
+
+
+def test_an_acknowledgement_that_comes_after_a_refusal_counts(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        said = phone.ask(query())
+        phone.participant.not_taken(said.query, Refused(Refusal.CONFLICT))
+        phone.participant.acknowledged(phone.servers.acknowledge(query(), said))
+        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED
+        phone.participant.not_taken(said.query, Refused(Refusal.LATE))  # a repeated message, overtaken
+        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED

@@ -1,0 +1,284 @@
+"""Every reason to decline, which of them last, and that declining takes nothing from the budget."""
+
+import datetime as dt
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.privacy import Cost, Counter
+from reticent.v1 import counting_pb2 as wire
+from reticent_client import Declined, Participation, Situation
+from reticent_client.counting import participant as module
+from reticent_client.counting.conditions import Reason
+from reticent_client.counting.records import Refusals
+from tests.client.counting.world import Device, Servers, device, key_pair, query
+
+Asking = Callable[[Device], Any]
+
+
+def _ask(**changes: Any) -> Asking:
+    return lambda phone: phone.ask(query(**changes))
+
+
+def _allow(policy: Participation, asking: Asking | None = None) -> Asking:
+    def ask(phone: Device) -> Any:
+        phone.policy = policy
+        phone.begin()
+        return (asking or _ask())(phone)
+
+    return ask
+
+
+def _say(counted: dict[str, Any] | None) -> Asking:
+    def ask(phone: Device) -> Any:
+        phone.counted = counted
+        return phone.ask(query())
+
+    return ask
+
+
+def _announced(change: Callable[[wire.Announcement], None]) -> Asking:
+    def ask(phone: Device) -> Any:
+        announcement = phone.servers.announce(query(cohorts=2, population=20))
+        change(announcement)
+        return phone.participant.asked(announcement, phone.servers.public.to_bytes())
+
+    return ask
+
+
+def _with_key(content: Callable[[bytes], bytes]) -> Asking:
+    return lambda phone: phone.participant.asked(
+        phone.servers.announce(query()), content(phone.servers.public.to_bytes())
+    )
+
+
+def _for_real(phone: Device) -> Any:
+    phone.simulation = False
+    phone.begin()
+    return phone.ask(query())
+
+
+def _decided(phone: Device) -> Any:
+    phone.ask(query())
+    phone.participant.decided(phone.servers.decide(query(), wire.RELEASED))
+    return phone.ask(query())
+
+
+def _twice(phone: Device) -> Any:
+    phone.ask(query())
+    return phone.ask(query(epsilon=1.5))
+
+
+def _in_a_sequence(**changes: Any) -> Asking:
+    def ask(phone: Device) -> Any:
+        phone.ask(query(sequence="s"))
+        return phone.ask(query(id="other", sequence="s", **changes))
+
+    return ask
+
+
+def _booked(phone: Device) -> Any:
+    phone.ledger.reserve("gym", query().cost)
+    return phone.ask(query())
+
+
+def _left(phone: Device) -> Any:
+    phone.participant.enrolment.leave()
+    return phone.ask(query())
+
+
+def _expired(phone: Device) -> Any:
+    phone.pass_time(days=91)
+    return phone.ask(query())
+
+
+def _full(phone: Device) -> Any:
+    for number in range(3):
+        phone.ask(query(id=str(number)))
+    return phone.ask(query())
+
+
+def _set(name: str, value: Any) -> Callable[[wire.Announcement], None]:
+    return lambda announcement: setattr(announcement, name, value)
+
+
+MANY = [Counter(f"c{k}", 0, 1) for k in range(50)]
+
+CASES: list[tuple[str, Reason, Asking, str]] = [
+    ("left", Reason.NOT_A_MEMBER, _left, "has not joined, or has left"),
+    ("expired", Reason.NOT_A_MEMBER, _expired, "has not joined, or has left"),
+    ("no query", Reason.MALFORMED, _announced(_set("query", b"what?")), "cannot be read"),
+    ("cut", Reason.MALFORMED, _announced(lambda said: setattr(said, "query", said.query[:-3])), "cut off"),
+    ("no such cohort", Reason.MALFORMED, _announced(_set("cohort", 2)), "2 cohorts: got 2"),
+    ("unsigned", Reason.NOT_COUNTERSIGNED, _announced(_set("countersignature", b"")), "has not countersigned"),
+    (
+        "signed by another",
+        Reason.NOT_COUNTERSIGNED,
+        lambda phone: phone.participant.asked(Servers().announce(query()), phone.servers.public.to_bytes()),
+        "has not countersigned",
+    ),
+    (
+        "signed for another",
+        Reason.NOT_COUNTERSIGNED,
+        _announced(lambda said: setattr(said, "query", query(epsilon=0.5).to_bytes())),
+        "has not countersigned",
+    ),
+    ("closed", Reason.CLOSED, _announced(_set("closes_in_ms", 0)), "is closed"),
+    ("no key", Reason.BAD_KEY, _with_key(lambda _: b""), "is none"),
+    ("a short key", Reason.BAD_KEY, _for_real, "must have 3072 or 4096 bits: got 2048"),
+    ("another key", Reason.WRONG_KEY, _ask(key_id="00" * 32), "not the one"),
+    ("answered", Reason.ANSWERED, _decided, "released: spent"),
+    ("a second attempt", Reason.NAME_TAKEN, _twice, "a second attempt needs a new name"),
+    ("another cost", Reason.OTHER_TERMS, _in_a_sequence(epsilon=0.5), "'s' name other"),
+    ("other bounds", Reason.OTHER_TERMS, _in_a_sequence(l1=4), "'s' name other"),
+    (
+        "another grid",
+        Reason.OTHER_TERMS,
+        lambda phone: [
+            phone.ask(query(id=str(bits), sequence="g", noise="gaussian", fraction_bits=bits)) for bits in (20, 21)
+        ],
+        "'g' name other",
+    ),
+    ("booked elsewhere", Reason.BOOKED_ELSEWHERE, _booked, "booked for 'gym' already"),
+    ("epsilon", Reason.EPSILON, _allow(Participation(largest_epsilon=0.9)), "epsilon of 1, and 0.9 is allowed"),
+    ("delta", Reason.DELTA, _allow(Participation(largest_delta=1e-7)), "delta of 1e-06, and 1e-07 is allowed"),
+    ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(largest_share=0.3)), "0.333333, and 0.3 is allowed"),
+    ("name", Reason.NOT_ALLOWED, _allow(Participation(queries=("steps-*",))), "no query of the name 'gym'"),
+    ("counter", Reason.NOT_ALLOWED, _allow(Participation(counters=("vis*",))), "no counter of the name 'swims'"),
+    ("few honest", Reason.FEW_HONEST, _allow(Participation(least_honest=8)), "with 7 honest phones, and 8"),
+    ("large for a day", Reason.TOO_LARGE, _allow(Participation(bytes_a_day=500)), "bytes of 768, and 500"),
+    ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),
+    ("nothing to say", Reason.NOTHING_TO_SAY, _say(None), "no counters for 'gym'"),
+    ("no number", Reason.BAD_COUNTERS, _say({"visits": float("nan")}), "'visits' must be a finite number: got nan"),
+    ("text", Reason.BAD_COUNTERS, _say({"swims": "3"}), "'swims' must be a finite number: got '3'"),
+    ("not charging", Reason.NOT_CHARGING, _allow(Participation(only_charging=True)), "charging only"),
+    ("metered", Reason.METERED, _allow(Participation(only_unmetered=True)), "not metered only"),
+    (
+        "queries a day",
+        Reason.QUERIES_A_DAY,
+        _allow(Participation(queries_a_day=3), _full),
+        "3 queries were answered in the last 24 hours, and 3",
+    ),
+    (
+        "bytes a day",
+        Reason.BYTES_A_DAY,
+        _allow(Participation(bytes_a_day=1900), _full),
+        r"\d+ bytes were sent in the last 24 hours, '2' takes 768, and 1900",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("reason", "asking", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_it_declines_with_a_reason(tmp_path: Path, reason: Reason, asking: Asking, sentence: str) -> None:
+    with device(tmp_path, limit=Cost(3.0, 1e-5) if reason is not Reason.QUERIES_A_DAY else Cost(9.0, 1e-4)) as phone:
+        with pytest.raises(Declined, match=sentence) as declined:
+            asking(phone)
+        assert declined.value.reason is reason
+        again = pickle.loads(pickle.dumps(declined.value))  # noqa: S301  # our own
+        assert (again.reason, str(again), again.query) == (reason, str(declined.value), declined.value.query)
+        # Nothing is booked but what was answered, and what somebody else has booked.
+        answered = {record.account for record in phone.participant.records.all()}
+        assert phone.booked().keys() - {"gym"} <= answered | {"gym"}
+        if reason is not Reason.BOOKED_ELSEWHERE:
+            assert phone.booked().keys() == answered
+
+
+def test_every_reason_has_a_case() -> None:
+    assert {case[1] for case in CASES} == set(Reason)
+
+
+def test_an_answer_that_no_server_would_take_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    with device(tmp_path) as phone, pytest.raises(Declined) as declined:
+        phone.ask(query(counters=[Counter(f"c{k}", -(2**18), 2**18) for k in range(200)], l1=5, l2_squared=13))
+    assert declined.value.reason is Reason.TOO_LARGE
+
+
+def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(tmp_path: Path) -> None:
+    """Signed nonsense: shares so large that there is no sampler for them, or no room in a plaintext."""
+    huge = query(counters=[Counter("visits", 0, 2**30)], l1=2**30, l2_squared=2**60, epsilon=1e-6)
+    with device(tmp_path, limit=Cost(1.0, 1e-3)) as phone:
+        with pytest.raises(Declined) as declined:
+            phone.ask(huge)
+        assert declined.value.reason is Reason.MALFORMED
+        assert phone.booked() == {}
+
+
+def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with device(tmp_path, policy=Participation(largest_epsilon=0.5)) as phone:
+        announcement = phone.servers.announce(query())
+        assert phone.participant.key_wanted(announcement) == key_pair().public.key_id
+        with pytest.raises(Declined) as first:
+            phone.ask(query())
+        phone.restart()
+        assert phone.participant.key_wanted(announcement) is None
+        monkeypatch.setattr(phone.participant, "_examine", lambda *_: pytest.fail("looked at it again"))
+        with pytest.raises(Declined) as second:
+            phone.ask(query())
+        assert (second.value.reason, str(second.value)) == (first.value.reason, str(first.value))
+        [shown] = Refusals(phone.store, lambda: phone.now).all()
+        assert (shown.query, shown.reason) == ("gym", Reason.EPSILON)
+
+
+def test_another_policy_is_another_answer(tmp_path: Path) -> None:
+    with device(tmp_path, policy=Participation(largest_epsilon=0.5)) as phone:
+        with pytest.raises(Declined):
+            phone.ask(query())
+        phone.policy = Participation(largest_epsilon=1.0)
+        phone.restart()
+        assert phone.ask(query()).query == query().digest
+        assert Refusals(phone.store, lambda: phone.now).all() == []
+
+
+def test_a_wrong_countersignature_does_not_spoil_the_right_one(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        forged = Servers().announce(query())
+        for _ in range(2):
+            with pytest.raises(Declined):
+                phone.participant.asked(forged, phone.servers.public.to_bytes())
+        assert phone.ask(query()).query == query().digest
+
+
+def test_what_passes_is_tried_again(tmp_path: Path) -> None:
+    with device(tmp_path, policy=Participation(only_charging=True, only_unmetered=True)) as phone:
+        with pytest.raises(Declined) as declined:
+            phone.ask(query(), Situation(charging=True))
+        assert declined.value.reason is Reason.METERED
+        now = Situation(charging=True, unmetered=True)
+        said = phone.ask(query(), now)
+        assert phone.participant.due(Situation(unmetered=True)) == []
+        assert phone.participant.due(now) == [said]
+
+
+def test_a_new_day_has_room_again(tmp_path: Path) -> None:
+    with device(tmp_path, policy=Participation(queries_a_day=1)) as phone:
+        phone.ask(query())
+        phone.pass_time(hours=23)
+        with pytest.raises(Declined):
+            phone.ask(query(id="other"))
+        phone.pass_time(hours=1)
+        assert phone.ask(query(id="other")).cohort == 0
+
+
+def test_refusals_are_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reticent_client.counting.records.REMEMBERED", 5)
+    with device(tmp_path, policy=Participation(queries=())) as phone:
+        for number in range(9):
+            phone.pass_time(seconds=1)
+            with pytest.raises(Declined):
+                phone.ask(query(id=f"q{number}"))
+        shown = Refusals(phone.store, lambda: phone.now).all()
+        assert [each.query for each in shown] == [f"q{number}" for number in range(4, 9)]
+
+
+def test_closing_late_is_the_servers_matter(tmp_path: Path) -> None:
+    """The phone's clock says nothing about when a query closes."""
+    with device(tmp_path) as phone:
+        said = phone.ask(query())
+        phone.now += dt.timedelta(days=300)
+        assert phone.ask(query()) == said

@@ -1,0 +1,207 @@
+"""Joining, staying and leaving."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+
+from reticent.protocol import SigningKey, signed_by, statements
+from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.enrolment import (
+    MEMBERSHIP,
+    AlreadyJoined,
+    BadMembership,
+    Enrolment,
+    Member,
+    NotJoined,
+    Standing,
+)
+from reticent_client.errors import FileError
+from tests.client.counting.world import MEMBERSHIP as LENGTH
+from tests.client.counting.world import PHONE, START, Device, Servers, device
+
+
+def _enrolment(phone: Device) -> Enrolment:
+    return phone.participant.enrolment
+
+
+def test_the_keys_are_stored_before_the_first_request_and_the_request_never_changes(tmp_path: Path) -> None:
+    with device(tmp_path, joined=False) as phone:
+        invitation = phone.servers.invitation()
+        first = _enrolment(phone).join(invitation).SerializeToString()
+        assert _enrolment(phone).join(invitation).SerializeToString() == first
+        phone.restart()
+        assert _enrolment(phone).member is not None
+        owed = _enrolment(phone).owed()
+        assert isinstance(owed, wire.JoinRequest)
+        assert owed.SerializeToString() == first == _enrolment(phone).join(invitation).SerializeToString()
+
+
+def test_a_membership_survives(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.restart()
+        member = _enrolment(phone).current
+        assert member is not None
+        assert member.phone == PHONE
+        assert member.secret() == phone.servers.secret(PHONE)
+        assert member.expires == int((START + LENGTH).timestamp())
+
+
+@pytest.mark.parametrize("wrong", ["signature", "identity", "phone", "agreement_key", "expires", "keys"])
+def test_a_membership_is_taken_from_the_key_server_of_the_invitation_only(tmp_path: Path, wrong: str) -> None:
+    with device(tmp_path, joined=False) as phone:
+        asked = _enrolment(phone).join(phone.servers.invitation())
+        good = phone.servers.enrol(asked, START + LENGTH)
+        bad = wire.Membership.FromString(good.SerializeToString())
+        match wrong:
+            case "signature":
+                bad.signature = bytes(64)
+            case "identity":
+                stranger = Servers(agreement=phone.servers.agreement, phones=phone.servers.phones)
+                bad = stranger.membership(PHONE, START + LENGTH)
+            case "phone":
+                bad.phone = bytes(16)
+            case "agreement_key":
+                bad.agreement_key = SigningKey().public
+            case "expires":
+                bad.expires += 1
+            case _:
+                other = SigningKey().public
+                phone.servers.phones[PHONE] = other, asked.agreement_key
+                bad = phone.servers.membership(PHONE, START + LENGTH)
+        with pytest.raises(BadMembership, match="not signed"):
+            _enrolment(phone).joined(bad)
+        phone.restart()
+        assert _enrolment(phone).current is None
+        _enrolment(phone).joined(good)
+        assert _enrolment(phone).current is not None
+
+
+@pytest.mark.parametrize(("phone_id", "key"), [(b"short", None), (PHONE, bytes(32)), (PHONE, b"short")])
+def test_a_signed_membership_that_is_none_is_refused(tmp_path: Path, phone_id: bytes, key: bytes | None) -> None:
+    with device(tmp_path, joined=False) as phone:
+        asked = _enrolment(phone).join(phone.servers.invitation())
+        server_key = phone.servers.agreement.public if key is None else key
+        until = int(START.timestamp()) + 100
+        statement = statements.membership(phone_id, asked.verify_key, asked.agreement_key, server_key, until)
+        signature = phone.servers.identity.sign(statement)
+        said = wire.Membership(phone=phone_id, agreement_key=server_key, expires=until, signature=signature)
+        with pytest.raises(BadMembership, match=r"names no phone|shares no secret"):
+            _enrolment(phone).joined(said)
+        assert _enrolment(phone).current is None
+
+
+def test_it_renews_when_less_than_a_third_is_left(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.now = START + 2 * LENGTH / 3
+        assert _enrolment(phone).owed() is None
+        phone.pass_time(seconds=1)
+        asked = _enrolment(phone).owed()
+        assert isinstance(asked, wire.RenewRequest)
+        member = _enrolment(phone).current
+        assert member is not None
+        assert signed_by(member.signing.public, statements.renewal(PHONE, asked.expires), asked.signature)
+        assert asked.expires == member.expires
+        _enrolment(phone).joined(phone.servers.membership(PHONE, phone.now + LENGTH))
+        assert _enrolment(phone).owed() is None
+        phone.restart()
+        renewed = _enrolment(phone).current
+        assert renewed is not None
+        assert renewed.expires == int((phone.now + LENGTH).timestamp())
+        _enrolment(phone).joined(phone.servers.membership(PHONE, START + LENGTH))  # an old one, come late
+        assert _enrolment(phone).current == renewed
+
+
+def test_another_phones_membership_is_not_taken_for_a_renewal(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        other = bytes(reversed(PHONE))
+        phone.servers.phones[other] = phone.servers.phones[PHONE]
+        with pytest.raises(BadMembership, match="another phone's"):
+            _enrolment(phone).joined(phone.servers.membership(other, START + 2 * LENGTH))
+
+
+def test_a_membership_ends(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.now = START + LENGTH - dt.timedelta(seconds=1)
+        assert _enrolment(phone).current is not None
+        phone.pass_time(seconds=1)
+        assert _enrolment(phone).current is None
+        asked = _enrolment(phone).join(phone.servers.invitation(bytes(15) + b"1"))  # so that it may join again
+        _enrolment(phone).joined(phone.servers.enrol(asked, phone.now + LENGTH, bytes(16)))
+        assert _enrolment(phone).current is not None
+
+
+def test_it_leaves_and_says_so_until_the_key_server_knows(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        first = _enrolment(phone).leave()
+        assert _enrolment(phone).current is None
+        phone.restart()
+        assert _enrolment(phone).owed() == first == _enrolment(phone).leave()
+        verify_key, _ = phone.servers.phones[PHONE]
+        assert signed_by(verify_key, statements.leaving(PHONE), first.signature)
+        with pytest.raises(NotJoined, match="is leaving"):
+            _enrolment(phone).joined(phone.servers.membership(PHONE, START + 2 * LENGTH))
+        _enrolment(phone).left()
+        phone.restart()
+        assert _enrolment(phone).owed() is None
+        member = _enrolment(phone).member
+        assert member is not None
+        assert member.standing is Standing.LEFT
+
+
+def test_who_is_no_member_has_nothing_to_leave(tmp_path: Path) -> None:
+    with device(tmp_path, joined=False) as phone:
+        for nothing in (_enrolment(phone).leave, _enrolment(phone).left, _enrolment(phone).expelled):
+            with pytest.raises(NotJoined):
+                nothing()
+        assert _enrolment(phone).owed() is None
+        _enrolment(phone).join(phone.servers.invitation())
+        with pytest.raises(NotJoined):
+            _enrolment(phone).leave()
+
+
+def test_one_invitation_at_a_time(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        before = _enrolment(phone).member
+        with pytest.raises(AlreadyJoined):
+            _enrolment(phone).join(phone.servers.invitation(bytes(15) + b"1"))
+        assert _enrolment(phone).member == before
+        _enrolment(phone).expelled()
+        again = _enrolment(phone).join(phone.servers.invitation(bytes(15) + b"1"))
+        assert before is not None
+        assert again.verify_key != before.signing.public
+
+
+def test_servers_that_have_moved_are_found_by_the_same_invitation(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        moved = type(phone.servers.invitation())(
+            bytes(16), phone.servers.identity.public, "another", "elsewhere:1", "elsewhere:2"
+        )
+        _enrolment(phone).join(moved)
+        member = _enrolment(phone).current
+        assert member is not None
+        assert (member.invitation, member.phone) == (moved, PHONE)
+
+
+def test_nothing_that_it_prints_tells_a_secret(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        member = _enrolment(phone).current
+        assert member is not None
+        text = repr(member)
+        for secret in (member.signing.to_bytes(), member.agreement.to_bytes(), member.secret()):
+            assert secret.hex() not in text
+            assert repr(secret)[2:-1] not in text
+
+
+@pytest.mark.parametrize("part", ["signing", "agreement", "standing", "phone", "expires", None])
+def test_a_damaged_membership_is_an_error_that_quotes_no_key(tmp_path: Path, part: str | None) -> None:
+    with device(tmp_path) as phone:
+        place = phone.store.place(MEMBERSHIP)
+        content = json.loads(place.read() or "")
+        secret = content["signing"]
+        text = json.dumps(content | {part: "?" + secret}) if part else secret
+        with pytest.raises(FileError, match="damaged") as error:
+            Member.from_json(text)
+        assert secret not in str(error.value)
+        assert error.value.__cause__ is None

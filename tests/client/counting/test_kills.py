@@ -1,0 +1,258 @@
+"""A phone that is killed between any two writes neither overspends, nor forgets, nor says anything twice otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from reticent.database import Database
+from reticent.privacy import Cost, Ledger, Norms, Query
+from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from reticent_client import Declined, SqliteStore
+from reticent_client.counting import answers
+from reticent_client.counting.conditions import Reason
+from reticent_client.counting.participant import Participant
+from reticent_client.counting.records import LIVE, State
+from reticent_client.errors import ClientError
+from tests.client.counting.world import MEMBERSHIP, START, Device, Killed, Servers, query
+
+Kill = tuple[int, Literal["before", "after"]]
+"""At which write since the phone was last begun, and whether that write is still done."""
+
+ONE = query().cost
+OUTCOMES = (wire.RELEASED, wire.BURNT, wire.VOID)
+SERVERS = Servers()
+
+
+class Fragile(Device):
+    """A phone that is killed at a write, and then does nothing until it is begun again."""
+
+    kill: Kill | None = None
+    writes = 0
+
+    def open(self) -> None:
+        self.dead = False
+        self.writes = 0
+        self.store = SqliteStore(self.folder / "phone.db")
+        self.ledger = Ledger(Cost(ONE.epsilon, ONE.delta), self.folder / "phone.ledger")
+        for database in (self.store.database, self.ledger._database):
+            self._rig(database)
+        self._rig_places()
+        self.begin()
+
+    def _rig(self, database: Database) -> None:
+        original = database.changing
+
+        @contextlib.contextmanager
+        def changing() -> Iterator[Callable[..., Any]]:
+            self._reach("before")
+            with original() as run:
+                yield run
+            self._reach("after")
+
+        database.changing = changing  # type: ignore[method-assign]
+
+    def _rig_places(self) -> None:
+        original = self.store.write
+
+        def write(name: str, content: str) -> None:
+            self._reach("before")
+            original(name, content)
+            self._reach("after")
+
+        self.store.write = write  # type: ignore[method-assign]
+
+    def _reach(self, when: Literal["before", "after"]) -> None:
+        self.writes += when == "before"
+        if self.dead or self.kill == (self.writes, when):
+            self.dead = True
+            raise Killed
+
+
+class Life:
+    """What a phone and its servers go through, from the beginning after each kill: all of it may be repeated."""
+
+    def __init__(self, folder: Path, outcome: wire.Outcome.ValueType, kills: Sequence[Kill]) -> None:
+        self.outcome = outcome
+        self.kills = list(kills)
+        self.said: dict[bytes, set[bytes]] = defaultdict(set)
+        self.reasons: set[tuple[str, Reason]] = set()
+        self.decided: dict[bytes, wire.Decision] = {}
+        self.phone = Fragile.__new__(Fragile)
+        self.folder = folder
+
+    def run(self) -> Fragile:
+        while True:
+            kill = self.kills.pop(0) if self.kills else None
+            try:
+                self._begin(kill)
+                self._live()
+            except Killed:
+                self.phone.close()
+                continue
+            return self.phone
+
+    def _begin(self, kill: Kill | None) -> None:
+        Fragile.kill = kill
+        try:
+            Fragile.__init__(self.phone, self.folder, servers=SERVERS, rng=secure(), joined=False)
+        finally:
+            if hasattr(self.phone, "ledger"):
+                self._check()
+
+    def _live(self) -> None:
+        self._join()
+        first, second = query(id="first"), query(id="second")
+        self._ask(first)
+        self._ask(second)
+        self._deliver(first)
+        if first.digest not in self.decided:
+            self.decided[first.digest] = SERVERS.decide(first, self.outcome)
+        self.phone.participant.decided(self.decided[first.digest])
+        self._check()
+        self._ask(second)
+        self._check()
+
+    def _join(self) -> None:
+        enrolment = self.phone.participant.enrolment
+        asked = enrolment.join(SERVERS.invitation())
+        enrolment.joined(SERVERS.enrol(asked, START + MEMBERSHIP))
+
+    def _ask(self, asked: Query) -> None:
+        try:
+            said = self.phone.ask(asked).SerializeToString()
+        except Declined as declined:
+            self.reasons.add((asked.id, declined.reason))
+        else:
+            self.said[asked.digest].add(said)
+
+    def _deliver(self, asked: Query) -> None:
+        """Nobody answers, then the server is busy, then it takes what is said."""
+        for error in (Unreachable("nobody listens"), Refused(Refusal.BUSY), None):
+            for each in self.phone.participant.due():
+                self.said[each.query].add(each.SerializeToString())
+                if each.query != asked.digest:
+                    continue
+                if error is not None:
+                    self.phone.participant.not_taken(each.query, error)
+                else:
+                    self.phone.participant.acknowledged(SERVERS.acknowledge(asked, each))
+            self.phone.pass_time(hours=1)
+
+    def _check(self) -> None:
+        """What holds at every moment, whatever was killed."""
+        booked = self.phone.booked()
+        assert len(booked) <= 1  # the budget is that of one query
+        for digest, versions in self.said.items():
+            assert len(versions) == 1
+            if digest not in self.decided or self.outcome != wire.BURNT:
+                assert ("first" if digest == query(id="first").digest else "second") in booked
+        assert self.reasons <= {("first", Reason.ANSWERED), ("second", Reason.BUDGET)}
+
+
+def _writes(folder: Path, outcome: wire.Outcome.ValueType) -> int:
+    """In a life without a kill."""
+    phone = Life(folder, outcome, []).run()
+    phone.close()
+    return phone.writes
+
+
+def _check_end(phone: Fragile, outcome: wire.Outcome.ValueType) -> None:
+    """However often it was killed, it has come to the same."""
+    state = {wire.RELEASED: "spent", wire.VOID: "spent", wire.BURNT: "reserved"}[outcome]
+    assert phone.booked() == {"second" if outcome == wire.BURNT else "first": state}
+    states = {record.id: record.state for record in phone.participant.records.all()}
+    assert states["first"].name == wire.Outcome.Name(outcome)
+    assert states.get("second") is (State.STORED if outcome == wire.BURNT else None)
+    assert phone.participant.records.unsettled() == []
+    assert {record.id for record in phone.participant.records.within(LIVE)} == phone.booked().keys()
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_at_every_write(
+    tmp_path: Path, outcome: wire.Outcome.ValueType, when: Literal["before", "after"]
+) -> None:
+    (tmp_path / "whole").mkdir()
+    writes = _writes(tmp_path / "whole", outcome)
+    assert writes > 10
+    for number in range(1, writes + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        phone = Life(folder, outcome, [(number, when)]).run()
+        _check_end(phone, outcome)
+        phone.close()
+
+
+@given(
+    st.sampled_from(OUTCOMES),
+    st.lists(st.tuples(st.integers(1, 14), st.sampled_from(["before", "after"])), min_size=2, max_size=6),
+)
+def test_kills_after_kills(outcome: wire.Outcome.ValueType, kills: list[Kill]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        phone = Life(Path(folder), outcome, kills).run()
+        _check_end(phone, outcome)
+        phone.close()
+
+
+def _sent_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are made anew for each attempt."""
+    original = Participant._answered
+
+    def answered(phone: Participant, announcement: wire.Announcement, *rest: Any) -> wire.Contribution:
+        original(phone, announcement, *rest)
+        asked, member = Query.from_bytes(announcement.query), phone.enrolment.current
+        assert member is not None
+        return answers.answer(asked, 0, [0, 0], Norms(0, 0), key=SERVERS.public, member=member, rng=secure()).message
+
+    monkeypatch.setattr(Participant, "_answered", answered)
+
+
+def _given_back_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All reservations are taken for left over."""
+    original = Participant._recover
+
+    def recover(phone: Participant) -> None:
+        for entry in phone._ledger.entries():
+            if entry.state == "reserved":
+                phone._ledger.give_back(entry.query)
+        phone.records.within = lambda *_: []  # type: ignore[method-assign]
+        try:
+            original(phone)
+        finally:
+            del phone.records.within
+
+    monkeypatch.setattr(Participant, "_recover", recover)
+
+
+def _never_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Participant, "_recover", lambda _: None)
+    monkeypatch.setattr(Participant, "_settle", lambda _: None)
+
+
+@pytest.mark.parametrize("spoil", [_sent_before_it_is_stored, _given_back_when_it_begins, _never_recovered])
+def test_a_phone_that_does_it_wrong_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    spoil(monkeypatch)
+    caught = False
+    for number in range(1, 14):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        life = Life(folder, wire.BURNT, [(number, "after")])
+        try:
+            _check_end(life.run(), wire.BURNT)
+        except (AssertionError, ClientError):
+            caught = True
+        life.phone.close()
+    assert caught

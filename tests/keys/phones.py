@@ -1,0 +1,224 @@
+"""Phones, and what stands around a key server, as its tests need them: they say what real ones say, without noise."""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from reticent.clock import ManualClock
+from reticent.database import Database
+from reticent.paillier import PublicKey, centred, pad, tag
+from reticent.privacy import Counter, Query
+from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, packing_of, shared_secret, statements
+from reticent.protocol.layout import ciphertexts_to
+from reticent.randomness import secure, seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, open_journal
+from tests.core.paillier.keys import pair
+
+START = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
+BITS = 2048
+PASSPHRASE = "nobody knows"  # noqa: S105  # of tests
+YEAR = dt.timedelta(days=365)
+DAY = dt.timedelta(days=1)
+LIMITS = QueryLimits(honest=2, fewest_share=0.3)
+QUERY = Query(
+    id="gym",
+    counters=[Counter("visits", 0, 3), Counter("steps", -2, 500), Counter("late", 0, 1)],
+    epsilon=1.0,
+    delta=1e-5,
+    l2_squared=250_014,
+    l1=506,
+    noise="skellam",
+    population=20,
+    cohorts=2,
+    fewest=5,
+    liars=1,
+    key_id="none",
+    closes_after=3600,
+)
+"""What the tests ask, under a key that is there."""
+
+
+@dataclass
+class Contribution:
+    """What a phone sends, and its receipt."""
+
+    ciphertexts: list[int]
+    receipt: wire.Receipt
+    values: Sequence[int]
+
+
+@dataclass
+class Phone:
+    """A phone that is enrolled."""
+
+    token: bytes
+    signing: SigningKey = field(default_factory=SigningKey)
+    agreement: AgreementKey = field(default_factory=AgreementKey)
+    membership: wire.Membership = field(default_factory=wire.Membership)
+
+    @property
+    def id(self) -> bytes:
+        return self.membership.phone
+
+    def joining(self) -> wire.JoinRequest:
+        statement = statements.joining(self.token, self.signing.public, self.agreement.public)
+        return wire.JoinRequest(
+            invitation=self.token,
+            verify_key=self.signing.public,
+            agreement_key=self.agreement.public,
+            signature=self.signing.sign(statement),
+        )
+
+    def renewing(self) -> wire.RenewRequest:
+        expires = self.membership.expires
+        signature = self.signing.sign(statements.renewal(self.id, expires))
+        return wire.RenewRequest(phone=self.id, expires=expires, signature=signature)
+
+    def leaving(self) -> wire.LeaveRequest:
+        return wire.LeaveRequest(phone=self.id, signature=self.signing.sign(statements.leaving(self.id)))
+
+    def contribution(
+        self, query: Query, key: PublicKey, cohort: int, values: Sequence[int], *, seeded: bool = False
+    ) -> Contribution:
+        server_key = self.membership.agreement_key
+        secret = shared_secret(self.agreement, phone=self.id, phone_key=self.agreement.public, server_key=server_key)
+        packing = packing_of(query, key.bits)
+        tags = [tag(secret, query.digest, cohort, place) for place in range(packing.plaintexts)]
+        padded = [
+            centred(plaintext + pad(secret, query.digest, cohort, place, key.n), key.n)
+            for place, plaintext in enumerate(packing.pack(values, tags))
+        ]
+        ciphertexts = key.encrypt(padded, secure())
+        digest = statements.ciphertexts_hash(ciphertexts_to(ciphertexts, key))
+        statement = statements.contribution(query.digest, query.key_id, self.id, cohort, digest, seeded=seeded)
+        receipt = wire.Receipt(
+            phone=self.id, ciphertexts_hash=digest, seeded=seeded, signature=self.signing.sign(statement)
+        )
+        return Contribution(ciphertexts, receipt, values)
+
+
+class House:
+    """A key server on a journal that can be closed and opened again, its phones, and a clock.
+
+    Args:
+        path: Where the journal is; None for one in memory.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        limits: QueryLimits = LIMITS,
+        identity: Identity | None = None,
+        vault: Vault | None = None,
+    ) -> None:
+        self.path = path
+        self.clock = ManualClock(START)
+        self.identity = identity or Identity()
+        self.vault = vault or Vault(None)  # what is in it outlives the server, as files do
+        self.limits = limits
+        self._made = 0
+        self.phones: dict[bytes, Phone] = {}
+        self.server = self.open()
+
+    def open(self, journal: Database | None = None) -> KeyServer:
+        return KeyServer(
+            journal or open_journal(self.path),
+            self.identity,
+            self.vault,
+            now=self.clock.now,
+            limits=self.limits,
+            lifetime=90 * DAY,
+            generate=self._pair,
+            rng=seeded(1, "dealing"),
+        )
+
+    def restart(self) -> None:
+        self.server.close()
+        self.server = self.open()
+
+    def advance(self, by: dt.timedelta) -> None:
+        self.clock._now += by
+
+    def invited(self) -> Phone:
+        return Phone(self.server.invite(1, YEAR)[0])
+
+    def enrolled(self, count: int) -> list[Phone]:
+        phones = [Phone(token) for token in self.server.invite(count, YEAR)]
+        for phone in phones:
+            phone.membership = self.server.join(phone.joining())
+            self.phones[phone.id] = phone
+        return phones
+
+    @property
+    def key(self) -> PublicKey:
+        return PublicKey.from_bytes(self.server.standing().public_key, simulation=True)
+
+    def query(self, **changes: object) -> Query:
+        return replace(QUERY, key_id=self.key.key_id.hex(), **changes)  # type: ignore[arg-type]
+
+    def deal(self, query: Query) -> dict[bytes, int]:
+        """The cohort of each phone."""
+        return {each.phone: each.cohort for each in dealt(self.server, query)}
+
+    def contributions(self, query: Query, cohort: int, **options: bool) -> list[Contribution]:
+        """Of all the phones of a cohort, different ones."""
+        key = self.key
+        phones = [phone for phone, dealt_to in self.deal(query).items() if dealt_to == cohort]
+        return [
+            self.phones[phone].contribution(query, key, cohort, (place % 4, 10 * place - 2, place % 2), **options)
+            for place, phone in enumerate(phones)
+        ]
+
+    def _pair(self) -> KeyPair:
+        self._made += 1
+        return pair(BITS, self._made)
+
+
+def refused(reason: Refusal, call: Callable[[], object], match: str | None = None) -> None:
+    """The call is refused for this reason, in words that match."""
+    with pytest.raises(Refused, match=match) as caught:
+        call()
+    assert caught.value.refusal is reason
+
+
+def dealt(server: KeyServer, query: Query) -> list[wire.Dealt]:
+    return [
+        phone for deal in server.countersign(wire.CountersignRequest(query=query.to_bytes())) for phone in deal.phones
+    ]
+
+
+def summed(key: PublicKey, contributions: Sequence[Contribution]) -> list[int]:
+    """What an honest aggregation server makes of contributions."""
+    return [key.add(column) for column in zip(*(each.ciphertexts for each in contributions), strict=True)]
+
+
+def request(
+    query: Query, cohort: int, key: PublicKey, ciphertexts: list[int], receipts: Iterable[wire.Receipt]
+) -> tuple[wire.DecideHead, list[wire.Receipt]]:
+    """To decide a cohort."""
+    told = list(receipts)
+    head = wire.DecideHead(
+        query=query.digest, cohort=cohort, contributors=len(told), ciphertexts=ciphertexts_to(ciphertexts, key)
+    )
+    return head, told
+
+
+def honest(
+    query: Query, cohort: int, key: PublicKey, contributions: Sequence[Contribution]
+) -> tuple[wire.DecideHead, Iterator[wire.Receipt]]:
+    """To decide the sum of these contributions."""
+    head, receipts = request(query, cohort, key, summed(key, contributions), (each.receipt for each in contributions))
+    return head, iter(receipts)
+
+
+def sums(decision: wire.Decision) -> list[int]:
+    return [int.from_bytes(each, "big", signed=True) for each in decision.sums]
+
+
+def expected(contributions: Sequence[Contribution]) -> list[int]:
+    return [sum(column) for column in zip(*(each.values for each in contributions), strict=True)]

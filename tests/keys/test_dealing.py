@@ -1,0 +1,193 @@
+import dataclasses
+import itertools
+from collections import Counter as Tally
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from reticent.privacy import Counter
+from reticent.protocol import Refusal, Refused, signed_by, statements
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys import QueryLimits
+from tests.keys.phones import DAY, LIMITS, House, dealt, refused
+
+FALSE_ALARM = 1e-6
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def full() -> House:
+    """A server with forty phones, whom nobody revokes."""
+    house = House()
+    house.enrolled(40)
+    return house
+
+
+@pytest.fixture
+def house() -> House:
+    house = House()
+    house.enrolled(25)
+    return house
+
+
+def countersign(house: House, content: bytes) -> list[wire.Deal]:
+    return list(house.server.countersign(wire.CountersignRequest(query=content)))
+
+
+@given(population=st.integers(4, 40), cohorts=st.integers(1, 5), data=st.data())
+def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_distinct(
+    full: House, population: int, cohorts: int, data: st.DataObject
+) -> None:
+    cohorts = min(cohorts, population // 3)
+    fewest = data.draw(st.integers(3, population // cohorts))
+    query = full.query(id=f"sizes {next(NUMBERS)}", population=population, cohorts=cohorts, fewest=fewest, liars=1)
+    query = dataclasses.replace(query, counters=query.counters[:1], l1=3, l2_squared=9)
+    if fewest / (population // cohorts) < LIMITS.fewest_share:
+        refused(Refusal.BAD_QUERY, lambda: dealt(full.server, query))
+        return
+    phones = dealt(full.server, query)
+    assert len({each.phone for each in phones}) == len(phones) == population
+    assert {each.phone for each in phones} <= set(full.phones)
+    sizes = Tally(each.cohort for each in phones)
+    assert tuple(sizes[cohort] for cohort in range(cohorts)) == query.cohort_populations
+    assert all(each.verify_key == full.phones[each.phone].signing.public for each in phones)
+    assert dealt(full.server, query) == phones
+
+
+def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: House) -> None:
+    """A chi-square test over 60 deals of 30 of 40 phones to 3 cohorts, seeded."""
+    places = Tally[tuple[bytes, int | None]]()
+    deals = 60
+    for number in range(deals):
+        cohorts = full.deal(full.query(id=f"fair {number}", population=30, cohorts=3, fewest=5))
+        places.update((phone, cohorts.get(phone)) for phone in full.phones)
+    expected = deals / 4  # in each of three cohorts, or left out
+    statistic = sum(
+        (places[phone, cohort] - expected) ** 2 / expected for phone in full.phones for cohort in (0, 1, 2, None)
+    )
+    freedom = 3 * 39
+    assert chi2.ppf(FALSE_ALARM, freedom) < statistic < chi2.isf(FALSE_ALARM, freedom)
+
+
+def test_the_countersignature_is_the_servers_and_comes_first(house: House) -> None:
+    query = house.query()
+    first, *rest = countersign(house, query.to_bytes())
+    assert signed_by(house.server.identity, statements.countersigned(query.digest), first.countersignature)
+    assert not any(each.countersignature for each in rest)
+
+
+def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(tmp_path: Path) -> None:
+    house = House(tmp_path / "journal.db")
+    phones = house.enrolled(20)
+    query = house.query()
+    deals = countersign(house, query.to_bytes())
+    house.enrolled(10)
+    house.server.revoke(phones[0].id)
+    house.server.leave(phones[1].leaving())
+    house.restart()
+    assert countersign(house, query.to_bytes()) == deals
+    house.server.rotate()
+    assert countersign(house, query.to_bytes()) == deals
+    house.advance(1000 * DAY)
+    assert countersign(house, query.to_bytes()) == deals
+
+
+def test_large_deals_come_in_several_messages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reticent_keys.dealing.PHONES_A_MESSAGE", 7)
+    deals = countersign(house, house.query().to_bytes())
+    assert [len(each.phones) for each in deals] == [7, 7, 6]
+    assert len({phone.phone for deal in deals for phone in deal.phones}) == 20
+
+
+def test_what_is_said_of_later_queries_does_not_include_who_is_gone(house: House) -> None:
+    left, revoked = list(house.phones.values())[:2]
+    house.server.leave(left.leaving())
+    house.server.revoke(revoked.id)
+    assert not {left.id, revoked.id} & set(house.deal(house.query(population=23)))
+    refused(
+        Refusal.NOT_ENROLLED_ENOUGH,
+        lambda: dealt(house.server, house.query(id="b", population=24)),
+        "24 phones, and 23 are",
+    )
+    house.advance(90 * DAY)
+    refused(Refusal.NOT_ENROLLED_ENOUGH, lambda: dealt(house.server, house.query(id="c")))
+
+
+def test_another_query_of_the_same_id_is_refused(house: House) -> None:
+    dealt(house.server, house.query())
+    refused(Refusal.CONFLICT, lambda: dealt(house.server, house.query(epsilon=0.5)))
+
+
+def test_a_query_names_the_active_key(house: House) -> None:
+    former = house.query()
+    refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(former, key_id="a key")))
+    house.server.rotate()
+    refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, former))
+    dealt(house.server, house.query())
+
+
+@pytest.mark.parametrize("content", [b"", b"reticent.query.1\n", b"\xff" * 100, b"reticent.query.1\n" + bytes(200)])
+def test_what_is_no_query_is_refused(house: House, content: bytes) -> None:
+    refused(Refusal.BAD_QUERY, lambda: countersign(house, content))
+
+
+def test_a_query_has_one_form(house: House) -> None:
+    refused(Refusal.BAD_QUERY, lambda: countersign(house, house.query().to_bytes() + b"\0"))
+
+
+@given(st.binary(max_size=300), st.integers(0, 200), st.integers(0, 255))
+def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place: int, byte: int) -> None:
+    content = bytearray(full.query(id="damaged", population=10_000).to_bytes())
+    content[place % len(content)] = byte
+    for each in (bytes(content), noise, bytes(content) + noise):
+        with pytest.raises(Refused) as caught:
+            countersign(full, each)
+        assert caught.value.refusal in {Refusal.BAD_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED}
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        (QueryLimits(epsilon=0.99, honest=2, fewest_share=0.3), "epsilon may be at most 0.99: got 1"),
+        (QueryLimits(delta=9e-6, honest=2, fewest_share=0.3), "delta may be at most 9e-06: got 1e-05"),
+        (QueryLimits(honest=5, fewest_share=0.3), "fewest must exceed liars by at least 5: got 4"),
+        (QueryLimits(honest=2, fewest_share=0.51), "fewest must be at least 0.51 of the smallest cohort: got 0.5"),
+        (QueryLimits(honest=2, ciphertexts=1), "asked for at most 1 ciphertexts: got "),
+    ],
+)
+def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> None:
+    house = House(limits=limits)
+    house.enrolled(20)
+    many = [Counter(f"counter {place}", 0, 500) for place in range(200)]
+    query = house.query(counters=many if limits.ciphertexts == 1 else house.query().counters)
+    refused(Refusal.BAD_QUERY, lambda: dealt(house.server, query), sentence)
+    house.limits = LIMITS
+    house.server = house.open(house.server.journal)
+    dealt(house.server, query)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 2.0}, {"fewest_share": 1.5}, {"honest": -1}, {"ciphertexts": 0}],
+)
+def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"got"):
+        QueryLimits(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
+    house = House(tmp_path / "journal.db")
+    house.enrolled(2000)
+
+    def size() -> int:
+        with house.server.journal.reading() as run:
+            return int(run("PRAGMA page_count").fetchone()[0]) * int(run("PRAGMA page_size").fetchone()[0])
+
+    before = size()
+    for number in range(5):
+        dealt(house.server, house.query(id=f"query {number}", population=2000, fewest=700))
+    assert (size() - before) / 10_000 < 20
+    assert before / 2000 < 300

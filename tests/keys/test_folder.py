@@ -1,0 +1,197 @@
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reticent.database import Occupied
+from reticent.protocol import Refusal
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, WrongPassphrase, open_journal
+from reticent_keys.administration import report
+from reticent_keys.folder import Folder
+from reticent_keys.keypair import KeyPair
+from tests.core.paillier.keys import pair
+from tests.keys.phones import BITS, DAY, LIMITS, PASSPHRASE, START, House, dealt, honest, refused, request
+
+
+@pytest.fixture(autouse=True)
+def _known_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Key pairs that were made before: making them takes seconds."""
+    numbers = iter(range(1, 10))
+    monkeypatch.setattr(KeyPair, "generate", lambda bits, *, simulation: pair(BITS, next(numbers)))  # noqa: ARG005
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "keys", bits=BITS, simulation=True)
+
+
+class Folded(House):
+    """A house whose server is that of a folder."""
+
+    def __init__(self, server: KeyServer) -> None:
+        super().__init__()
+        self.server = server
+
+
+def serve(folder: Folder, passphrase: str = PASSPHRASE):  # type: ignore[no-untyped-def]  # noqa: ANN201  # contextlib's own
+    return folder.served(passphrase, now=lambda: START, limits=LIMITS)
+
+
+def test_everything_is_made_once_and_for_its_owner_only(folder: Folder) -> None:
+    with serve(folder) as server:
+        first = server.identity, server.standing()
+    with serve(folder) as server:
+        assert (server.identity, server.standing()) == first
+    for path in (folder.path, *folder.path.rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_one_process_serves_from_a_folder(folder: Folder) -> None:
+    with serve(folder), pytest.raises(Occupied), serve(folder):
+        pass
+
+
+def test_the_passphrase_opens_it_and_no_other(folder: Folder) -> None:
+    with serve(folder):
+        pass
+    with pytest.raises(WrongPassphrase, match="this identity was sealed"), serve(folder, "another"):
+        pass
+    with pytest.raises(WrongPassphrase):
+        folder.rotate("another", lambda: START)
+
+
+def test_a_folder_of_simulation_needs_to_be_called_one(folder: Folder) -> None:
+    with serve(folder):
+        pass
+    with pytest.raises(ValueError, match="3072 or 4096 bits"), serve(Folder(folder.path)):
+        pass
+
+
+def test_what_does_not_belong_together_is_refused(folder: Folder, tmp_path: Path) -> None:
+    with serve(folder):
+        pass
+    (folder.path / "identity").unlink()
+    with pytest.raises(KeysError, match="a journal and no identity"), serve(folder):
+        pass
+    Identity().save(folder.path / "identity", PASSPHRASE)
+    with pytest.raises(JournalError, match="another key server"), serve(folder):
+        pass
+    with pytest.raises(KeysError, match="there is no key server in"):
+        Folder(tmp_path / "nowhere").journal()
+
+
+def test_a_lost_key_pair_is_told_at_once(folder: Folder) -> None:
+    with serve(folder):
+        pass
+    for path in folder.path.glob("pairs/*"):
+        path.unlink()
+    with pytest.raises(KeyFileError, match="not where it was kept"), serve(folder):
+        pass
+    folder.rotate(PASSPHRASE, lambda: START)
+    with serve(folder):
+        pass
+
+
+def test_a_rotation_from_outside_is_noticed(folder: Folder) -> None:
+    with serve(folder) as server:
+        house = Folded(server)
+        house.enrolled(20)
+        query = house.query()
+        house.deal(query)
+        made = folder.rotate(PASSPHRASE, lambda: START)
+        assert house.key.key_id.hex() == made
+        new = house.query(id="new")
+        asked = honest(new, 0, house.key, house.contributions(new, 0))
+        assert server.decide(*asked).outcome == wire.RELEASED
+        folder.rotate(PASSPHRASE, lambda: START, retire=True)
+        refused(Refusal.KEY_RETIRED, lambda: server.decide(*request(new, 1, house.key, [], [])))
+        assert len({key.id for key in report(server.journal, START).keys}) == 3
+    with serve(folder):
+        assert len(list(folder.path.glob("pairs/*"))) == 1
+
+
+def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder: Folder, tmp_path: Path) -> None:
+    copy = Folder(tmp_path / "copy", bits=BITS, simulation=True)
+    with serve(folder) as server:
+        house = Folded(server)
+        phones = house.enrolled(20)
+        key = house.key
+        before = [house.query(id=f"before {number}") for number in range(2)]
+        given = {(query.id, cohort): house.contributions(query, cohort) for query in before for cohort in range(2)}
+        head, receipts = honest(before[0], 0, key, given["before 0", 0])
+        told = list(receipts)
+        made = server.decide(head, told)
+        folder.backup(copy.path, START)
+        after = house.query(id="after")
+        given |= {("after", cohort): house.contributions(after, cohort) for cohort in range(2)}
+        released = server.decide(*honest(before[0], 1, key, given["before 0", 1]))
+        assert released.outcome == made.outcome == wire.RELEASED
+        assert report(server.journal, START).copied is None
+    assert not (copy.path / "pairs").exists()
+    for _ in range(2):
+        with serve(copy) as server:
+            house.server = server
+            assert server.identity == made_by(folder)
+            assert report(server.journal, START).copied == START
+            assert server.decide(head, told) == made
+            refused(Refusal.ALREADY_DECIDED, lambda: server.decide(*request(before[0], 0, key, [], [])))
+            for query, cohort in ((before[0], 1), (before[1], 0), (before[1], 1)):
+                for ask in (
+                    honest(query, cohort, key, given[query.id, cohort][1:]),
+                    request(query, cohort, key, [], []),
+                ):
+                    refused(Refusal.KEY_RETIRED, lambda ask=ask: server.decide(*ask))  # type: ignore[misc]
+            refused(Refusal.UNKNOWN_QUERY, lambda: server.decide(*honest(after, 0, key, given["after", 0])))
+            for query in (*before, after):
+                refused(Refusal.KEY_RETIRED, lambda query=query: dealt(server, query))  # type: ignore[misc]
+            assert house.key != key
+            assert server.join(phones[0].joining()) == phones[0].membership
+            assert [each.state for each in report(server.journal, START).keys] == ["ACTIVE", "RETIRED"]
+    with serve(copy) as server:
+        house.server = server
+        fresh = house.query(id="fresh")
+        assert server.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0))).outcome == wire.RELEASED
+
+
+def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(folder):
+        folder.backup(tmp_path / "copy", START)
+        with pytest.raises(FileExistsError, match="copy"):
+            folder.backup(tmp_path / "copy", START)
+
+        def broken(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("reticent_keys.folder.retire_all", broken)
+        with pytest.raises(OSError, match="No space"):
+            folder.backup(tmp_path / "other", START)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "keys"]
+    for path in (tmp_path / "copy", *(tmp_path / "copy").iterdir()):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_journal_that_was_put_back_by_itself_is_made_safe_by_retiring(folder: Folder, tmp_path: Path) -> None:
+    """Of a folder that was copied as files are, nobody knows that it is old: the operator has to say so."""
+    with serve(folder):
+        pass
+    shutil.copytree(folder.path, tmp_path / "copy")
+    copy = Folder(tmp_path / "copy", bits=BITS, simulation=True)
+    copy.rotate(PASSPHRASE, lambda: START + DAY, retire=True)
+    with serve(copy) as server:
+        assert [key.state for key in report(server.journal, START).keys] == ["ACTIVE", "RETIRED"]
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(b"something else, long enough to be looked at" * 100)
+    with pytest.raises(JournalError, match=r"damaged, or not a key server's journal"):
+        open_journal(path)
+
+
+def made_by(folder: Folder) -> bytes:
+    with closing(folder.journal()) as journal:
+        return bytes.fromhex(report(journal, START).identity)

@@ -1,0 +1,208 @@
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, signed_by, statements
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys.membership import Members
+from tests.keys.phones import DAY, START, House, Phone, refused
+
+SECOND = dt.timedelta(seconds=1)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def signed_membership(house: House, phone: Phone, membership: wire.Membership) -> bool:
+    statement = statements.membership(
+        membership.phone, phone.signing.public, phone.agreement.public, membership.agreement_key, membership.expires
+    )
+    return signed_by(house.server.identity, statement, membership.signature)
+
+
+def test_who_is_invited_becomes_a_member_and_can_check_it(house: House) -> None:
+    phone = house.invited()
+    assert house.server.standing().population == 0
+    membership = house.server.join(phone.joining())
+    assert signed_membership(house, phone, membership)
+    assert len(membership.phone) == 16
+    assert membership.expires == int((START + 90 * DAY).timestamp())
+    assert house.server.standing().population == 1
+
+
+def test_the_same_request_gets_the_same_membership_also_after_a_restart(tmp_path: Path) -> None:
+    house = House(tmp_path / "journal.db")
+    phone = house.invited()
+    membership = house.server.join(phone.joining())
+    house.restart()
+    assert house.server.join(phone.joining()) == membership
+    house.advance(dt.timedelta(days=89))
+    assert house.server.join(phone.joining()) == membership
+    assert house.server.standing().population == 1
+
+
+def test_an_invitation_is_good_for_one_phone(house: House) -> None:
+    phone = house.invited()
+    house.server.join(phone.joining())
+    refused(Refusal.INVITATION, lambda: house.server.join(Phone(phone.token).joining()))
+    refused(Refusal.INVITATION, lambda: house.server.join(Phone(phone.token, signing=phone.signing).joining()))
+    assert house.server.standing().population == 1
+
+
+def test_an_invitation_is_over_when_it_says_so_but_not_for_who_took_it(house: House) -> None:
+    took, late = (Phone(token) for token in house.server.invite(2, DAY))
+    membership = house.server.join(took.joining())
+    house.advance(DAY)
+    refused(Refusal.INVITATION, lambda: house.server.join(late.joining()))
+    assert house.server.join(took.joining()) == membership
+
+
+def test_who_was_not_invited_is_refused(house: House) -> None:
+    refused(Refusal.INVITATION, lambda: house.server.join(Phone(bytes(16)).joining()))
+
+
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        ("invitation", b""),
+        ("invitation", bytes(17)),
+        ("verify_key", bytes(31)),
+        ("agreement_key", bytes(33)),
+        ("agreement_key", bytes(32)),  # with which every exchange comes to 0
+        ("signature", bytes(63)),
+    ],
+)
+def test_a_request_to_join_with_a_bad_part_is_malformed(house: House, part: str, content: bytes) -> None:
+    asked = house.invited().joining()
+    setattr(asked, part, content)
+    refused(Refusal.MALFORMED, lambda: house.server.join(asked))
+    assert house.server.standing().population == 0
+
+
+def test_who_joins_proves_to_hold_the_key(house: House) -> None:
+    phone = house.invited()
+    asked = phone.joining()
+    asked.verify_key = SigningKey().public
+    refused(Refusal.BAD_SIGNATURE, lambda: house.server.join(asked))
+    asked = phone.joining()
+    asked.agreement_key = AgreementKey().public
+    refused(Refusal.BAD_SIGNATURE, lambda: house.server.join(asked))
+    house.server.join(phone.joining())  # what was refused took nothing
+
+
+def test_who_renews_stays_longer_and_may_repeat_it(house: House) -> None:
+    (phone,) = house.enrolled(1)
+    house.advance(30 * DAY)
+    asked = phone.renewing()
+    longer = house.server.renew(asked)
+    assert longer.expires == int((START + 120 * DAY).timestamp())
+    assert signed_membership(house, phone, longer)
+    house.advance(5 * DAY)
+    assert house.server.renew(asked) == longer
+    assert house.server.join(phone.joining()) == longer
+    phone.membership = longer
+    assert house.server.renew(phone.renewing()).expires == longer.expires + 5 * 86400
+
+
+def test_renewing_at_the_same_instant_changes_nothing(house: House) -> None:
+    (phone,) = house.enrolled(1)
+    assert house.server.renew(phone.renewing()) == phone.membership
+
+
+def test_a_renewal_names_when_the_membership_expires(house: House) -> None:
+    (phone,) = house.enrolled(1)
+    first = phone.renewing()
+    for _ in range(2):
+        house.advance(10 * DAY)
+        phone.membership = house.server.renew(phone.renewing())
+    refused(Refusal.CONFLICT, lambda: house.server.renew(first))
+    phone.membership.expires += 1
+    refused(Refusal.CONFLICT, lambda: house.server.renew(phone.renewing()))
+    phone.membership.expires = 2**63 - 1
+    refused(Refusal.CONFLICT, lambda: house.server.renew(phone.renewing()))
+
+
+def test_a_phone_that_knows_of_a_later_renewal_than_the_journal_goes_on(tmp_path: Path) -> None:
+    """As after a backup was put back."""
+    house = House(tmp_path / "journal.db")
+    (phone,) = house.enrolled(1)
+    house.advance(30 * DAY)
+    with house.server.journal.changing() as run:  # what the journal has forgotten since
+        (number, expires) = run("SELECT number, expires FROM phones").fetchone()
+    phone.membership = house.server.renew(phone.renewing())
+    with house.server.journal.changing() as run:
+        run("UPDATE phones SET expires = ?, previous = NULL WHERE number = ?", (expires, number))
+    house.advance(10 * DAY)
+    asked = phone.renewing()
+    longer = house.server.renew(asked)
+    assert longer.expires == int((START + 130 * DAY).timestamp())
+    assert house.server.renew(asked) == longer
+
+
+def test_who_does_not_renew_is_over(house: House) -> None:
+    (phone,) = house.enrolled(1)
+    house.advance(90 * DAY - SECOND)
+    assert house.server.standing().population == 1
+    house.advance(SECOND)
+    assert house.server.standing().population == 0
+    refused(Refusal.EXPIRED, lambda: house.server.renew(phone.renewing()))
+    refused(Refusal.EXPIRED, lambda: house.server.join(phone.joining()))
+
+
+def test_who_leaves_is_over_and_may_repeat_it(house: House) -> None:
+    (phone,) = house.enrolled(1)
+    assert house.server.leave(phone.leaving()) == wire.LeaveReply()
+    assert house.server.leave(phone.leaving()) == wire.LeaveReply()
+    assert house.server.standing().population == 0
+    refused(Refusal.REVOKED, lambda: house.server.renew(phone.renewing()))
+    refused(Refusal.REVOKED, lambda: house.server.join(phone.joining()))
+
+
+def test_who_is_revoked_is_over(house: House) -> None:
+    phone, other = house.enrolled(2)
+    house.server.revoke(phone.id)
+    house.server.revoke(phone.id)
+    house.server.leave(phone.leaving())  # does not soften it
+    assert house.server.standing().population == 1
+    with pytest.raises(Refused, match="was revoked"):
+        house.server.renew(phone.renewing())
+    house.server.renew(other.renewing())
+    refused(Refusal.UNKNOWN_PHONE, lambda: house.server.revoke(bytes(16)))
+
+
+@pytest.mark.parametrize("what", ["renewing", "leaving"])
+def test_others_cannot_speak_for_a_phone(house: House, what: str) -> None:
+    phone, other = house.enrolled(2)
+    call = house.server.renew if what == "renewing" else house.server.leave
+    asked = getattr(phone, what)()
+    forged = type(asked).FromString(asked.SerializeToString())
+    forged.signature = getattr(other, what)().signature
+    refused(Refusal.BAD_SIGNATURE, lambda: call(forged))
+    forged.signature = b""
+    refused(Refusal.MALFORMED, lambda: call(forged))
+    forged.signature = asked.signature
+    forged.phone = bytes(16)
+    refused(Refusal.UNKNOWN_PHONE, lambda: call(forged))
+    forged.phone = bytes(15)
+    refused(Refusal.MALFORMED, lambda: call(forged))
+    assert house.server.standing().population == 2
+
+
+def test_arguments_are_checked(house: House) -> None:
+    with pytest.raises(ValueError, match="at least one phone can be invited: got 0"):
+        house.server.invite(0, DAY)
+    with pytest.raises(ValueError, match="at least a second"):
+        Members(house.server.journal, house.identity, house.clock.now, dt.timedelta(0))
+
+
+def test_tokens_are_not_in_the_journal(tmp_path: Path) -> None:
+    house = House(tmp_path / "journal.db")
+    phone = house.invited()
+    house.server.join(phone.joining())
+    house.server.close()
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert phone.agreement.public in content
+    assert phone.token not in content

@@ -1,0 +1,409 @@
+"""The key server as a process: over TLS, through kills, with its operator's commands beside it."""
+
+import asyncio
+import datetime as dt
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
+from reticent.protocol.calls import answered
+from reticent.protocol.invitation import Invitation
+from reticent.server.certificates import channel, channel_credentials
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc as services
+from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone, expected, request, summed, sums
+from tests.keys.processes import PATIENCE, Site, as_party, as_phone, countersigned, decided, site, standing
+
+POPULATION = 12
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server with twelve phones, which several tests share."""
+    with site(tmp_path_factory.mktemp("site")) as place:
+        place.start()
+        yield place
+
+
+@pytest.fixture(scope="module")
+def phones(served: Site) -> dict[bytes, Phone]:
+    return asyncio.run(joined(served, POPULATION))
+
+
+def invitations(place: Site, count: int, folder: str = "invitations") -> list[Invitation]:
+    told = place.run(
+        "invite", "-n", str(count), "-o", folder, "--key-server", place.addresses["phones"], "--days", "9999"
+    )
+    return [Invitation.from_text((place.path / line).read_text()) for line in told.splitlines()]
+
+
+async def joined(place: Site, count: int) -> dict[bytes, Phone]:
+    """Phones that have joined by their invitations, knowing nothing else."""
+    given = invitations(place, count, f"invitations {count}")
+    found = [Phone(each.token) for each in given]
+    async with channel(given[0].key_server, channel_credentials(given[0].authority.encode())) as to:
+        stub: Any = services.EnrolmentStub(to)
+        for phone, invitation in zip(found, given, strict=True):
+            phone.membership = await answered(stub.Join(phone.joining(), timeout=PATIENCE))
+            made = phone.membership
+            said = statements.membership(
+                made.phone, phone.signing.public, phone.agreement.public, made.agreement_key, made.expires
+            )
+            assert signed_by(invitation.identity, said, made.signature)
+    return {phone.id: phone for phone in found}
+
+
+async def asked(
+    to: grpc.aio.Channel, phones: dict[bytes, Phone], name: str
+) -> tuple[Query, PublicKey, list[list[Contribution]]]:
+    """A new query, and the contributions of its cohorts."""
+    key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
+    query = replace(QUERY, id=name, population=POPULATION, key_id=key.key_id.hex())
+    deals = await countersigned(to, query.to_bytes())
+    cohorts: list[list[Contribution]] = [[] for _ in range(query.cohorts)]
+    for dealt in (phone for deal in deals for phone in deal.phones):
+        phone = phones[dealt.phone]
+        assert dealt.verify_key == phone.signing.public
+        cohorts[dealt.cohort].append(phone.contribution(query, key, dealt.cohort, (2, 300, 1)))
+    return query, key, cohorts
+
+
+def refusal(call: Any) -> Refusal:
+    """What a call is refused with."""
+    with pytest.raises(Refused) as caught:
+        asyncio.run(call)
+    return caught.value.refusal
+
+
+def test_a_query_goes_from_the_countersignature_to_the_decision(served: Site, phones: dict[bytes, Phone]) -> None:
+    async def run() -> None:
+        async with as_party(served, "aggregation") as to:
+            assert (await standing(to)).population == POPULATION
+            query, key, cohorts = await asked(to, phones, "whole")
+            head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+            made = await decided(to, head, receipts)
+            assert made.outcome == wire.RELEASED
+            assert sums(made) == expected(cohorts[0])
+            assert await decided(to, head, receipts, at_a_time=100) == made
+            burn = await decided(to, wire.DecideHead(query=query.digest, cohort=1), [])
+            assert burn.outcome == wire.BURNT
+            with pytest.raises(Refused, match="ALREADY_DECIDED"):
+                await decided(to, wire.DecideHead(query=query.digest), [])
+
+    asyncio.run(run())
+
+
+def test_phones_renew_and_leave(served: Site) -> None:
+    async def run() -> None:
+        (phone,) = (await joined(served, 1)).values()
+        async with as_phone(served) as to:
+            stub: Any = services.EnrolmentStub(to)
+            phone.membership = await answered(stub.Renew(phone.renewing(), timeout=PATIENCE))
+            await answered(stub.Leave(phone.leaving(), timeout=PATIENCE))
+            with pytest.raises(Refused, match="REVOKED: the phone has left"):
+                await answered(stub.Renew(phone.renewing(), timeout=PATIENCE))
+        assert f"{phone.id.hex()}  left" in served.run("phones")
+
+    asyncio.run(run())
+
+
+def test_only_the_aggregation_server_has_anything_decided(served: Site) -> None:
+    async def ask(name: str) -> None:
+        async with as_party(served, name) as to:
+            await standing(to)
+
+    for name in ("ann", "keys"):
+        assert refusal(ask(name)) is Refusal.NOT_PERMITTED
+
+    async def nobody() -> None:
+        authority = (served.path / "certs" / "ca.crt").read_bytes()
+        async with channel(served.addresses["the aggregation server"], channel_credentials(authority)) as to:
+            await standing(to)
+
+    with pytest.raises(Unreachable):
+        asyncio.run(nobody())
+
+    async def at_the_phones_door() -> None:
+        async with as_phone(served) as to:
+            await standing(to)
+
+    with pytest.raises(Unreachable, match="UNIMPLEMENTED"):
+        asyncio.run(at_the_phones_door())
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [wire.DecideRequest()],
+        [wire.DecideRequest(receipts=wire.Receipts())],
+        [wire.DecideRequest(head=wire.DecideHead()), wire.DecideRequest()],
+    ],
+    ids=["nothing", "an empty one", "no head", "an empty one after it"],
+)
+def test_a_stream_that_is_no_request_is_refused(served: Site, parts: list[wire.DecideRequest]) -> None:
+    async def ask() -> None:
+        async with as_party(served, "aggregation") as to:
+            stub: Any = services.DecidingStub(to)
+            await answered(stub.Decide(iter(parts), timeout=PATIENCE))
+
+    assert refusal(ask()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
+
+
+def test_two_heads_are_refused(served: Site, phones: dict[bytes, Phone]) -> None:
+    async def ask() -> None:
+        async with as_party(served, "aggregation") as to:
+            query, _, _ = await asked(to, phones, "two heads")
+            head = wire.DecideRequest(head=wire.DecideHead(query=query.digest, contributors=1))
+            stub: Any = services.DecidingStub(to)
+            await answered(stub.Decide(iter([head, head]), timeout=PATIENCE))
+
+    assert refusal(ask()) is Refusal.MALFORMED
+
+
+def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: dict[bytes, Phone]) -> None:
+    """More of them than there are threads to decide in; when their callers hang up, nothing has happened."""
+
+    async def run() -> None:
+        async with as_party(served, "aggregation") as to:
+            query, key, cohorts = await asked(to, phones, "hanging")
+            head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+            stub: Any = services.DecidingStub(to)
+            calls = [stub.Decide() for _ in range(6)]
+            for call in calls:
+                await call.write(wire.DecideRequest(head=head))
+                await call.write(wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[:3])))
+            async with as_phone(served) as door:
+                phone = next(iter(phones.values()))
+                enrolment: Any = services.EnrolmentStub(door)
+                for _ in range(5):
+                    phone.membership = await answered(enrolment.Renew(phone.renewing(), timeout=5))
+            for call in calls:
+                call.cancel()
+            made = await decided(to, head, receipts)
+            assert made.outcome == wire.RELEASED
+
+    asyncio.run(run())
+
+
+def test_random_bytes_get_a_refusal(served: Site) -> None:
+    async def run() -> None:
+        async with as_phone(served) as to:
+            for method in ("Join", "Renew", "Leave"):
+                call: Any = to.unary_unary(f"/reticent.v1.Enrolment/{method}")
+                with pytest.raises(Refused, match="MALFORMED"):
+                    await answered(call(b"\xff\x00random", timeout=PATIENCE))
+            large: Any = to.unary_unary("/reticent.v1.Enrolment/Join")
+            with pytest.raises(Refused, match="OVERSIZED"):
+                await answered(large(bytes(2 << 20), timeout=PATIENCE))
+
+    asyncio.run(run())
+
+
+def test_both_listeners_tell_their_health(served: Site) -> None:
+    async def run() -> None:
+        for to, service in ((as_phone(served), "Enrolment"), (as_party(served, "aggregation"), "Deciding")):
+            async with to:
+                stub: Any = health_pb2_grpc.HealthStub(to)
+                made = await stub.Check(
+                    health_pb2.HealthCheckRequest(service=f"reticent.v1.{service}"), timeout=PATIENCE
+                )
+                assert made.status == health_pb2.HealthCheckResponse.SERVING
+
+    asyncio.run(run())
+
+
+def test_a_second_server_is_told_that_there_is_one(served: Site) -> None:
+    told = served.run(
+        "serve", "--passphrase-file", "passphrase", "--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", code=1
+    )
+    assert "another process serves from" in told
+
+
+def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone]) -> None:
+    found = json.loads(served.run("status", "--json"))
+    assert found["members"] >= POPULATION
+    assert [key["state"] for key in found["keys"]] == ["ACTIVE"]
+    assert f"identity {found['identity']}\n" in served.said
+    text = served.run("status")
+    assert "active, 2048 bits" in text
+    listed = [json.loads(line) for line in served.run("phones", "--json").splitlines()]
+    assert {phone.hex() for phone in phones} <= {each["phone"] for each in listed}
+    assert {each["state"] for each in listed} <= {"member", "left"}
+
+
+def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, Phone]) -> None:
+    log = served.log
+    assert "a phone joined" in log
+    for phone in phones.values():
+        for secret in (phone.token, phone.signing.to_bytes(), phone.agreement.to_bytes()):
+            assert secret.hex() not in log
+    assert PASSPHRASE not in log
+
+
+def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
+    with site(tmp_path) as place:
+        place.start()
+        phones = asyncio.run(joined(place, POPULATION))
+
+        async def before() -> tuple[Query, wire.DecideHead, list[wire.Receipt], wire.Decision, list[wire.Deal]]:
+            async with as_party(place, "aggregation") as to:
+                query, key, cohorts = await asked(to, phones, "first")
+                head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+                made = await decided(to, head, receipts)
+                return query, head, receipts, made, await countersigned(to, query.to_bytes())
+
+        query, head, receipts, made, deals = asyncio.run(before())
+        assert made.outcome == wire.RELEASED
+        place.stop(signal.SIGKILL)
+        place.start()
+
+        async def after() -> None:
+            async with as_party(place, "aggregation") as to:
+                assert await decided(to, head, receipts) == made
+                assert await countersigned(to, query.to_bytes()) == deals
+                active = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
+                terms = await standing(to)
+                key = PublicKey.from_bytes(terms.public_key, simulation=True)
+                assert active == f"the active key is {key.key_id.hex()}\n"
+                gone = next(iter(phones))
+                place.run("revoke", gone.hex())
+                assert (await standing(to)).population == terms.population - 1
+                assert len(list((place.path / "keys" / "pairs").iterdir())) == 2
+                assert (await decided(to, wire.DecideHead(query=query.digest, cohort=1), [])).outcome == wire.BURNT
+                assert len(list((place.path / "keys" / "pairs").iterdir())) == 1
+                assert "no phone has the id 00" in place.run("revoke", "00", code=1)
+                assert "32 hexadecimal digits" in place.run("revoke", "nobody", code=2)
+
+        asyncio.run(after())
+        place.run("backup", "copy")
+        assert "copy" in place.run("backup", "copy", code=2)
+        assert place.stop() == 0
+        place.start("--folder", "copy")
+
+        async def from_the_copy() -> None:
+            async with as_party(place, "aggregation") as to:
+                assert await decided(to, head, receipts) == made
+                with pytest.raises(Refused, match="KEY_RETIRED"):
+                    await countersigned(to, query.to_bytes())
+
+        asyncio.run(from_the_copy())
+        assert "put back from a backup" in place.log
+        assert "put back     from a backup" in place.run("status", "--folder", "copy")
+
+
+def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Path) -> None:
+    """Killed at different moments of the same request, which in the end gets one answer for ever."""
+    with site(tmp_path) as place:
+        place.start()
+        phones = asyncio.run(joined(place, POPULATION))
+
+        async def prepare() -> tuple[wire.DecideHead, list[wire.Receipt], list[int]]:
+            async with as_party(place, "aggregation") as to:
+                query, key, cohorts = await asked(to, phones, "killed")
+                ask = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+                return *ask, expected(cohorts[0])
+
+        head, receipts, right = asyncio.run(prepare())
+        for pause in (0.0, 0.005, 0.01, 0.02, 0.04):
+
+            async def killed(pause: float = pause) -> None:
+                async with as_party(place, "aggregation") as to:
+                    await standing(to)
+                    call = asyncio.ensure_future(decided(to, head, receipts))
+                    await asyncio.sleep(pause)
+                    place.stop(signal.SIGKILL)
+                    with suppress(Unreachable):  # unless it was faster than the kill
+                        assert (await call).outcome == wire.RELEASED
+
+            asyncio.run(killed())
+            assert json.loads(place.run("status", "--json"))["decided"] in {0, 1}
+            place.start()
+
+        async def again() -> None:
+            async with as_party(place, "aggregation") as to:
+                first = await decided(to, head, receipts)
+                assert sums(first) == right
+                assert await decided(to, head, receipts) == first
+                with pytest.raises(Refused, match="ALREADY_DECIDED"):
+                    await decided(to, head, receipts[::-1])
+
+        asyncio.run(again())
+
+
+def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:
+    with site(tmp_path) as place:
+        start = dt.datetime.now(dt.UTC).replace(microsecond=0)
+        place.start("--simulated-clock", start.isoformat(), "--membership-days", "2")
+        asyncio.run(joined(place, 3))
+
+        async def run() -> None:
+            async with as_party(place, "aggregation") as to, as_phone(place) as door:
+                assert (await standing(to)).population == 3
+                clock: Any = services.SimulatedClockStub(door)
+                later = int((start + dt.timedelta(days=2)).timestamp() * 1000)
+                assert (await clock.Move(wire.Instant(milliseconds=later))).milliseconds == later
+                assert (await standing(to)).population == 0
+
+        asyncio.run(run())
+
+
+def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> None:
+    async def run() -> None:
+        async with as_phone(served) as to:
+            stub: Any = services.EnrolmentStub(to)
+
+            async def guess() -> Refused:
+                try:
+                    await answered(stub.Join(Phone(bytes(16)).joining(), timeout=PATIENCE))
+                except Refused as error:
+                    return error
+                raise AssertionError("it joined")
+
+            answers = await asyncio.gather(*(guess() for _ in range(300)))
+            reasons = {each.refusal for each in answers}
+            assert reasons == {Refusal.INVITATION, Refusal.BUSY}
+            waits = [each.retry_after for each in answers if each.refusal is Refusal.BUSY]
+            assert all(wait is not None and 0 < wait < 60 for wait in waits)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("serve", "--key-bits", "2048"), "bits must be one of 3072, 4096: got 2048"),
+        (("serve", "--most-epsilon", "0"), "epsilon and delta must be positive"),
+        (("serve", "--simulated-clock", "now"), "an instant is like 2027-03-01T12:00:00Z: got 'now'"),
+        (("serve", "--simulated-clock", "2027-03-01", "--phones", "0.0.0.0:1"), "for this machine alone"),
+        (("serve", "--membership-days", "0"), "at least a second"),
+        (("invite", "-n", "0"), "there is no key server in keys"),
+        (("status",), "there is no key server in keys"),
+        (("rotate",), "there is no key server in keys"),
+        (("backup", "copy"), "there is no key server in keys"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    place = Site(tmp_path)
+    secret = ("--passphrase-file", "passphrase") if arguments[0] in {"serve", "rotate"} else ()
+    told = place.run(*arguments, *secret, code=1 if "no key server" in sentence else 2)
+    assert sentence in told
+    assert "Traceback" not in told
+
+
+def test_a_passphrase_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    place = Site(tmp_path)
+    place.passphrase_file.chmod(0o644)
+    assert "mode 0644" in place.run("serve", "--passphrase-file", "passphrase", code=2)
+    assert not (tmp_path / "keys").exists()

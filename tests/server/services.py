@@ -1,0 +1,103 @@
+"""A small server to call, and the certificates that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import grpc
+
+from reticent.server import Caller, Door, Limits, Listener, stream_in, stream_out, unary
+from reticent.server.certificates import Certificate, channel, create
+from reticent.server.door import Handler
+from reticent.v1 import counting_pb2 as wire
+
+HOSTS = ("localhost", "127.0.0.1")
+SERVICE = "tests.Echo"
+
+
+def certified(folder: Path, *analysts: str) -> Path:
+    """A folder of certificates for this machine."""
+    create(folder, hosts=HOSTS, analysts=analysts, days=2)
+    return folder
+
+
+class Echo:
+    """Answers with what it is asked, when it may; a key of its own has it fail."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.may = asyncio.Event()
+        self.may.set()
+        self.callers: list[Caller] = []
+        self.streams_ended = 0
+
+    def services(self) -> dict[str, dict[str, Handler]]:
+        return {
+            SERVICE: {
+                "Once": unary(self.door, wire.KeyRequest, self._once),
+                "Many": stream_out(self.door, wire.KeyRequest, self._many),
+                "Sum": stream_in(self.door, wire.KeyRequest, self._sum),
+            }
+        }
+
+    async def _once(self, request: wire.KeyRequest, caller: Caller) -> wire.KeyReply:
+        self.callers.append(caller)
+        if request.key_id == b"fail":
+            raise KeyError("a secret of the server")
+        await self.may.wait()
+        return wire.KeyReply(public_key=request.key_id)
+
+    async def _many(self, request: wire.KeyRequest, caller: Caller) -> AsyncIterator[wire.KeyReply]:
+        try:
+            for _ in range(1000):
+                yield wire.KeyReply(public_key=request.key_id)
+                await self.may.wait()
+        finally:
+            self.streams_ended += 1
+
+    async def _sum(self, requests: AsyncIterator[wire.KeyRequest], caller: Caller) -> wire.KeyReply:
+        return wire.KeyReply(public_key=b"".join([each.key_id async for each in requests]))
+
+
+class Calls:
+    """What a caller does to it, in bytes or messages."""
+
+    def __init__(self, way: grpc.aio.Channel) -> None:
+        self.raw = way.unary_unary(f"/{SERVICE}/Once")
+        self.once = way.unary_unary(
+            f"/{SERVICE}/Once",
+            request_serializer=wire.KeyRequest.SerializeToString,
+            response_deserializer=wire.KeyReply.FromString,
+        )
+        self.many = way.unary_stream(f"/{SERVICE}/Many")
+        self.sum = way.stream_unary(f"/{SERVICE}/Sum")
+        self.open = way.stream_unary(f"/{SERVICE}/Once")  # a call that may bring its one message late, or never
+        self.unknown = way.unary_unary(f"/{SERVICE}/Never")
+
+
+@contextlib.asynccontextmanager
+async def served(
+    folder: Path, *, names: tuple[str, ...] | None = None, mutual: bool = False, limits: Limits | None = None
+) -> AsyncIterator[tuple[Echo, Listener]]:
+    """An echo behind a door, with TLS."""
+    echo = Echo(Door(names, limits))
+    credentials = Certificate.load(folder, "keys").server_credentials(mutual)
+    async with Listener("localhost:0", echo.services(), credentials=credentials, limits=limits) as listener:
+        yield echo, listener
+
+
+@contextlib.asynccontextmanager
+async def calling(listener: Listener, credentials: grpc.ChannelCredentials | None) -> AsyncIterator[Calls]:
+    """The calls of one that comes with these credentials."""
+    async with channel(listener.address, credentials) as way:
+        yield Calls(way)
+
+
+async def until(comes_true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait for something to come true."""
+    async with asyncio.timeout(seconds):
+        while not comes_true():
+            await asyncio.sleep(0.005)

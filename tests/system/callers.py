@@ -1,0 +1,175 @@
+"""Raw callers of the two servers: they count their calls in flight, and say the same bytes until they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol.calls import answered
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc
+from tests.keys.phones import Contribution, Phone
+from tests.system.processes import ANALYST, Process, Servers
+
+PATIENCE = 30.0
+"""Seconds that a call may take, and that anything else may take to come about."""
+LATER = (Refusal.BUSY, Refusal.UNAVAILABLE)
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Flights:
+    """Calls that are under way: sent, and not answered.
+
+    Args:
+        chance: By what callers wait for different times.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.inside = 0
+        self.answers = 0
+        """How many were answered, with whatever."""
+        self._chance = chance
+
+    async def once(self, method: Any, message: Message | AsyncIterable[Message]) -> Any:
+        """Call; raises Refused or Unreachable."""
+        self.inside += 1
+        try:
+            answer = await answered(method(message, timeout=PATIENCE))
+        except Refused:
+            self.answers += 1
+            raise
+        finally:
+            self.inside -= 1
+        self.answers += 1
+        return answer
+
+    async def patiently(self, method: Any, message: Message | Callable[[], AsyncIterable[Message]]) -> Any:
+        """Say the same again, with longer and longer pauses, until it is answered; raises what is final."""
+        longest = 0.02
+        while True:
+            try:
+                return await self.once(method, message() if callable(message) else message)
+            except Unreachable:
+                await asyncio.sleep(self._chance.uniform(0, longest))
+            except Refused as refused:
+                if refused.refusal not in LATER:
+                    raise
+                await asyncio.sleep(max(refused.retry_after or 0.0, self._chance.uniform(0, longest)))
+            longest = min(0.4, 2 * longest)
+
+
+def joins(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.EnrolmentAsyncStub]:
+    """A phone's way to the key server."""
+    channel = servers.channel(servers.keys.phones)
+    return channel, counting_pb2_grpc.EnrolmentStub(channel)
+
+
+def collecting(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CollectingAsyncStub]:
+    """A phone's way to the aggregation server."""
+    channel = servers.channel(servers.aggregation.phones)
+    return channel, counting_pb2_grpc.CollectingStub(channel)
+
+
+def deciding(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.DecidingAsyncStub]:
+    """The aggregation server's way to the key server."""
+    channel = servers.channel(servers.keys.others, "aggregation")
+    return channel, counting_pb2_grpc.DecidingStub(channel)
+
+
+def counting(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CountingAsyncStub]:
+    """An analyst's way to the aggregation server."""
+    channel = servers.channel(servers.aggregation.others, ANALYST)
+    return channel, counting_pb2_grpc.CountingStub(channel)
+
+
+async def enrolled(servers: Servers, count: int, chance: random.Random) -> list[Phone]:
+    """New phones, which join by the real key server."""
+    phones = [Phone(each.token) for each in await asyncio.to_thread(servers.invitations, count)]
+    flights, (channel, stub) = Flights(chance), joins(servers)
+    async with channel:
+        answers = await asyncio.gather(*(flights.patiently(stub.Join, phone.joining()) for phone in phones))
+    for phone, answer in zip(phones, answers, strict=True):
+        phone.membership = answer
+    return phones
+
+
+def message_of(query: Query, phone: Phone, cohort: int, made: Contribution, ciphertexts: bytes) -> wire.Contribution:
+    """What a phone sends."""
+    return wire.Contribution(
+        query=query.digest,
+        phone=phone.id,
+        cohort=cohort,
+        ciphertexts=ciphertexts,
+        seeded=made.receipt.seeded,
+        signature=made.receipt.signature,
+    )
+
+
+async def until(true: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Wait until something is true."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience
+    while not true():
+        if loop.time() > end:
+            raise TimeoutError(f"{what}: not within {patience} s")
+        await asyncio.sleep(0.001)
+
+
+class Killer:
+    """Kills a server, always while requests are in flight, and starts it again.
+
+    Args:
+        process: The server.
+        flights: The calls to it.
+        least: How many must be in flight.
+    """
+
+    def __init__(self, process: Process, flights: Flights, least: int) -> None:
+        self._process = process
+        self._flights = flights
+        self._least = least
+        self._one_at_a_time = asyncio.Lock()
+        self._before = 0  # answers in former lives
+        self.in_flight: list[int] = []
+        """How many requests were in flight at each kill."""
+
+    async def kill(self, when: Callable[[], bool], delay: float = 0.0) -> None:
+        """Kill it when it is time, and it has answered something in this life; return when it serves again."""
+        await until(when, f"time to kill {self._process.name}", patience=2 * PATIENCE)
+        async with self._one_at_a_time:
+            await until(lambda: self._flights.answers > self._before, f"an answer of {self._process.name}")
+            await asyncio.sleep(delay)
+            await until(lambda: self._flights.inside >= self._least, "enough requests in flight")
+            # From here on nothing else runs in this process until the server is dead.
+            self.in_flight.append(self._flights.inside)
+            assert self._process.runs
+            self._process.kill()
+            assert self.in_flight[-1] >= self._least
+            self._before = self._flights.answers
+            await asyncio.to_thread(self._process.start)
+
+
+def at_shares(of: int, kills: int, chance: random.Random) -> Sequence[int]:
+    """How much of a work is done at each of so many kills, which are spread over it."""
+    return [int((each + chance.random()) / kills * of) for each in range(kills)]
+
+
+async def in_turn(work: Iterable[Callable[[], Any]], at_a_time: int) -> None:
+    """Do some of this work at a time, until all of it is done."""
+    waiting = iter(work)
+
+    async def worker() -> None:
+        for each in waiting:
+            await each()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_a_time):
+            group.create_task(worker())

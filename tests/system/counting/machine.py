@@ -1,0 +1,377 @@
+"""The rules by which the parties of the counting protocol are driven, whatever world they live in."""
+
+from __future__ import annotations
+
+from asyncio import gather
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter, Query
+from reticent.protocol import Refusal, Refused, statements
+from reticent.protocol.layout import ciphertexts_to
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from tests.system.counting.invariants import DEALT, Invariants
+from tests.system.counting.phones import Device
+from tests.system.counting.world import AGGREGATION, KEYS, Fault, Kill, World
+
+__all__ = ["CountingMachine"]
+
+MOST_PHONES = 10
+MOST_QUERIES = 8
+ROUNDS = 3
+"""Visits of each phone until nothing is left to do, when nothing fails."""
+HOUR, DAY = 3600, 86_400
+
+WHICH = st.integers(0, 999)
+FAULTY = st.sampled_from([Fault.NONE, Fault.NONE, *Fault])
+FAULTS = st.lists(FAULTY, max_size=6)
+DEATHS = st.none() | st.none() | st.builds(Kill, st.integers(1, 6), st.booleans())
+DEATH = st.none() | st.builds(Kill, st.integers(1, 2), st.booleans())
+COUNTERS = [Counter("steps", 0, 50_000), Counter("change", -30_000, 30_000)]
+KINDS = st.sampled_from(
+    [("skellam", None), ("skellam", None), ("gaussian", None), ("skellam", "walks"), ("gaussian", "weights")]
+)
+BAD = st.sampled_from(["bit", "cohort", "query", "signature", "nothing", "factor", "short", "phone", "seeded"])
+WRONG_REQUEST = st.sampled_from(["again", "ciphertexts", "receipts", "repeated", "burn"])
+
+
+class CountingMachine(RuleBasedStateMachine):
+    """Rules that nothing forbids; one that has nothing to work on does nothing."""
+
+    world: World
+    truths: Invariants
+
+    def begin(self) -> World:
+        """The world that is driven."""
+        raise NotImplementedError
+
+    @initialize(phones=st.integers(4, 7))
+    def some_phones_join(self, phones: int) -> None:
+        self.asked: list[Query] = []
+        self.rotations = 0
+        self.world = self.begin()
+        self.truths = Invariants(self.world, self.world.identity)
+        for _ in range(phones):
+            self.world.enrol()
+
+    # Membership.
+
+    @rule(faults=FAULTS)
+    def enrol(self, faults: Sequence[Fault]) -> None:
+        if len(self.world.devices) < MOST_PHONES:
+            self.world.enrol(faults)
+
+    @rule(which=WHICH, faults=FAULTS)
+    def leave(self, which: int, faults: Sequence[Fault]) -> None:
+        self.world.leave(self._device(which), faults)
+
+    @rule(which=WHICH)
+    def revoke(self, which: int) -> None:
+        if self._device(which).phone:
+            self.world.revoke(self._device(which).phone)
+
+    @rule(which=WHICH)
+    def rejoin(self, which: int) -> None:
+        self.world.rejoin(self._device(which))
+
+    # Analysts.
+
+    @rule(
+        kind=KINDS, cohorts=st.integers(1, 3), more=st.integers(0, 4), without=st.integers(0, 2),
+        enough=st.booleans(), closes_after=st.sampled_from([60, HOUR, DAY]), fault=FAULTY, countersigned=FAULTY,
+    )  # fmt: skip
+    def announce(
+        self, kind: tuple[Any, str | None], cohorts: int, more: int, without: int, enough: bool, closes_after: int,
+        fault: Fault, countersigned: Fault,
+    ) -> None:  # fmt: skip
+        terms = self.world.terms()
+        population = terms.population - without
+        if len(self.asked) == MOST_QUERIES or population < 2 * cohorts:
+            return
+        smallest = population // cohorts
+        fewest = min(2 + more, smallest)
+        noise, sequence = kind
+        query = Query(
+            id=self.world.name_of(len(self.asked)),
+            counters=COUNTERS,
+            epsilon=0.5 if more % 2 and sequence is None else 1.0,
+            delta=1e-6,
+            l2_squared=50_000**2,
+            l1=60_000,
+            noise=noise,
+            population=population,
+            cohorts=cohorts,
+            fewest=4 if sequence and smallest >= 4 else fewest,
+            liars=0,
+            key_id=PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex(),
+            closes_after=closes_after,
+            enough=smallest if enough else None,
+            sequence=sequence and self.world.name_of(sequence),
+        )
+        self.asked.append(query)
+        self._announce(query, fault)
+        self.world.countersign(countersigned)
+
+    @rule(which=WHICH, fault=FAULTY)
+    def announce_again(self, which: int, fault: Fault) -> None:
+        if self.asked:
+            self._announce(self.asked[which % len(self.asked)], fault)
+
+    @rule(which=WHICH)
+    def announce_another_of_the_same_name(self, which: int) -> None:
+        if self.asked:
+            query = self.asked[which % len(self.asked)]
+            other = replace(query, closes_after=query.closes_after + 1)
+            try:
+                self.world.ask("Announce", wire.AnnounceRequest(query=other.to_bytes()))
+            except Refused as refused:
+                assert refused.refusal is Refusal.CONFLICT  # noqa: PT017  # whichever it is
+            else:  # the first one was lost, or refused
+                self.asked[which % len(self.asked)] = other
+                self.world.evidence.asked(other)
+
+    @rule(which=WHICH, fault=FAULTY)
+    def abort(self, which: int, fault: Fault) -> None:
+        if not self.asked:
+            return
+        query = self.asked[which % len(self.asked)]
+        self.world.evidence.aborted.add(query.id)
+        try:
+            self.world.ask("Abort", wire.AbortRequest(id=query.id), fault)
+        except Refused as refused:
+            assert refused.refusal in {  # noqa: PT017  # whichever it is
+                Refusal.UNKNOWN_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED,
+            }  # fmt: skip
+
+    # Phones.
+
+    @rule(which=WHICH, faults=FAULTS, death=DEATHS)
+    def visit(self, which: int, faults: Sequence[Fault], death: Kill | None) -> None:
+        self.world.visit(self._device(which), faults, death)
+
+    @rule()
+    def all_visit(self) -> None:
+        for device in self.world.devices:
+            self.world.visit(device)
+
+    @rule(which=st.lists(WHICH, min_size=1, max_size=4), fault=FAULTY)
+    def replay(self, which: Sequence[int], fault: Fault) -> None:
+        """What was on the wire once is sent by anybody, several at a time."""
+        sent = list(self.world.evidence.honest.values())
+        if sent:
+            chosen = [sent[each % len(sent)] for each in which]
+            self.world.runner.run(self._all_at_once(chosen))
+            self.world.upload(chosen[0], fault)
+
+    @rule(which=WHICH, other=WHICH, bad=BAD)
+    def upload_what_is_bad(self, which: int, other: int, bad: str) -> None:
+        sent = list(self.world.evidence.honest.values())
+        if not sent:
+            return
+        refused = self.world.upload(self._worsened(sent[which % len(sent)], sent[other % len(sent)], bad))
+        assert refused is not None, f"what is bad was taken: {bad}"
+        allowed = {
+            Refusal.BAD_SIGNATURE, Refusal.WRONG_COHORT, Refusal.CONFLICT, Refusal.LATE, Refusal.NOT_ASKED,
+            Refusal.BAD_CIPHERTEXTS, Refusal.UNKNOWN_QUERY, Refusal.MALFORMED,
+        }  # fmt: skip
+        assert refused.refusal in allowed
+
+    @rule(which=WHICH, phone=WHICH, number=st.integers(-(2**40), 2**40), fault=FAULTY)
+    def lie(self, which: int, phone: int, number: int, fault: Fault) -> None:
+        """A member sends a number of its own choosing, without tags or pads, before it says what is true."""
+        queries = self.world.queries()
+        if not queries:
+            return
+        query = queries[which % len(queries)]
+        dealt = sorted(
+            ((self.world.evidence.members[one].device, one, cohort) for one, cohort in
+             self.world.journal(DEALT, query.digest) if one in self.world.evidence.members)
+        )  # fmt: skip
+        if dealt:
+            _, member, cohort = dealt[phone % len(dealt)]
+            key = self.world.pair(query.key_id).public
+            ciphertexts = ciphertexts_to(key.encrypt([number], secure()), key)
+            message = wire.Contribution(query=query.digest, phone=member, cohort=cohort, ciphertexts=ciphertexts)
+            self._sign(message)
+            self.world.evidence.lied(message)
+            self.world.upload(message, fault)
+
+    # Time, and both servers.
+
+    @rule(seconds=st.sampled_from([1, 61, HOUR + 1, DAY + 1]), ahead=st.sampled_from([KEYS, AGGREGATION, "phone 1"]),
+          by=st.sampled_from([0, 1, 90]))  # fmt: skip
+    def time_passes(self, seconds: int, ahead: str, by: int) -> None:
+        self.world.pass_time(seconds, ahead=ahead, by=by)
+
+    @rule(fault=FAULTY)
+    def countersign(self, fault: Fault) -> None:
+        self.world.countersign(fault)
+
+    @rule(death=DEATH)
+    def close_due(self, death: Kill | None) -> None:
+        self.world.close_due(death)
+
+    @rule(fault=FAULTY, which=WHICH)
+    def decide(self, fault: Fault, which: int) -> None:
+        self.world.decide(fault, which)
+
+    @rule(which=WHICH, wrong=WRONG_REQUEST)
+    def ask_for_another_decision(self, which: int, wrong: str) -> None:
+        """What was decided is decided; what was not is not decided by what is wrong."""
+        requests = self.world.collected("SELECT head FROM requests ORDER BY query, cohort")
+        if not requests:
+            return
+        head = wire.DecideHead.FromString(requests[which % len(requests)][0])
+        decided = self.truths.decided.get((head.query, head.cohort))
+        receipts = [
+            wire.Receipt(phone=phone, ciphertexts_hash=contents, seeded=bool(seeded), signature=signature)
+            for phone, contents, seeded, signature in self.world.collected(RECEIPTS, head.query, head.cohort)
+        ]
+        if decided is None and (not head.ciphertexts or wrong in {"again", "burn"}):
+            return  # that would be a decision
+        if not _made_wrong(head, receipts, wrong):
+            return
+        try:
+            made = self.world.runner.run(self.world.ask_to_decide(head, receipts))
+        except Refused as refused:
+            assert refused.refusal in (  # noqa: PT017  # whichever it is
+                {Refusal.ALREADY_DECIDED, Refusal.BAD_RECEIPTS} if decided
+                else {Refusal.BAD_RECEIPTS, Refusal.BAD_CIPHERTEXTS}
+            )  # fmt: skip
+        else:
+            assert decided is not None, "what is wrong was decided"
+            assert made == decided.made, "there are two decisions"
+
+    @rule(death=DEATH)
+    def rotate(self, death: Kill | None) -> None:
+        if self.rotations < self.world.most_rotations:
+            self.rotations += 1
+            self.world.rotate(death)
+
+    @rule(party=st.sampled_from([KEYS, AGGREGATION]))
+    def kill(self, party: str) -> None:
+        self.world.kill(party)
+
+    @rule(which=WHICH)
+    def kill_phone(self, which: int) -> None:
+        self._device(which).restart()
+
+    @invariant()
+    def all_is_well(self) -> None:
+        self.truths.check()
+
+    def teardown(self) -> None:
+        """Drive everything to its end, without further faults."""
+        if not hasattr(self, "world"):
+            return
+        try:
+            if hasattr(self, "truths"):
+                self._finish()
+        finally:
+            self.world.close()
+
+    def _finish(self) -> None:
+        self.world.settle()
+        self.all_visit()
+        self.world.settle()
+        self.world.pass_time(2 * DAY)
+        self.world.settle()
+        for _ in range(ROUNDS):
+            self.all_visit()
+        self.truths.check_end()
+        self.world.over([each.made for each in self.truths.decided.values()])
+
+    async def _all_at_once(self, messages: Sequence[wire.Contribution]) -> None:
+        answers = await gather(
+            *(self.world.call("Contribute", message, Fault.NONE) for message in messages), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Refused):
+                raise answer
+
+    def _device(self, which: int) -> Device:
+        return self.world.devices[which % len(self.world.devices)]
+
+    def _announce(self, query: Query, fault: Fault) -> None:
+        self.world.evidence.asked(query)
+        try:
+            self.world.ask("Announce", wire.AnnounceRequest(query=query.to_bytes()), fault)
+        except Refused as refused:
+            assert refused.refusal in {  # noqa: PT017  # whichever it is
+                Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.CONFLICT,
+            }  # fmt: skip
+
+    def _sign(self, message: wire.Contribution) -> None:
+        """As the phone would."""
+        statement = statements.contribution(
+            message.query,
+            self.world.evidence.queries[message.query].key_id,
+            message.phone,
+            message.cohort,
+            statements.ciphertexts_hash(message.ciphertexts),
+            seeded=message.seeded,
+        )
+        message.signature = self.world.evidence.members[message.phone].signing.sign(statement)
+
+    def _worsened(self, sent: wire.Contribution, other: wire.Contribution, bad: str) -> wire.Contribution:
+        """A contribution that must not be counted, made of one that may be; by its own phone, but for strangers' ways."""
+        message = wire.Contribution()
+        message.CopyFrom(sent)
+        key = self.world.pair(self.world.evidence.queries[sent.query].key_id).public
+        if bad == "bit":
+            message.ciphertexts = sent.ciphertexts[:-1] + bytes([sent.ciphertexts[-1] ^ 1])
+            return message
+        if bad == "signature":
+            message.ciphertexts = other.ciphertexts[::-1]
+            message.signature = bytes(64)
+            return message
+        if bad == "phone":
+            message.phone = bytes(16)
+            return message
+        if bad == "seeded":
+            message.seeded = not sent.seeded
+            return message
+        if bad == "cohort":
+            message.cohort += 1
+        elif bad == "query":
+            message.query = statements.digest(sent.query)
+            return message
+        elif bad == "nothing":
+            message.ciphertexts = bytes(len(sent.ciphertexts))
+        elif bad == "factor":
+            message.ciphertexts = ciphertexts_to([key.n], key)
+        elif bad == "short":
+            message.ciphertexts = sent.ciphertexts[:-1]
+        self._sign(message)
+        return message
+
+
+RECEIPTS = (
+    "SELECT phone, ciphertexts_hash, seeded, signature FROM receipts JOIN queries ON queries.number = receipts.query"
+    " WHERE digest = ? AND receipts.cohort = ? ORDER BY phone"
+)
+
+
+def _made_wrong(head: wire.DecideHead, receipts: list[wire.Receipt], wrong: str) -> bool:
+    """Make a request wrong in this way; False if it cannot be."""
+    if wrong == "again":
+        return True
+    if wrong == "burn":
+        head.ClearField("ciphertexts")
+    elif wrong == "ciphertexts":
+        head.ciphertexts = bytes(len(head.ciphertexts))
+    elif not receipts:
+        return False
+    elif wrong == "receipts":
+        receipts[0].seeded = not receipts[0].seeded
+    elif len(receipts) < 2:
+        return False
+    else:
+        receipts[0].CopyFrom(receipts[1])
+    return True

@@ -1,0 +1,188 @@
+"""Phones of the state machine: real participants, that can be killed, and whose noise can be told afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import datetime as dt
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from reticent.database import Database
+from reticent.privacy import Cost, Ledger, Query, gaussian_share, skellam_share
+from reticent.randomness import seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_client import Participant, Participation, Situation, SqliteStore
+from reticent_client.counting.backoff import Backoff
+from reticent_client.counting.records import State
+
+__all__ = ["LIMIT", "Device", "Killed", "Watched", "trap"]
+
+LIMIT = Cost(4.0, 1e-5)
+"""What a phone's user spends at most: some queries, and not all that the machine asks."""
+
+
+class Killed(BaseException):
+    """A party died here."""
+
+
+class Death(Protocol):
+    """When a party dies: see `Kill` of the world."""
+
+    @property
+    def transaction(self) -> int: ...
+
+    @property
+    def after(self) -> bool: ...
+
+
+@contextlib.contextmanager
+def trap(databases: Sequence[Database], death: Death | None) -> Iterator[None]:
+    """Have whoever writes to these files die at one of its transactions.
+
+    Raises:
+        Killed: There it was; or at the end of the block, where it was not there.
+    """
+    if death is None:
+        yield
+        return
+    left = death.transaction
+
+    def trapped(database: Database) -> Callable[..., Any]:
+        run = database.execute
+
+        def execute(statement: str, values: Sequence[Any] = ()) -> Any:
+            nonlocal left
+            comes_true = statement == "COMMIT" or (
+                not database._connection.in_transaction and statement.startswith(("INSERT", "UPDATE", "DELETE"))
+            )
+            left -= comes_true
+            if comes_true and left == 0:
+                if death.after:
+                    run(statement, values)
+                raise Killed
+            return run(statement, values)
+
+        return execute
+
+    for database in databases:
+        vars(database)["execute"] = trapped(database)
+    try:
+        yield
+    finally:
+        for database in databases:
+            vars(database).pop("execute", None)
+    raise Killed
+
+
+class Watched(Participant):
+    """A participant of which it is known afterwards what noise it has drawn."""
+
+    before: dict[bytes, np.random.Generator]
+    """By the query: the generator as it was before the answer that was kept was made."""
+
+    def asked(
+        self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
+    ) -> wire.Contribution:
+        query = Query.from_bytes(announcement.query)
+        record = self.records.of(query.digest)
+        if record is None or record.state is State.INTENDED:
+            self.before[query.digest] = copy.deepcopy(self._rng)
+        return super().asked(announcement, public_key, situation)
+
+
+class Device:
+    """A phone with its two files.
+
+    Args:
+        folder: Where the files are.
+        number: Tells phones apart; every fifth one's app has nothing to say.
+        now: What time it is for this phone.
+        evidence: Told of what it learns.
+        kind: Which participant it runs.
+    """
+
+    def __init__(
+        self, folder: Path, number: int, now: Callable[[], dt.datetime], evidence: Secrets, kind: type[Watched]
+    ) -> None:
+        folder.mkdir()
+        self.number = number
+        self.silent = number % 5 == 4
+        self._folder = folder
+        self._now = now
+        self._evidence = evidence
+        self._kind = kind
+        self._rng = seeded(number, "the noise of a phone")
+        self.before: dict[bytes, np.random.Generator] = {}
+        self.open()
+
+    def open(self) -> None:
+        """Begin, or go on after a kill."""
+        self._store = SqliteStore(self._folder / "phone.db")
+        self.ledger = Ledger(LIMIT, self._folder / "phone.ledger")
+        self.participant = self._kind(
+            self._store,
+            self.ledger,
+            rng=self._rng,
+            now=self._now,
+            policy=Participation(),
+            counters=self.counted,
+            backoff=Backoff(seeded(self.number, "the waits of a phone"), longest=dt.timedelta(seconds=30)),
+            simulation=True,
+        )
+        self.participant.before = self.before
+
+    def restart(self) -> None:
+        """Die, and begin again with what is on disk."""
+        self.close()
+        self.open()
+
+    def close(self) -> None:
+        self._store.close()
+        self.ledger.close()
+
+    @property
+    def databases(self) -> tuple[Database, Database]:
+        return self._store.database, self.ledger._database
+
+    @property
+    def phone(self) -> bytes:
+        """Its id, empty as long as it never was a member."""
+        member = self.participant.enrolment.member
+        return b"" if member is None else member.phone
+
+    def learn(self) -> None:
+        """Remember the secret that it shares with the key server, which another membership would replace."""
+        member = self.participant.enrolment.member
+        if member is not None and member.phone:
+            self._evidence.knows(self.number, member.phone, member.secret(), member.signing)
+
+    def counted(self, query: Query) -> Mapping[str, float] | None:
+        """What the app has counted: something else for each query and each phone."""
+        if self.silent:
+            return None
+        digest = hashlib.sha256(query.digest + self.number.to_bytes(4, "big")).digest()
+        return {
+            counter.name: counter.low
+            + int.from_bytes(digest[4 * place : 4 * place + 4], "big") / 2**32 * (counter.high - counter.low)
+            for place, counter in enumerate(query.counters)
+        }
+
+    def noise(self, query: Query) -> list[int]:
+        """What was added to the answer that was kept."""
+        rng = copy.deepcopy(self.before[query.digest])
+        if query.noise == "skellam":
+            drawn = skellam_share(query.share_variance, query.size, rng)
+        else:
+            drawn = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
+        return [int(each) for each in drawn]
+
+
+class Secrets(Protocol):
+    """Whoever wants to know what phones share with the key server."""
+
+    def knows(self, device: int, phone: bytes, secret: bytes, signing: Any) -> None: ...
