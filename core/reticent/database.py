@@ -132,6 +132,8 @@ class Database:
             FileExistsError: The name is taken.
         """
         with drafted(path) as draft, self._lock:
+            if self._connection.in_transaction:
+                raise ValueError("a backup cannot be made in the midst of a change")
             _create(draft)
             with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as copy:
                 try:

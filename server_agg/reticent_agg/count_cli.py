@@ -29,6 +29,7 @@ from reticent_agg.showing import show_plan, show_release, show_standing
 
 __all__ = ["app"]
 
+ADDRESS = "127.0.0.1:7202"
 KEY_BITS = 3072
 BAD_ANSWER = 1
 
@@ -52,26 +53,24 @@ class Server:
     """The aggregation server, and how to know who it speaks for.
 
     Args:
-        address: Of the aggregation server, for analysts: host:port.
         identity: The key server's identity, which signs decisions: 64 hexadecimal digits, or a file that holds them.
-        certs: The folder with the analyst's certificate; a server on this machine may ask for none.
         analyst: The analyst's name, as in the certificate.
+        address: Of the aggregation server, for analysts: host:port.
+        certs: The folder of certificates, with the analyst's own.
         patience: For how many seconds a server that was there may be away.
     """
 
-    address: str
     identity: str
-    certs: Path | None = None
-    analyst: str | None = None
+    analyst: str
+    address: str = ADDRESS
+    certs: Path = Path("certs")
     patience: float = 600.0
 
     @contextmanager
     def reached(self) -> Iterator[Analyst]:
         """The analyst's connection, while it is wanted."""
         patience = Patience(away=self.patience, poll=min(Patience.poll, self.patience))
-        if (self.certs is None) != (self.analyst is None):
-            raise ValueError("--certs and --analyst are of use together only")
-        certificate = None if self.certs is None else Certificate.load(self.certs, self.analyst or "")
+        certificate = Certificate.load(self.certs, self.analyst)
         with Analyst(self.address, certificate, _identity(self.identity), patience=patience) as analyst:
             yield analyst
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query, Release, gaussian_share, gaussian_sigma, skellam_share, thesis_sigma
-from reticent.privacy.counts import FAR
+from reticent.privacy.counts import FAR, variance_of_normal_median
 from reticent.privacy.gaussian import THESIS_EPSILON
 from reticent.protocol import packing_of, plaintext_count
 from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
@@ -50,6 +50,7 @@ _DIGEST_BYTES = 32
 _ALL_LEFT = 0.99  # where so likely all cohorts are left, the noise's own distribution says how far estimates stray
 _FEW = 32  # ciphertexts that are timed; more take as much longer
 _SMALL_PRIMES = 1 << 16
+_FEWEST_FOR_A_MEDIAN = 3  # cohorts, of which one stands out
 _NORMAL = NormalDist()
 
 Floats = npt.NDArray[np.float64]
@@ -64,6 +65,8 @@ class Estimate:
         standard_error: The root of the mean squared error.
         reach: How far the 95 % interval reaches to either side.
         worst: The standard error where just half of the cohorts are left; as above where there is one.
+        by_median: The standard error where one cohort stands out, so that the median of the others is taken; None where
+            there are fewer than three.
         pull: How far liars who stay unnoticed can move it, in as many cohorts as they will most likely be; infinite
             where nothing bounds it.
     """
@@ -72,6 +75,7 @@ class Estimate:
     standard_error: float
     reach: float
     worst: float
+    by_median: float | None
     pull: float
 
 
@@ -284,17 +288,49 @@ def _estimates(query: Query, absent: float, out: Floats, hit: int) -> tuple[Esti
     variance = np.where(is_noise, with_all, mean)
     reach = _reach(query, variance, is_noise=bool(is_noise))
     pull = _pull(query, absent, hit, spread)
-    numbers = zip(query.counters, np.sqrt(mean), reach, np.sqrt(cases[-1]), pull, strict=True)
-    return tuple(Estimate(counter.name, *map(float, rest)) for counter, *rest in numbers)
+    median = _variance_of_median(query, absent, spread)
+    return tuple(
+        Estimate(
+            counter=counter.name,
+            standard_error=float(np.sqrt(mean[place])),
+            reach=float(reach[place]),
+            worst=float(np.sqrt(cases[-1, place])),
+            by_median=None if median is None else float(np.sqrt(median[place])),
+            pull=float(pull[place]),
+        )
+        for place, counter in enumerate(query.counters)
+    )
 
 
 def _variance(query: Query, absent: float, left_out: int, spread: Floats) -> Floats:
     """Of the sum over all contributors, when so many cohorts are left out, as `Release` will say it."""
+    kept_mean, short_mean = _contributors(query, absent)
+    kept = (query.cohorts - left_out) * kept_mean
+    return _scaled(query, kept, kept + left_out * short_mean, spread)
+
+
+def _variance_of_median(query: Query, absent: float, spread: Floats) -> Floats | None:
+    """The same, when no cohort is left out and one stands out."""
+    if query.cohorts < _FEWEST_FOR_A_MEDIAN:
+        return None
+    each, _ = _contributors(query, absent)
+    others = query.cohorts - 1
+    everyone = query.cohorts * each
+    added = others * float(variance_of_normal_median(np.array([others]))[0]) - 1
+    one = (query.share_variance + spread) / (others * each)
+    return np.asarray(_scaled(query, others * each, everyone, spread) + everyone**2 * one * max(0.0, added))
+
+
+def _contributors(query: Query, absent: float) -> tuple[float, float]:
+    """Of a cohort that is left, and of one that is short, on average."""
     of_sizes = chances.sizes(query.population, query.cohorts)
     means = [chances.mean_contributors(size, query.fewest, absent) for size in of_sizes]
-    kept_mean, short_mean = np.average(means, axis=0, weights=list(of_sizes.values()))
-    kept = (query.cohorts - left_out) * max(kept_mean, query.fewest)
-    everyone = kept + left_out * short_mean
+    kept, few = np.average(means, axis=0, weights=list(of_sizes.values()))
+    return max(float(kept), query.fewest), float(few)
+
+
+def _scaled(query: Query, kept: float, everyone: float, spread: Floats) -> Floats:
+    """The variance of a sum over some, scaled to all."""
     drawn = (1 / kept - 1 / everyone) * everyone / max(1.0, everyone - 1)
     return np.asarray(everyone**2 * (query.share_variance / kept + spread * drawn))
 

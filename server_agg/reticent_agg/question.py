@@ -42,7 +42,7 @@ class Question:
         delta: See there.
         absent: How likely each phone is not to contribute.
         l2_squared: A bound on the square of the L2 norm of one user's whole vector; what the counters allow, unless
-            given. A smaller one needs less noise.
+            given. A smaller one needs less noise; a larger one says nothing.
         l1: And on its L1 norm.
         noise: "skellam" for whole numbers, "gaussian" for fixed-point ones.
         fraction_bits: How fine fixed-point numbers are; as fine as their noise needs, unless given.
@@ -178,14 +178,16 @@ class Question:
     def _norms(self) -> tuple[int, int]:
         """L1, and the square of L2: as given, and where they are not what the counters and the other one leave."""
         most = [max(-counter.low, counter.high) for counter in self.counters]
+        square = sum(each * each for each in most)
         l1, l2_squared = self.l1, self.l2_squared
-        if l2_squared is None:
-            square = sum(each * each for each in most)
-            l2_squared = square if l1 is None or self.sequence else min(square, max(most) * l1)
+        if self.sequence is not None:  # whose bounds are of more than these counters
+            return l1 or sum(most), l2_squared or square
+        if l2_squared is not None:
+            l2_squared = min(l2_squared, square)
+        else:
+            l2_squared = square if l1 is None else min(square, max(most) * l1, l1 * l1)
         if l1 is None:
-            l1 = sum(most)
-            if not self.sequence:
-                l1 = min(l1, math.isqrt(len(most) * l2_squared))
+            l1 = min(sum(most), math.isqrt(len(most) * l2_squared - 1) + 1)
             if self.noise == "skellam":
                 l1 = min(l1, l2_squared)
         return l1, l2_squared

@@ -21,13 +21,14 @@ def show_plan(console: Console, plan: Plan) -> None:
     """What to expect of a query."""
     query = plan.query
     console.print(f"{query.id}: {_number(query.population)} phones, {plan.absent:.1%} of them absent", highlight=False)
-    counters = _table("counter", "standard error", "95 %", "half of the cohorts left", "pulled")
+    counters = _table("counter", "standard error", "95 %", "half left", "by median", "pulled")
     for each in plan.estimates:
         counters.add_row(
             each.counter,
             _figure(each.standard_error),
             f"± {_figure(each.reach)}",
             _figure(each.worst) if query.cohorts > 1 else "-",
+            "-" if each.by_median is None else _figure(each.by_median),
             _pulled(plan, each.pull),
         )
     console.print(counters)

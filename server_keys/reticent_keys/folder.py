@@ -22,7 +22,7 @@ from reticent.files import sync_folder
 from reticent.paillier import KEY_BITS
 from reticent_keys.errors import KeysError
 from reticent_keys.identity import Identity
-from reticent_keys.journal import Now, milliseconds, open_journal
+from reticent_keys.journal import Now, is_owned, milliseconds, open_journal
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault, retire_all
 from reticent_keys.limits import QueryLimits
@@ -89,9 +89,12 @@ class Folder:
         Raises:
             KeysError: There is no key server here.
         """
-        if not self._journal.exists():
-            raise KeysError(f"there is no key server in {self.path}: `reticent keys serve` begins one")
-        return open_journal(self._journal)
+        if self._journal.exists():
+            journal = open_journal(self._journal)
+            if is_owned(journal):  # it may have been killed before
+                return journal
+            journal.close()
+        raise KeysError(f"there is no key server in {self.path}: `reticent keys serve` begins one")
 
     def rotate(self, passphrase: str, now: Now, *, retire: bool = False) -> str:
         """Make a new key the active one, while the server runs or not; the new key's id.
@@ -119,6 +122,8 @@ class Folder:
         journal = self.journal()
         draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
         try:
+            if not target.parent.is_dir():
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "it is there already: name a new folder", str(target))
             draft.mkdir(mode=OWNER_ONLY)

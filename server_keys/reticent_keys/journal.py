@@ -14,7 +14,7 @@ from pathlib import Path
 from reticent.database import Database, Kind
 from reticent_keys.errors import JournalError
 
-__all__ = ["KeyState", "Now", "instant", "milliseconds", "open_journal", "owned"]
+__all__ = ["KeyState", "Now", "instant", "is_owned", "milliseconds", "open_journal", "owned"]
 
 
 class KeyState(Enum):
@@ -110,6 +110,12 @@ def owned(journal: Database, identity: bytes, agreement: bytes) -> None:
             run("INSERT INTO server (identity, agreement) VALUES (?, ?)", (identity, agreement))
         elif found != (identity, agreement):
             raise JournalError(f"{journal.path} is the journal of another key server than the identity beside it")
+
+
+def is_owned(journal: Database) -> bool:
+    """Whether a server has begun with this journal."""
+    with journal.reading() as run:
+        return run("SELECT 1 FROM server").fetchone() is not None
 
 
 def milliseconds(instant: dt.datetime) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self, TypeVar
@@ -83,8 +84,8 @@ class Service:
     async def __aenter__(self) -> Self:
         """Begin to listen."""
         async with AsyncExitStack() as entering:
-            entering.callback(self._for_phones.shutdown)
-            entering.callback(self._for_decisions.shutdown)
+            for threads in (self._for_phones, self._for_decisions):
+                entering.push_async_callback(asyncio.to_thread, threads.shutdown)
             await entering.enter_async_context(self.phones)
             await entering.enter_async_context(self.decisions)
             self._entered = entering.pop_all()
@@ -104,7 +105,7 @@ class Service:
             if wait:
                 raise Refused(Refusal.BUSY, f"{caller.address} joins too often", retry_after=wait)
             made = await self._for_phone(server.join, asked)
-            _log.info("a phone joined", extra={"phone": made.phone.hex(), "address": caller.address})
+            _log.info("a phone is a member", extra={"phone": made.phone.hex()})  # and not where it is
             return made
 
         async def renew(asked: wire.RenewRequest, _: Caller) -> wire.Membership:
@@ -134,8 +135,11 @@ class Service:
             first = await anext(messages, None)
             if first is None or first.WhichOneof("part") != "head":
                 raise Refused(Refusal.MALFORMED, "a request to decide begins with its head")
-            receipts = _receipts(messages, asyncio.get_running_loop())
-            made = await self._for_decision(server.decide, first.head, receipts)
+            receipts = _Receipts(messages, asyncio.get_running_loop())
+            try:
+                made = await self._for_decision(server.decide, first.head, receipts)
+            finally:
+                receipts.stop()
             outcome = wire.Outcome.Name(made.outcome)
             _log.info("decided", extra={"query": made.query.hex(), "cohort": made.cohort, "outcome": outcome})
             return made
@@ -153,21 +157,50 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._for_decisions, work, *arguments)
 
 
-def _receipts(messages: AsyncIterator[wire.DecideRequest], loop: asyncio.AbstractEventLoop) -> Iterator[wire.Receipt]:
-    """What comes in, for a thread that reads it as fast as it can check it."""
+class _Receipts:
+    """What comes in, for a thread that reads it as fast as it can check it.
 
-    async def following() -> wire.DecideRequest | None:
-        return await anext(messages, None)
+    Args:
+        messages: Where it comes in.
+        loop: What brings it.
+    """
 
-    while True:
-        awaited: Future[wire.DecideRequest | None] = asyncio.run_coroutine_threadsafe(following(), loop)
+    def __init__(self, messages: AsyncIterator[wire.DecideRequest], loop: asyncio.AbstractEventLoop) -> None:
+        self._messages = messages
+        self._loop = loop
+        self._awaited: Future[wire.DecideRequest | None] | None = None
+        self._over = threading.Event()
+
+    def __iter__(self) -> Iterator[wire.Receipt]:
+        """All of them, each once.
+
+        Raises:
+            Refused: Something else came, or nothing did for long.
+        """
+        while (message := self._next()) is not None:
+            if message.WhichOneof("part") != "receipts":
+                raise Refused(Refusal.MALFORMED, "after the head come receipts")
+            yield from message.receipts.receipts
+
+    def stop(self) -> None:
+        """Have the thread wait no longer: nobody waits for it any more."""
+        self._over.set()
+        if self._awaited is not None:
+            self._awaited.cancel()
+
+    def _next(self) -> wire.DecideRequest | None:
+        if self._over.is_set():
+            raise Refused(Refusal.UNAVAILABLE, "the caller has hung up")
+        self._awaited = asyncio.run_coroutine_threadsafe(self._following(), self._loop)
+        if self._over.is_set():  # since it was asked
+            self._awaited.cancel()
         try:
-            message = awaited.result(SILENCE)
+            return self._awaited.result(SILENCE)
         except TimeoutError:
-            awaited.cancel()
+            self._awaited.cancel()
             raise Refused(Refusal.UNAVAILABLE, "the receipts stopped coming") from None
-        if message is None:
-            return
-        if message.WhichOneof("part") != "receipts":
-            raise Refused(Refusal.MALFORMED, "after the head come receipts")
-        yield from message.receipts.receipts
+        except CancelledError:
+            raise Refused(Refusal.UNAVAILABLE, "the caller has hung up") from None
+
+    async def _following(self) -> wire.DecideRequest | None:
+        return await anext(self._messages, None)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -210,33 +213,38 @@ class CountsOverTls:
     """`Counts` through an analyst and a server, of phones that a simulation plays.
 
     Args:
-        folder: For certificates.
         ledger: The analyst's.
         absent: How likely each phone is absent.
     """
 
-    def __init__(self, folder: Path, ledger: Ledger | None, absent: float) -> None:
-        self._local = LocalCounts(seeded(5, "phones"), absent=absent)
-        self._counters: Contributions = ()
-        self._server = CountingServer(folder, phones=self._collected)
-        self._server.start()
-        self._analyst = self._server.analyst(ledger=ledger)
+    def __init__(self, ledger: Ledger | None, absent: float) -> None:
+        local = LocalCounts(seeded(5, "phones"), absent=absent)
+        given = self._given = _Given()
+        server = CountingServer(Path(_certificates().name), lambda query: local._collected(query, given.counters))
+        server.start()
+        self._analyst = server.analyst(ledger=ledger)
+        weakref.finalize(self, _close, self._analyst, server)
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """Hand the counters to the phones, and ask them."""
-        if counters is None:
-            raise ValueError("simulated phones take the counters that they are given: got none")
-        self._counters = counters
-        for block in [counters] if isinstance(counters, np.ndarray) else counters:
-            if block.ndim != 2 or len(block) != query.population:
-                raise ValueError(f"a row for each phone of {query.population}: got {block.shape}")
-            query.fit(block)
+        if not isinstance(counters, np.ndarray) or counters.ndim != 2 or len(counters) != query.population:
+            raise ValueError(f"simulated phones take a row each: got {np.shape(counters)}")  # type: ignore[arg-type]
+        query.fit(counters)
+        self._given.counters = counters
         return self._analyst.count(query)
 
-    def close(self) -> None:
-        """End the server."""
-        self._analyst.close()
-        self._server.stop()
 
-    def _collected(self, query: Query) -> Sequence[CohortSum]:
-        return self._local._collected(query, self._counters)
+class _Given:
+    """What the phones have counted."""
+
+    counters: Contributions = ()
+
+
+@cache
+def _certificates() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
+def _close(analyst: Analyst, server: CountingServer) -> None:
+    analyst.close()
+    server.stop()

@@ -123,7 +123,7 @@ def test_what_is_acknowledged_is_counted_exactly_once(schedule: list[Step]) -> N
 
 @pytest.mark.slow
 @given(schedules)
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_acknowledged_is_counted_exactly_once_for_many_schedules(schedule: list[Step]) -> None:
     check_exactly_once(schedule)
 
@@ -259,19 +259,20 @@ def test_two_processes_may_race(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_may_be_killed_at_any_moment(tmp_path: Path) -> None:
-    workers = Workers(tmp_path, 100)
+    workers = Workers(tmp_path, 120)
     chance = random.Random(7)  # noqa: S311  # moments
     acknowledged: set[int] = set()
     interrupted = 0
-    for seed in range(30):
+    for seed in range(20):
         process = workers.start(seed, 3)
         assert process.stdout is not None
-        lines = [process.stdout.readline()]  # it works
-        wall.sleep(chance.random() * 0.15)
+        lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]
+        wall.sleep(chance.random() * 0.004)  # the length of a transaction
         process.kill()
         lines += process.stdout.readlines()
         process.communicate(timeout=DEADLINE)
         interrupted += "done\n" not in lines
         acknowledged |= acknowledged_in(lines, workers)
-    assert interrupted >= 3
+    assert interrupted >= 15
+    assert len(acknowledged) >= 60
     workers.check(acknowledged)

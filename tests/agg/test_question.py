@@ -46,10 +46,11 @@ def test_what_is_given_is_taken() -> None:
 @pytest.mark.parametrize(
     ("given", "l1", "l2_squared"),
     [
-        ({"l1": 2}, 2, 6),
-        ({"l2_squared": 4}, 2, 4),
-        ({"l2_squared": 4, "noise": "gaussian"}, 2, 4),
+        ({"l1": 2}, 2, 4),
+        ({"l2_squared": 4}, 3, 4),
+        ({"l2_squared": 4, "noise": "gaussian"}, 3, 4),
         ({"l2_squared": 1}, 1, 1),
+        ({"l2_squared": 99}, 5, 13),
     ],
 )
 def test_one_norm_bounds_the_other(given: dict[str, Any], l1: int, l2_squared: int) -> None:

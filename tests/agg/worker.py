@@ -7,14 +7,22 @@ import sys
 from pathlib import Path
 
 from reticent.protocol import Refused
+from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
 from tests.agg import parties
 
 
 def main(folder: Path, seed: int, most: int) -> None:
     """Send the messages of a folder in an order of this process's own, some twice; then wait to be killed."""
     chance = random.Random(seed)  # noqa: S311  # an order
-    server = parties.opened(folder / "aggregation.db", parties.Time())
+    server = AggregationServer(
+        folder / "aggregation.db",
+        identity=parties.KeyServer.identity.public,
+        now=parties.Time(),
+        rng=secure(),
+        simulation=True,
+    )
     places = list(range(len(list(folder.glob("*.message")))))
     messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
     chance.shuffle(places)

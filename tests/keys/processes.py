@@ -48,8 +48,8 @@ class Site:
     def passphrase_file(self) -> Path:
         return self.path / "passphrase"
 
-    def run(self, *arguments: str, code: int = 0) -> str:
-        """Run `reticent keys` with these arguments; what it said."""
+    def run(self, *arguments: str, code: int = 0, inherit: bool = False) -> str:
+        """Run `reticent keys` with these arguments, with this process's own configuration or without; what it said."""
         done = subprocess.run(
             [PROGRAM, "keys", *arguments],
             cwd=self.path,
@@ -57,9 +57,9 @@ class Site:
             text=True,
             timeout=PATIENCE,
             check=False,
-            env=self._environment(),
+            env=dict(os.environ) if inherit else self._environment(),
         )
-        assert done.returncode == code, done.stderr
+        assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout if code == 0 else done.stderr
 
     def start(self, *arguments: str) -> None:

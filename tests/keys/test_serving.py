@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import json
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from reticent.protocol.invitation import Invitation
 from reticent.server.certificates import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
+from reticent_keys.service import SILENCE
 from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone, expected, request, summed, sums
 from tests.keys.processes import PATIENCE, Site, as_party, as_phone, countersigned, decided, site, standing
 
@@ -245,7 +247,8 @@ def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone
 
 def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, Phone]) -> None:
     log = served.log
-    assert "a phone joined" in log
+    assert "a phone is a member" in log
+    assert "127.0.0.1" not in log
     for phone in phones.values():
         for secret in (phone.token, phone.signing.to_bytes(), phone.agreement.to_bytes()):
             assert secret.hex() not in log
@@ -288,6 +291,15 @@ def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
 
         asyncio.run(after())
         place.run("backup", "copy")
+
+        async def after_the_backup() -> Query:
+            async with as_party(place, "aggregation") as to:
+                key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
+                late = replace(query, id="late", population=POPULATION - 1, key_id=key.key_id.hex())
+                await countersigned(to, late.to_bytes())
+                return late
+
+        late = asyncio.run(after_the_backup())
         assert "copy" in place.run("backup", "copy", code=2)
         assert place.stop() == 0
         place.start("--folder", "copy")
@@ -295,8 +307,10 @@ def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
         async def from_the_copy() -> None:
             async with as_party(place, "aggregation") as to:
                 assert await decided(to, head, receipts) == made
+                with pytest.raises(Refused, match="UNKNOWN_QUERY"):
+                    await decided(to, wire.DecideHead(query=late.digest), [])
                 with pytest.raises(Refused, match="KEY_RETIRED"):
-                    await countersigned(to, query.to_bytes())
+                    await countersigned(to, late.to_bytes())
 
         asyncio.run(from_the_copy())
         assert "put back from a backup" in place.log
@@ -340,6 +354,36 @@ def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Pa
                     await decided(to, head, receipts[::-1])
 
         asyncio.run(again())
+
+
+def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) -> None:
+    with site(tmp_path) as place:
+        place.start()
+        phones = asyncio.run(joined(place, POPULATION))
+
+        async def run() -> None:
+            async with as_party(place, "aggregation") as to:
+                query, key, cohorts = await asked(to, phones, "waiting")
+                head, _ = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+                stub: Any = services.DecidingStub(to)
+                call = stub.Decide()
+                await call.write(wire.DecideRequest(head=head))
+                await standing(to)
+                assert await asyncio.to_thread(place.stop) == 0
+
+        begun = time.monotonic()
+        asyncio.run(run())
+        assert time.monotonic() - begun < SILENCE / 2
+        assert "Traceback" not in place.log
+
+
+def test_the_environment_and_a_file_say_what_flags_do_not(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (served.path / "other.toml").write_text('[keys.status]\nfolder = "nowhere"\njson = true\n')
+    monkeypatch.setenv("RETICENT_CONFIG", "other.toml")
+    assert "no key server in nowhere" in served.run("status", code=1, inherit=True)
+    monkeypatch.setenv("RETICENT_KEYS_STATUS_FOLDER", "keys")
+    assert json.loads(served.run("status", inherit=True))["members"] >= 0
+    assert "no key server in elsewhere" in served.run("status", "--folder", "elsewhere", code=1, inherit=True)
 
 
 def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:

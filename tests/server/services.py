@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import grpc
 
+from reticent.protocol.refusals import Refusal, Refused
 from reticent.server import Caller, Door, Limits, Listener, stream_in, stream_out, unary
 from reticent.server.certificates import Certificate, channel, create
 from reticent.server.door import Handler
@@ -16,6 +18,8 @@ from reticent.v1 import counting_pb2 as wire
 
 HOSTS = ("localhost", "127.0.0.1")
 SERVICE = "tests.Echo"
+
+Once: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 
 
 def certified(folder: Path, *analysts: str) -> Path:
@@ -31,6 +35,7 @@ class Echo:
         self.door = door
         self.may = asyncio.Event()
         self.may.set()
+        self.pause = 0.0
         self.callers: list[Caller] = []
         self.streams_ended = 0
 
@@ -47,6 +52,8 @@ class Echo:
         self.callers.append(caller)
         if request.key_id == b"fail":
             raise KeyError("a secret of the server")
+        if request.key_id == b"refuse":
+            raise Refused(Refusal.BAD_QUERY, "ä\n" * 10_000)
         await self.may.wait()
         return wire.KeyReply(public_key=request.key_id)
 
@@ -55,6 +62,7 @@ class Echo:
             for _ in range(1000):
                 yield wire.KeyReply(public_key=request.key_id)
                 await self.may.wait()
+                await asyncio.sleep(self.pause)
         finally:
             self.streams_ended += 1
 
@@ -66,16 +74,17 @@ class Calls:
     """What a caller does to it, in bytes or messages."""
 
     def __init__(self, way: grpc.aio.Channel) -> None:
-        self.raw = way.unary_unary(f"/{SERVICE}/Once")
+        self.raw: Once = way.unary_unary(f"/{SERVICE}/Once")
         self.once = way.unary_unary(
             f"/{SERVICE}/Once",
             request_serializer=wire.KeyRequest.SerializeToString,
             response_deserializer=wire.KeyReply.FromString,
         )
-        self.many = way.unary_stream(f"/{SERVICE}/Many")
-        self.sum = way.stream_unary(f"/{SERVICE}/Sum")
-        self.open = way.stream_unary(f"/{SERVICE}/Once")  # a call that may bring its one message late, or never
-        self.unknown = way.unary_unary(f"/{SERVICE}/Never")
+        self.many: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = way.unary_stream(f"/{SERVICE}/Many")
+        self.sum: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{SERVICE}/Sum")
+        # A call that may bring its one message late, or never.
+        self.open: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{SERVICE}/Once")
+        self.unknown: Once = way.unary_unary(f"/{SERVICE}/Never")
 
 
 @contextlib.asynccontextmanager
@@ -99,5 +108,5 @@ async def calling(listener: Listener, credentials: grpc.ChannelCredentials | Non
 async def until(comes_true: Callable[[], bool], seconds: float = 5.0) -> None:
     """Wait for something to come true."""
     async with asyncio.timeout(seconds):
-        while not comes_true():
+        while not comes_true():  # noqa: ASYNC110  # nothing tells when gRPC has noticed
             await asyncio.sleep(0.005)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from reticent import cli
+from reticent.files import create as put
 from reticent.server import certificates
 from reticent.server.authority import common_name, host_name, hosts_of
 from reticent.server.certificates import Certificate, CertificateError, create, renew
@@ -100,7 +101,7 @@ def test_nothing_is_overwritten(folder: Path) -> None:
 def test_a_folder_that_cannot_be_filled_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "certs").mkdir()
     (tmp_path / "certs" / "notes").write_text("mine")
-    put, written = certificates.put, list[Path]()
+    written = list[Path]()
 
     def full(path: Path, content: bytes, mode: int) -> None:
         if len(written) == 5:
@@ -187,6 +188,7 @@ def test_renewing_adds_hosts_and_analysts(folder: Path) -> None:
     wanted = [host_name(host) for host in [*HOSTS, "other.example.org"]]
     assert hosts_of(read(folder, "keys")) == hosts_of(read(folder, "aggregation")) == wanted
     assert Certificate.load(folder, "eve", NOW).name == "analyst eve"
+    assert hosts_of(read(folder, "eve")) == hosts_of(read(folder, "ada")) == []
     assert stat.S_IMODE((folder / "eve.key").stat().st_mode) == 0o600
     assert {name: contents(folder)[name] for name in before if name.endswith(".key")} == {
         name: content for name, content in before.items() if name.endswith(".key")
@@ -289,6 +291,11 @@ def test_two_authorities_have_two_names(folder: Path, tmp_path: Path) -> None:
     assert common_name(read(folder, "ca")) != common_name(read(tmp_path / "other", "ca"))
 
 
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 class TestTheCommand:
     def test_begins_and_renews(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         folder = str(tmp_path / "certs")
@@ -324,15 +331,8 @@ class TestTheCommand:
         ],
     )
     def test_errs_in_one_sentence(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        arguments: list[str],
-        code: int,
-        said: str,
+        self, in_a_folder: None, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
     ) -> None:
-        monkeypatch.chdir(tmp_path)
         create("certs", hosts=HOSTS, analysts=[], days=1)
         assert cli.main(["certs", *arguments]) == code
         out, err = capsys.readouterr()

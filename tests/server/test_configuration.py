@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +14,10 @@ import pytest
 
 from reticent import cli
 from reticent.server.configuration import configured
+from reticent_agg.cli import app as agg
+from reticent_keys.cli import app as keys
+
+ROOT = Path(__file__).parents[2]
 
 Run = Callable[..., int]
 
@@ -74,10 +80,10 @@ def test_a_command_of_two_words_has_its_options_too(
 ) -> None:
     Path("reticent.toml").write_text('[stage.take-back]\nphone = "one"\n')
     assert run("take-back") == 0
-    assert seen["phone"] == "one"
+    assert seen == {"phone": "one"}
     monkeypatch.setenv("RETICENT_STAGE_TAKE_BACK_PHONE", "two")
     assert run("take-back") == 0
-    assert seen["phone"] == "two"
+    assert seen == {"phone": "two"}
 
 
 def test_other_commands_options_are_not_ours(
@@ -139,10 +145,25 @@ def test_a_file_that_may_not_be_read_is_an_error(run: Run, capsys: pytest.Captur
     assert capsys.readouterr().err == "reticent: reticent.toml: Is a directory\n"
 
 
+@pytest.mark.usefixtures("run")
 def test_an_app_that_is_called_by_itself_has_the_same_options(
-    run: Run, seen: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    seen: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RETICENT_STAGE_SERVE_ADDRESS", "environment:1")
     Path("reticent.toml").write_text("[stage.serve]\nin-flight = 20\n")
-    sys.modules[__name__].app(["serve"], result_action="return_value")  # type: ignore[attr-defined]
+    sys.modules[__name__].app(["serve"], result_action="return_value")
     assert (seen["address"], seen["in_flight"]) == ("environment:1", 20)
+
+
+def test_the_sample_of_the_documents_fits_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each option in it is one, and arrives."""
+    [sample] = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "deployment.md").read_text(), re.DOTALL)
+    (tmp_path / "sample.toml").write_text(sample)
+    monkeypatch.setenv("RETICENT_CONFIG", str(tmp_path / "sample.toml"))
+    for name, program in (("keys", keys), ("agg", agg)):
+        _, bound, _ = program.parse_args(["serve"], exit_on_error=False, print_error=False)
+        wanted = tomllib.loads(sample)[name]["serve"]
+        assert wanted
+        assert {option: str(bound.arguments[option.replace("-", "_")]) for option in wanted} == {
+            option: str(value) for option, value in wanted.items()
+        }

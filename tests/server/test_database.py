@@ -10,13 +10,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reticent import database as module
 from reticent.database import Database, Kind, Occupied, migrate
 from reticent.errors import ReticentError
 
@@ -221,7 +221,11 @@ class TestBackup:
         def keep_writing(database: Database) -> None:
             try:
                 while not stop.is_set():
-                    write(database, "one", "other")
+                    with database.changing() as run:
+                        run("INSERT INTO notes (text) VALUES ('one')")
+                        time.sleep(0.002)
+                        run("INSERT INTO notes (text) VALUES ('other')")
+                    time.sleep(0.002)
             except BaseException as error:  # noqa: BLE001
                 errors.append(error)
 
@@ -230,7 +234,7 @@ class TestBackup:
             for each in writers:
                 each.start()
             lengths = []
-            for number in range(10):
+            for number in range(4):
                 database.backup(tmp_path / f"copy{number}.db")
                 with opened(tmp_path / f"copy{number}.db") as copy:
                     found = texts(copy)
@@ -242,6 +246,32 @@ class TestBackup:
         assert not errors
         assert lengths == sorted(lengths)
         assert lengths[-1] > 0
+
+    def test_waits_for_a_change_that_is_under_way(self, tmp_path: Path) -> None:
+        copying = threading.Event()
+
+        def copy() -> None:
+            copying.set()
+            database.backup(tmp_path / "copy.db")
+
+        with opened(tmp_path / "notes.db") as database:
+            with database.changing() as run:
+                run("INSERT INTO notes (text) VALUES ('one')")
+                thread = threading.Thread(target=copy)
+                thread.start()
+                copying.wait()
+                time.sleep(0.2)
+                assert not (tmp_path / "copy.db").exists()
+                run("INSERT INTO notes (text) VALUES ('other')")
+            thread.join()
+        with opened(tmp_path / "copy.db") as found:
+            assert texts(found) == ["one", "other"]
+
+    def test_is_not_made_in_the_midst_of_a_change(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "notes.db") as database:
+            with pytest.raises(ValueError, match="in the midst of a change"), database.changing():
+                database.backup(tmp_path / "copy.db")
+            database.backup(tmp_path / "copy.db")
 
     def test_overwrites_nothing(self, tmp_path: Path) -> None:
         (tmp_path / "copy.db").write_text("mine")
@@ -285,7 +315,7 @@ class TestBackup:
                 raise sqlite3.OperationalError("database or disk is full")
 
         with opened(tmp_path / "notes.db") as database:
-            monkeypatch.setattr(module.sqlite3, "connect", lambda path, **_: Full(path, isolation_level=None))
+            monkeypatch.setattr(sqlite3, "connect", lambda path, **_: Full(path, isolation_level=None))
             with pytest.raises(OSError, match="disk is full") as caught:
                 database.backup(tmp_path / "copy.db")
         assert caught.value.filename == str(tmp_path / "copy.db")

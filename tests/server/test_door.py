@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +50,14 @@ async def refusal(call: Any) -> Refused:
     with pytest.raises(Refused) as caught:
         await answered(call)
     return caught.value
+
+
+async def outcome(call: Any) -> bytes | Refusal:
+    """The key that a call is answered with, or why it is refused."""
+    try:
+        return wire.KeyReply.FromString(await answered(call)).public_key
+    except Refused as refused:
+        return refused.refusal
 
 
 def test_all_three_kinds_of_calls_are_answered(folder: Path, phone: grpc.ChannelCredentials) -> None:
@@ -96,14 +106,11 @@ def test_random_bytes_change_nothing(folder: Path, phone: grpc.ChannelCredential
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
             for content in contents:
                 try:
-                    reply = wire.KeyReply.FromString(await answered(calls.raw(content)))
-                    assert reply.public_key == wire.KeyRequest.FromString(content).key_id
-                except Refused as refused:
-                    assert refused.refusal is Refusal.MALFORMED
-                try:
-                    await answered(calls.sum(iter([content])))
-                except Refused as refused:
-                    assert refused.refusal is Refusal.MALFORMED
+                    expected: bytes | Refusal = wire.KeyRequest.FromString(content).key_id
+                except DecodeError:
+                    expected = Refusal.MALFORMED
+                for call in (calls.raw(content), calls.sum(iter([content]))):
+                    assert await outcome(call) == expected
             assert (await answered(calls.once(HELLO))).public_key == b"hello"
             assert echo.door.inside == 0
 
@@ -200,6 +207,15 @@ def test_who_opens_calls_and_brings_nothing_is_sent_away(folder: Path, phone: gr
     play(scene())
 
 
+def test_a_refusal_fits_its_header_whatever_it_says(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    async def scene() -> None:
+        async with served(folder) as (_, listener), calling(listener, phone) as calls:
+            refused = await refusal(calls.once(wire.KeyRequest(key_id=b"refuse")))
+            assert (refused.refusal, refused.detail) == (Refusal.BAD_QUERY, "ä\n" * 200)
+
+    play(scene())
+
+
 def test_a_fault_of_the_server_is_logged_and_not_told(
     folder: Path, phone: grpc.ChannelCredentials, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,17 +264,29 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
-def test_a_server_that_stops_ends_what_is_still_written(
-    folder: Path, phone: grpc.ChannelCredentials, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("leaves", ["calls", "channel"])
+@pytest.mark.parametrize(("size", "pause"), [(100_000, 0.0), (10_000, 0.001)])
+def test_a_caller_that_goes_away_while_it_is_told_something(
+    folder: Path, caplog: pytest.LogCaptureFixture, size: int, pause: float, leaves: str
 ) -> None:
-    monkeypatch.setattr("reticent.server.listener.GRACE", 0.2)
+    """Whether it had to take a message, or to wait for the next one."""
+    phone = channel_credentials((folder / "ca.crt").read_bytes())
 
     async def scene() -> None:
-        async with served(folder) as (echo, listener), calling(listener, phone) as calls:
-            unread = [calls.many(wire.KeyRequest(key_id=bytes(100_000)).SerializeToString()) for _ in range(3)]
-            await until(lambda: echo.door.inside == len(unread))
-            await listener.__aexit__(None, None, None)
+        async with served(folder) as (echo, listener):
+            echo.pause = pause
+            async with calling(listener, phone) as calls:
+                unread = [calls.many(wire.KeyRequest(key_id=bytes(size)).SerializeToString()) for _ in range(20)]
+                for each in unread:
+                    await each.read()
+                await asyncio.sleep(0.2)  # until no more can be written
+                assert echo.door.inside == len(unread)
+                if leaves == "calls":
+                    for each in unread:
+                        each.cancel()
+                    await until(lambda: echo.door.inside == 0)
             await until(lambda: echo.door.inside == 0)
+            assert echo.streams_ended == len(unread)
 
     play(scene())
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
@@ -332,12 +360,9 @@ def test_an_analyst_cannot_pass_for_a_server(folder: Path) -> None:
 )
 def test_a_name_is_a_role_and_what_follows_a_blank(name: str | None, may: bool) -> None:
     async def scene() -> None:
-        door = Door((ANALYST,))
-        try:
-            with door.entered(_Stands(name)) as caller:  # type: ignore[arg-type]
-                assert (caller.name, may) == (name, True)
-        except Refused as refused:
-            assert (refused.refusal, may) == (Refusal.NOT_PERMITTED, False)
+        entering = Door((ANALYST,)).entered(_Stands(name))  # type: ignore[arg-type]
+        with nullcontext() if may else pytest.raises(Refused, match="NOT_PERMITTED"), entering as caller:
+            assert caller.name == name
 
     play(scene())
 

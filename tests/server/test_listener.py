@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import grpc
@@ -16,7 +19,7 @@ from reticent.server.certificates import Certificate, channel, channel_credentia
 from reticent.server.listener import AddressError
 from reticent.server.rates import Rate
 from reticent.v1 import counting_pb2 as wire
-from tests.server.services import SERVICE, Echo, calling, certified, served, until
+from tests.server.services import SERVICE, Echo, Once, calling, certified, served, until
 
 HELLO = wire.KeyRequest(key_id=b"hello")
 
@@ -114,14 +117,16 @@ def test_each_service_says_that_it_is_well(tmp_path: Path) -> None:
 def test_asking_how_it_is_has_a_rate_as_well() -> None:
     async def scene() -> None:
         limits = Limits(address=Rate(per_second=0.1, burst=2.0))
-        async with Listener("localhost:0", {}, credentials=None, limits=limits) as listener:
-            async with channel(listener.address, None) as way:
-                check = way.unary_unary("/grpc.health.v1.Health/Check")
+        async with (
+            Listener("localhost:0", {}, credentials=None, limits=limits) as listener,
+            channel(listener.address, None) as way,
+        ):
+            check: Once = way.unary_unary("/grpc.health.v1.Health/Check")
+            await answered(check(b""))
+            await answered(check(b""))
+            with pytest.raises(Refused) as caught:
                 await answered(check(b""))
-                await answered(check(b""))
-                with pytest.raises(Refused) as caught:
-                    await answered(check(b""))
-                assert caught.value.refusal is Refusal.BUSY
+            assert caught.value.refusal is Refusal.BUSY
 
     asyncio.run(scene())
 
@@ -152,13 +157,15 @@ def test_a_server_does_not_wait_for_ever_for_those_inside(monkeypatch: pytest.Mo
     async def scene() -> None:
         echo = Echo(Door())
         echo.may.clear()
-        async with Listener("localhost:0", echo.services(), credentials=None) as listener:
-            async with calling(listener, None) as calls:
-                stuck = asyncio.ensure_future(answered(calls.once(HELLO)))
-                await until(lambda: echo.door.inside == 1)
-                await asyncio.wait_for(listener.__aexit__(None, None, None), 2.0)
-                with pytest.raises(Unreachable):
-                    await stuck
+        async with (
+            Listener("localhost:0", echo.services(), credentials=None) as listener,
+            calling(listener, None) as calls,
+        ):
+            stuck = asyncio.ensure_future(answered(calls.once(HELLO)))
+            await until(lambda: echo.door.inside == 1)
+            await asyncio.wait_for(listener.__aexit__(None, None, None), 2.0)
+            with pytest.raises(Unreachable):
+                await stuck
         assert echo.door.inside == 0
 
     asyncio.run(scene())
@@ -173,7 +180,7 @@ def test_one_machine_cannot_take_all_places_of_a_listener() -> None:
         async with Listener("localhost:0", echo.services(), credentials=None, limits=limits) as listener:
             async with channel(listener.address, None) as way:
                 names = ("grpc.health.v1.Health/Check", f"{SERVICE}/Once") * 15
-                idle = [way.stream_unary(f"/{name}")() for name in names]
+                idle = [_opened(way, name) for name in names]
                 outcomes = await asyncio.gather(*map(answered, idle), return_exceptions=True)
                 said = [each.detail for each in outcomes if isinstance(each, Refused)]
                 assert said.count("too many calls at a time") == 10
@@ -184,5 +191,26 @@ def test_one_machine_cannot_take_all_places_of_a_listener() -> None:
     asyncio.run(scene())
 
 
+def _opened(way: grpc.aio.Channel, name: str) -> grpc.aio.StreamUnaryCall[bytes, bytes]:
+    call: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{name}")
+    return call()
+
+
 def _credentials(folder: Path) -> grpc.ServerCredentials:
     return Certificate.load(folder, "keys").server_credentials(False)
+
+
+def test_a_phone_needs_no_health_service() -> None:
+    """It takes its channels from here, and has no extra."""
+    code = """
+        import sys
+        sys.modules["grpc_health"] = sys.modules["cyclopts"] = None
+        from reticent.server.certificates import channel, channel_credentials
+        from reticent.server import Door
+        try:
+            from reticent.server import Listener
+        except ModuleNotFoundError:
+            print("no listener")
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert run.stdout == "no listener\n"

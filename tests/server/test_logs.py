@@ -12,7 +12,6 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Iterator
-from numbers import Integral
 from typing import Any
 
 import pytest
@@ -83,7 +82,7 @@ def test_nothing_secret_is_written(capsys: pytest.CaptureFixture[str], as_json: 
             "got",
             extra={
                 "it": secret,
-                "them": {"a": [secret], "b": {secret: (secret,)} if isinstance(secret, Integral) else 1},
+                "them": {"a": [secret], "b": {"c": (secret,)}},
             },
         )
         log.info(secret)
@@ -109,7 +108,7 @@ def test_whatever_is_logged_is_a_line(message: str, extra: dict[str, Any]) -> No
 
 def test_a_record_that_does_not_fit_its_arguments_is_still_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     logs.begin("info", as_json=True)
-    logging.getLogger("a").info("%d of %d", "one")
+    logging.getLogger("a").info("%d of %d", "one")  # noqa: PLE1206  # that is what is tested
     logging.getLogger("a").info("%s", object())
     first, second = written(capsys)
     assert first["message"] == "%d of %d"
@@ -119,7 +118,7 @@ def test_a_record_that_does_not_fit_its_arguments_is_still_a_line(capsys: pytest
 def test_an_error_has_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     logs.begin("info", as_json=True)
     try:
-        raise KeyError("lost")
+        {"found": 1}["lost"]
     except KeyError:
         logging.getLogger("a").exception("failed")
     [line] = written(capsys)

@@ -172,7 +172,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_a_file_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(os.devnull, encoding="utf-8") as nothing:
+    with Path(os.devnull).open(encoding="utf-8") as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         with pytest.raises(ValueError, match="no terminal"):
             passphrase(None)

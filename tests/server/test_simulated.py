@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
+from collections.abc import AsyncIterator, Mapping
 
 import grpc
 import pytest
@@ -13,6 +15,7 @@ from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.server import Listener
 from reticent.server.certificates import channel
+from reticent.server.door import Handler
 from reticent.server.simulated import SERVICE, check_local, simulated_clock
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
@@ -30,17 +33,25 @@ async def moved(way: grpc.aio.Channel, to: int) -> int:
     return (await answered(stub.Move(wire.Instant(milliseconds=to)))).milliseconds
 
 
+@contextlib.asynccontextmanager
+async def served(methods: Mapping[str, Handler]) -> AsyncIterator[grpc.aio.Channel]:
+    async with (
+        Listener("localhost:0", {SERVICE: methods}, credentials=None) as listener,
+        channel(listener.address, None) as way,
+    ):
+        yield way
+
+
 async def play(*steps: int) -> tuple[ManualClock, list[int | Refused]]:
     """Where the clock stands after some moves, and what each of them was answered."""
     clock, methods = simulated_clock(START)
     answers: list[int | Refused] = []
-    async with Listener("localhost:0", {SERVICE: methods}, credentials=None) as listener:
-        async with channel(listener.address, None) as way:
-            for step in steps:
-                try:
-                    answers.append(await moved(way, step))
-                except Refused as refused:
-                    answers.append(refused)
+    async with served(methods) as way:
+        for step in steps:
+            try:
+                answers.append(await moved(way, step))
+            except Refused as refused:
+                answers.append(refused)
     return clock, answers
 
 
@@ -63,25 +74,25 @@ def test_it_goes_neither_back_nor_out_of_time(wrong: int) -> None:
 def test_it_stops_wherever_somebody_waits() -> None:
     async def scene() -> None:
         clock, methods = simulated_clock(START)
+        wanted = [START + minute * HOUR / 60 for minute in range(300)]
         seen: list[dt.datetime] = []
 
         async def work() -> None:
-            for hour in (1, 2, 3):
-                await clock.wait_until(START + hour * HOUR)
+            for instant in wanted:
+                await clock.wait_until(instant)
                 seen.append(clock.now())
 
         working = asyncio.create_task(work())
-        async with Listener("localhost:0", {SERVICE: methods}, credentials=None) as listener:
-            async with channel(listener.address, None) as way:
-                both = await asyncio.gather(
-                    moved(way, milliseconds(START + 5 * HOUR)),
-                    moved(way, milliseconds(START + 6 * HOUR)),
-                    return_exceptions=True,
-                )
-        assert clock.now() == START + 6 * HOUR
-        assert milliseconds(START + 6 * HOUR) in both
-        assert seen == [START + hour * HOUR for hour in (1, 2, 3)]
+        waiting = asyncio.create_task(clock.wait_until(START + 5.5 * HOUR))
+        async with served(methods) as way:
+            later = [milliseconds(START + 6 * HOUR) + minute for minute in range(8)]
+            answers = await asyncio.gather(*(moved(way, to) for to in later), return_exceptions=True)
+        assert later[-1] in answers  # those that came after it are refused
+        assert all(isinstance(each, int | Refused) for each in answers)
+        assert clock.now() == START + 6 * HOUR + dt.timedelta(milliseconds=7)
+        assert seen == wanted
         await working
+        await waiting
 
     asyncio.run(scene())
 

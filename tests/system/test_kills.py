@@ -132,25 +132,38 @@ class Campaign:
         return self.keys.in_flight + self.aggregation.in_flight
 
     async def join(self, count: int, kills: int) -> None:
-        """All phones join at a time, and each says the same until it is answered, while the key server is killed."""
+        """Phones join, and renew once they have, while the key server is killed."""
         self.phones = [Phone(each.token) for each in await asyncio.to_thread(self.servers.invitations, count)]
-        joined = 0
-
-        async def join(phone: Phone) -> None:
-            nonlocal joined
-            phone.membership = await self.to_keys.patiently(stub.Join, phone.joining())
-            joined += 1
-            if self.chance.random() < TWICE:  # not all: no more than 200 of one address may join at a time
-                again = await self.to_keys.patiently(stub.Join, phone.joining())
-                assert again == phone.membership, "a phone became two"
-
+        joined: list[Phone] = []
         channel, stub = joins(self.servers)
         async with channel, asyncio.TaskGroup() as group:
-            for phone in self.phones:
-                group.create_task(join(phone))
-            for share in at_shares(count - 2 * LEAST, kills, self.chance):
-                await self.keys.kill(lambda share=share: joined >= share)  # type: ignore[misc]
+            renewing = [group.create_task(self._renew(stub, joined)) for _ in range(AGAIN)]
+            joining = group.create_task(
+                in_turn([partial(self._join, stub, phone, joined) for phone in self.phones], AT_A_TIME)
+            )
+            for share in at_shares(count, kills, self.chance):
+                await self.keys.kill(lambda share=share: len(joined) >= share)  # type: ignore[misc]
+            await joining
+            for each in renewing:
+                each.cancel()
         assert len({phone.id for phone in self.phones}) == count
+
+    async def _join(self, stub: Any, phone: Phone, joined: list[Phone]) -> None:
+        """Say the same until it is answered; some say it again."""
+        phone.membership = await self.to_keys.patiently(stub.Join, phone.joining())
+        joined.append(phone)
+        if self.chance.random() < TWICE:  # not all: no more than 200 of one address may join at a time
+            again = await self.to_keys.patiently(stub.Join, phone.joining())
+            assert again == phone.membership, "a phone became two"
+
+    async def _renew(self, stub: Any, joined: list[Phone]) -> None:
+        """Have memberships renewed, for ever: as the clock stands still, they stay what they are."""
+        while True:
+            if joined:
+                phone = self.chance.choice(joined)
+                assert await self.to_keys.patiently(stub.Renew, phone.renewing()) == phone.membership
+            else:
+                await asyncio.sleep(0.01)
 
     async def announce(self, by_clock: Sequence[bool]) -> None:
         """Queries are asked, and all contributions made before the first one is sent."""

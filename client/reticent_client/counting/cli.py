@@ -120,7 +120,7 @@ def contribute(
     with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_(
             policy=new_policy,
-            counters=lambda query: counted.among([each.name for each in query.counters]),
+            counters=counted.among,
             simulation=simulation,
             seed=seed,
         )

@@ -52,7 +52,8 @@ class Reason(Enum):
 
 _PASSING = {
     Reason.NOT_A_MEMBER,
-    Reason.WRONG_KEY,
+    Reason.WRONG_KEY,  # whoever brings keys may bring another one
+    Reason.BAD_KEY,
     Reason.CLOSED,
     Reason.BUDGET,  # what is burnt gives some of it back
     Reason.NOTHING_TO_SAY,
@@ -275,6 +276,6 @@ def _refuse_bad_count(name: str, value: Any, *, optional: bool = False) -> None:
 
 
 def _checked_patterns(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"{name} are patterns, a list of texts: got {value!r}")
     return tuple(value)

@@ -8,8 +8,9 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reticent.privacy import Cost
+from reticent.privacy import Cost, Query
 from reticent.protocol.invitation import Invitation
+from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.errors import FileError
 from reticent_client.serving.database import SqliteStore
 
@@ -40,10 +41,17 @@ class Counted:
         """Everything that there is to say."""
         return {**({} if self._path is None else _read(self._path)), **self._said}
 
-    def among(self, names: Sequence[str]) -> Mapping[str, float] | None:
-        """What there is to say to counters of these names; None where that is nothing."""
-        counted = self.all()
-        return counted if counted.keys() & set(names) else None
+    def among(self, query: Query) -> Mapping[str, float] | None:
+        """What there is to say to a query; None where that is nothing.
+
+        Raises:
+            Declined: The file cannot be read, as while somebody writes it.
+        """
+        try:
+            counted = self.all()
+        except (OSError, ValueError) as error:
+            raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
+        return counted if counted.keys() & {counter.name for counter in query.counters} else None
 
 
 def kept_budget(store: SqliteStore, epsilon: float | None, delta: float | None) -> Cost:

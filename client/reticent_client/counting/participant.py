@@ -106,7 +106,7 @@ class Participant:
         try:
             query = _read(announcement.query)
             wanted = bytes.fromhex(query.key_id)
-        except ValueError:
+        except (ValueError, ArithmeticError):
             return None
         record = self.records.of(query.digest)
         is_open = record is None or record.state is State.INTENDED
@@ -214,7 +214,7 @@ class Participant:
     ) -> wire.Contribution:
         try:
             query = _read(announcement.query)
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             raise Declined(Reason.MALFORMED, f"the announcement cannot be read: {error}") from error
         record = self.records.of(query.digest)
         if record is not None and record.state is not State.INTENDED:
@@ -236,7 +236,7 @@ class Participant:
         used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
         try:
             made = answer(query, announcement.cohort, values, used, key=key, member=member, rng=self._rng)
-        except ValueError as error:  # what cannot be drawn or packed
+        except (ValueError, ArithmeticError) as error:  # what cannot be drawn or packed
             raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
         return self._kept(query, announcement.cohort, made, member)
 
@@ -262,6 +262,12 @@ class Participant:
             )
         if announcement.closes_in_ms == 0:
             raise Declined(Reason.CLOSED, f"{query.id!r} is closed", query.id)
+        try:
+            _ = query.cost
+        except (ValueError, ArithmeticError) as error:
+            raise Declined(
+                Reason.MALFORMED, f"what {query.id!r} costs cannot be computed: {error}", query.id
+            ) from error
         if (other := self.records.named(query.id)) is not None and other.query != query.digest:
             raise Declined(
                 Reason.NAME_TAKEN, f"another query was called {query.id!r}: a second attempt needs a new name", query.id

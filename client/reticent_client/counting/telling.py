@@ -13,7 +13,7 @@ from reticent.privacy import Cost, Entry
 from reticent.privacy.cost import added
 from reticent.server.process import say
 from reticent_client.counting.conditions import Declined
-from reticent_client.counting.enrolment import Member
+from reticent_client.counting.enrolment import Member, Standing
 from reticent_client.counting.records import Record, Refusals
 from reticent_client.counting.running import Round
 from reticent_client.serving.database import SqliteStore
@@ -29,8 +29,9 @@ def membership(member: Member | None) -> str:
         return "not joined"
     if not member.phone:
         return f"phone {member.standing.value}, at {member.invitation.key_server}"
+    phone = f"phone {member.phone[:_SHOWN].hex()} {member.standing.value}"
     until = dt.datetime.fromtimestamp(member.expires, dt.UTC)
-    return f"phone {member.phone[:_SHOWN].hex()} {member.standing.value}, until {until:%Y-%m-%d %H:%M} UTC"
+    return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.standing is Standing.MEMBER else phone
 
 
 def refusals(store: SqliteStore) -> list[Declined]:

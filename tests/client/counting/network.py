@@ -47,6 +47,8 @@ class Network(EnrolmentServicer, CollectingServicer):
         self.refusals: dict[str, Refused] = {}
         self.silent: set[str] = set()
         self.again_in_ms = 60_000
+        self.reached = asyncio.Event()
+        """Whether anything was contributed."""
 
     @property
     def invitation(self) -> Invitation:
@@ -94,6 +96,7 @@ class Network(EnrolmentServicer, CollectingServicer):
 
     async def Contribute(self, request: wire.Contribution, context: Context) -> wire.Acknowledgement:  # noqa: N802
         self.taken.setdefault(request.query, []).append(request.SerializeToString())
+        self.reached.set()
         await self._called("Contribute", context)
         query = next(query for query in self.queries if query.digest == request.query)
         return self.servers.acknowledge(query, request)

@@ -2,11 +2,14 @@
 
 import datetime as dt
 import pickle
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from reticent.privacy import Cost, Counter
 from reticent.v1 import counting_pb2 as wire
@@ -207,6 +210,45 @@ def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(tmp_path: Path
             phone.ask(huge)
         assert declined.value.reason is Reason.MALFORMED
         assert phone.booked() == {}
+
+
+def test_what_cannot_be_computed_is_declined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impossible(*_: Any, **__: Any) -> float:
+        raise OverflowError("too large")
+
+    asked = query(id="impossible")  # or what it costs is known already
+    monkeypatch.setattr("reticent.privacy.query.skellam_variance", impossible)
+    with device(tmp_path) as phone, pytest.raises(Declined, match="cannot be computed: too large"):
+        phone.ask(asked)
+
+
+@given(st.data())
+def test_whatever_comes_is_an_answer_or_a_reason(data: st.DataObject) -> None:
+    """Announcements with bytes changed, cut or made up: without the key server's name to them nothing is answered."""
+    good = HONEST.announce(query()).SerializeToString()
+    how = data.draw(st.sampled_from(["bytes", "query", "changed"]))
+    announcement = wire.Announcement.FromString(good)
+    if how == "bytes":
+        announcement.query = data.draw(st.binary(max_size=300))
+    elif how == "query":
+        announcement.query = announcement.query[: data.draw(st.integers(0, len(announcement.query) - 1))]
+    else:
+        content = bytearray(announcement.query)
+        for _ in range(data.draw(st.integers(1, 4))):
+            place = data.draw(st.integers(0, len(content) - 1))
+            content[place] ^= data.draw(st.integers(1, 255))
+        announcement.query = bytes(content)
+    with tempfile.TemporaryDirectory() as folder, device(Path(folder), servers=HONEST) as phone:
+        phone.participant.key_wanted(announcement)
+        if announcement.query == query().to_bytes():  # changed and changed back
+            return
+        with pytest.raises(Declined) as declined:
+            phone.participant.asked(announcement, HONEST.public.to_bytes())
+        assert declined.value.reason in {Reason.MALFORMED, Reason.NOT_COUNTERSIGNED}
+        assert phone.booked() == {}
+
+
+HONEST = Servers()
 
 
 def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The world of the synchronous cores: both servers in this process, on files, with every message in bytes between them."""
+"""The world of the synchronous cores: both servers in this process, on files, and messages in bytes between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncio import Runner
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -30,6 +30,8 @@ __all__ = ["Cores"]
 
 BITS = 2048
 PAIRS = 4
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  # a folder of its own is made there
+"""What is killed here are parties, not the machine: waiting for a disk would only take time."""
 Result = TypeVar("Result")
 Sent = TypeVar("Sent", bound=Message)
 
@@ -55,12 +57,13 @@ class Cores(World):
 
     def __init__(self) -> None:
         super().__init__(Runner())
-        self.folder = Path(tempfile.mkdtemp(prefix="reticent"))
+        self.folder = Path(tempfile.mkdtemp(prefix="reticent", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
         self._ahead: dict[str, dt.timedelta] = defaultdict(dt.timedelta)
         self._passed = dt.timedelta(0)
         self._identity = Identity()
         self._vault = Vault(None)  # what is in it outlives the server, as files do
-        self._numbers = itertools.count()
+        self._pairs = itertools.count()
+        self._dealings = itertools.count()
         self._made: dict[str, KeyPair] = {}
         self._deciding: tuple[bytes, int] | None = None
         self._decrypted: Counter[tuple[bytes, int]] = Counter()
@@ -86,6 +89,7 @@ class Cores(World):
             self._ahead[ahead] += dt.timedelta(seconds=by)
 
     def kill(self, party: str) -> None:
+        self.seen[f"{party} died"] += 1
         if party == KEYS:
             self.keys.close()
             self._open_keys()
@@ -106,7 +110,7 @@ class Cores(World):
             limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0),
             lifetime=MEMBERSHIP,
             generate=self._generated,
-            rng=seeded(next(self._numbers), "dealing"),
+            rng=seeded(next(self._dealings), "dealing"),
         )
 
     def _open_aggregation(self) -> None:
@@ -213,16 +217,14 @@ class Cores(World):
     async def ask_to_decide(self, head: wire.DecideHead, receipts: Sequence[wire.Receipt]) -> wire.Decision:
         return self._asked_to_decide(copied(head), [copied(each) for each in receipts], Fault.NONE)
 
-    def _asked_to_decide(
-        self, head: wire.DecideHead, receipts: Sequence[wire.Receipt], fault: Fault
-    ) -> wire.Decision:
+    def _asked_to_decide(self, head: wire.DecideHead, receipts: Sequence[wire.Receipt], fault: Fault) -> wire.Decision:
         place = head.query, head.cohort
         before = self._decrypted[place]
         self._deciding = place
         try:
             return self._across(lambda: self.keys.decide(head, iter(receipts)), fault)
         except Unreachable:
-            if not self.journal(*DECISION, *place):  # what it found died with it
+            if not self.journal(DECISION, *place):  # what it found died with it
                 self._decrypted[place] = before
             raise
 
@@ -288,24 +290,23 @@ class Cores(World):
         return self.folder / f"phone-{number}"
 
     def _generated(self) -> KeyPair:
-        made = WatchedPair(pair(BITS, next(self._numbers) % PAIRS), self._decrypts)
+        made = pair(BITS, next(self._pairs) % PAIRS)
         self._made[made.public.key_id.hex()] = made
-        return made
+        return WatchedPair(made, self._decrypts)
 
     def _decrypts(self) -> None:
         assert self._deciding is not None, "something is decrypted that nobody has to have decided"
         self._decrypted[self._deciding] += 1
 
 
-DECISION = (
-    "SELECT 1 FROM decisions JOIN queries ON queries.number = decisions.query"
-    " WHERE digest = ? AND decisions.cohort = ?",
-)
+DECISION = """
+SELECT 1 FROM decisions JOIN queries ON queries.number = decisions.query WHERE digest = ? AND decisions.cohort = ?
+"""
 
 
 def copied(message: Sent) -> Sent:
     """What comes out at the other end."""
-    return cast("Sent", type(message).FromString(message.SerializeToString()))
+    return type(message).FromString(message.SerializeToString())
 
 
 def dump(database: Database) -> list[list[tuple[Any, ...]]]:

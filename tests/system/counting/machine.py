@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from asyncio import gather
+from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
+from reticent.privacy.cost import NoiseKind
 from reticent.protocol import Refusal, Refused, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
@@ -34,130 +37,114 @@ FAULTS = st.lists(FAULTY, max_size=6)
 DEATHS = st.none() | st.none() | st.builds(Kill, st.integers(1, 6), st.booleans())
 DEATH = st.none() | st.builds(Kill, st.integers(1, 2), st.booleans())
 COUNTERS = [Counter("steps", 0, 50_000), Counter("change", -30_000, 30_000)]
-KINDS = st.sampled_from(
+KINDS: st.SearchStrategy[tuple[NoiseKind, str | None]] = st.sampled_from(
     [("skellam", None), ("skellam", None), ("gaussian", None), ("skellam", "walks"), ("gaussian", "weights")]
 )
 BAD = st.sampled_from(["bit", "cohort", "query", "signature", "nothing", "factor", "short", "phone", "seeded"])
 WRONG_REQUEST = st.sampled_from(["again", "ciphertexts", "receipts", "repeated", "burn"])
 
 
+class Asked(NamedTuple):
+    """What an analyst wants to know."""
+
+    kind: tuple[NoiseKind, str | None]
+    cohorts: int
+    more: int
+    without: int
+    enough: bool
+    dear: bool
+    closes_after: int
+
+
+ASKED = st.builds(
+    Asked,
+    kind=KINDS,
+    cohorts=st.integers(1, 3),
+    more=st.sampled_from([0, 0, 1, 2]),
+    without=st.integers(0, 2),
+    enough=st.booleans(),
+    dear=st.booleans(),
+    closes_after=st.sampled_from([60, HOUR, DAY, DAY]),
+)
+
+
 class CountingMachine(RuleBasedStateMachine):
     """Rules that nothing forbids; one that has nothing to work on does nothing."""
 
+    seen: ClassVar[Tally[str]]
+    """How often what has happened, in all schedules."""
+
+    failures: ClassVar[list[Exception]]
+    """What broke, in the order in which it did: in real processes it may not break again."""
+
     world: World
     truths: Invariants
+
+    def __init_subclass__(cls) -> None:
+        cls.seen, cls.failures = Tally(), []
 
     def begin(self) -> World:
         """The world that is driven."""
         raise NotImplementedError
 
-    @initialize(phones=st.integers(4, 7))
-    def some_phones_join(self, phones: int) -> None:
+    @initialize(phones=st.integers(4, 8), asked=st.lists(ASKED, min_size=1, max_size=2))
+    def begins(self, phones: int, asked: Sequence[Asked]) -> None:
         self.asked: list[Query] = []
         self.rotations = 0
         self.world = self.begin()
         self.truths = Invariants(self.world, self.world.identity)
         for _ in range(phones):
             self.world.enrol()
+        for each in asked:
+            self._ask(each, Fault.NONE)
+            self.world.countersign(Fault.NONE)
 
     # Membership.
 
-    @rule(faults=FAULTS)
-    def enrol(self, faults: Sequence[Fault]) -> None:
-        if len(self.world.devices) < MOST_PHONES:
+    @rule(which=WHICH, change=st.sampled_from(["join", "join", "leave", "revoke", "rejoin"]), faults=FAULTS)
+    def membership_changes(self, which: int, change: str, faults: Sequence[Fault]) -> None:
+        device = self._device(which)
+        if change == "join" and len(self.world.devices) < MOST_PHONES:
             self.world.enrol(faults)
-
-    @rule(which=WHICH, faults=FAULTS)
-    def leave(self, which: int, faults: Sequence[Fault]) -> None:
-        self.world.leave(self._device(which), faults)
-
-    @rule(which=WHICH)
-    def revoke(self, which: int) -> None:
-        if self._device(which).phone:
-            self.world.revoke(self._device(which).phone)
-
-    @rule(which=WHICH)
-    def rejoin(self, which: int) -> None:
-        self.world.rejoin(self._device(which))
+        elif change == "leave":
+            self.world.leave(device, faults)
+        elif change == "revoke" and device.phone:
+            self.world.revoke(device.phone)
+        else:
+            self.world.rejoin(device)
 
     # Analysts.
 
-    @rule(
-        kind=KINDS, cohorts=st.integers(1, 3), more=st.integers(0, 4), without=st.integers(0, 2),
-        enough=st.booleans(), closes_after=st.sampled_from([60, HOUR, DAY]), fault=FAULTY, countersigned=FAULTY,
-    )  # fmt: skip
-    def announce(
-        self, kind: tuple[Any, str | None], cohorts: int, more: int, without: int, enough: bool, closes_after: int,
-        fault: Fault, countersigned: Fault,
-    ) -> None:  # fmt: skip
-        terms = self.world.terms()
-        population = terms.population - without
-        if len(self.asked) == MOST_QUERIES or population < 2 * cohorts:
-            return
-        smallest = population // cohorts
-        fewest = min(2 + more, smallest)
-        noise, sequence = kind
-        query = Query(
-            id=self.world.name_of(len(self.asked)),
-            counters=COUNTERS,
-            epsilon=0.5 if more % 2 and sequence is None else 1.0,
-            delta=1e-6,
-            l2_squared=50_000**2,
-            l1=60_000,
-            noise=noise,
-            population=population,
-            cohorts=cohorts,
-            fewest=4 if sequence and smallest >= 4 else fewest,
-            liars=0,
-            key_id=PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex(),
-            closes_after=closes_after,
-            enough=smallest if enough else None,
-            sequence=sequence and self.world.name_of(sequence),
-        )
-        self.asked.append(query)
-        self._announce(query, fault)
+    @rule(asked=ASKED, fault=FAULTY, countersigned=FAULTY)
+    def announce(self, asked: Asked, fault: Fault, countersigned: Fault) -> None:
+        self._ask(asked, fault)
         self.world.countersign(countersigned)
 
-    @rule(which=WHICH, fault=FAULTY)
-    def announce_again(self, which: int, fault: Fault) -> None:
-        if self.asked:
-            self._announce(self.asked[which % len(self.asked)], fault)
-
-    @rule(which=WHICH)
-    def announce_another_of_the_same_name(self, which: int) -> None:
-        if self.asked:
-            query = self.asked[which % len(self.asked)]
-            other = replace(query, closes_after=query.closes_after + 1)
-            try:
-                self.world.ask("Announce", wire.AnnounceRequest(query=other.to_bytes()))
-            except Refused as refused:
-                assert refused.refusal is Refusal.CONFLICT  # noqa: PT017  # whichever it is
-            else:  # the first one was lost, or refused
-                self.asked[which % len(self.asked)] = other
-                self.world.evidence.asked(other)
-
-    @rule(which=WHICH, fault=FAULTY)
-    def abort(self, which: int, fault: Fault) -> None:
+    @rule(which=WHICH, fault=FAULTY, said=st.sampled_from(["again", "again", "otherwise", "abort"]))
+    def analyst_says_more(self, which: int, fault: Fault, said: str) -> None:
         if not self.asked:
             return
-        query = self.asked[which % len(self.asked)]
-        self.world.evidence.aborted.add(query.id)
-        try:
-            self.world.ask("Abort", wire.AbortRequest(id=query.id), fault)
-        except Refused as refused:
-            assert refused.refusal in {  # noqa: PT017  # whichever it is
-                Refusal.UNKNOWN_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED,
-            }  # fmt: skip
+        place = which % len(self.asked)
+        if said == "again":
+            self._announce(self.asked[place], fault)
+        elif said == "abort":
+            self._abort(self.asked[place], fault)
+        else:
+            self._announce_another_of_the_same_name(place)
 
     # Phones.
 
-    @rule(which=WHICH, faults=FAULTS, death=DEATHS)
-    def visit(self, which: int, faults: Sequence[Fault], death: Kill | None) -> None:
-        self.world.visit(self._device(which), faults, death)
+    @rule(which=st.lists(WHICH, min_size=1, max_size=4), faults=FAULTS, death=DEATHS)
+    def some_visit(self, which: Sequence[int], faults: Sequence[Fault], death: Kill | None) -> None:
+        first, *others = which
+        self.world.visit(self._device(first), faults, death)
+        for each in others:
+            self.world.visit(self._device(each), faults)
 
-    @rule()
-    def all_visit(self) -> None:
-        for device in self.world.devices:
+    @rule(which=WHICH, faults=FAULTS, death=DEATHS)
+    def many_visit(self, which: int, faults: Sequence[Fault], death: Kill | None) -> None:
+        self.world.visit(self._device(which), faults, death)
+        for device in self.world.devices[1:]:
             self.world.visit(device)
 
     @rule(which=st.lists(WHICH, min_size=1, max_size=4), fault=FAULTY)
@@ -204,30 +191,34 @@ class CountingMachine(RuleBasedStateMachine):
 
     # Time, and both servers.
 
-    @rule(seconds=st.sampled_from([1, 61, HOUR + 1, DAY + 1]), ahead=st.sampled_from([KEYS, AGGREGATION, "phone 1"]),
-          by=st.sampled_from([0, 1, 90]))  # fmt: skip
-    def time_passes(self, seconds: int, ahead: str, by: int) -> None:
+    @rule(
+        seconds=st.sampled_from([1, 1, 61, HOUR + 1, DAY + 1]), ahead=st.sampled_from([KEYS, AGGREGATION, "phone 1"]),
+        by=st.sampled_from([0, 1, 90]), death=DEATH, faults=FAULTS,
+    )  # fmt: skip
+    def time_passes(self, seconds: int, ahead: str, by: int, death: Kill | None, faults: Sequence[Fault]) -> None:
         self.world.pass_time(seconds, ahead=ahead, by=by)
+        self.world.close_due(death)
+        for fault in faults[:2]:
+            self.world.decide(fault, 0)
 
-    @rule(fault=FAULTY)
-    def countersign(self, fault: Fault) -> None:
+    @rule(death=DEATH, fault=FAULTY)
+    def close_and_countersign(self, death: Kill | None, fault: Fault) -> None:
+        self.world.close_due(death)
         self.world.countersign(fault)
 
-    @rule(death=DEATH)
-    def close_due(self, death: Kill | None) -> None:
-        self.world.close_due(death)
-
-    @rule(fault=FAULTY, which=WHICH)
-    def decide(self, fault: Fault, which: int) -> None:
-        self.world.decide(fault, which)
+    @rule(faults=FAULTS, which=WHICH)
+    def decide(self, faults: Sequence[Fault], which: int) -> None:
+        for number, fault in enumerate(faults):
+            self.world.decide(fault, which + number)
 
     @rule(which=WHICH, wrong=WRONG_REQUEST)
     def ask_for_another_decision(self, which: int, wrong: str) -> None:
         """What was decided is decided; what was not is not decided by what is wrong."""
         requests = self.world.collected("SELECT head FROM requests ORDER BY query, cohort")
-        if not requests:
+        heads = [each for (head,) in requests if self.world.is_ours((each := wire.DecideHead.FromString(head)).query)]
+        if not heads:
             return
-        head = wire.DecideHead.FromString(requests[which % len(requests)][0])
+        head = heads[which % len(heads)]
         decided = self.truths.decided.get((head.query, head.cohort))
         receipts = [
             wire.Receipt(phone=phone, ciphertexts_hash=contents, seeded=bool(seeded), signature=signature)
@@ -254,13 +245,12 @@ class CountingMachine(RuleBasedStateMachine):
             self.rotations += 1
             self.world.rotate(death)
 
-    @rule(party=st.sampled_from([KEYS, AGGREGATION]))
-    def kill(self, party: str) -> None:
-        self.world.kill(party)
-
-    @rule(which=WHICH)
-    def kill_phone(self, which: int) -> None:
-        self._device(which).restart()
+    @rule(which=WHICH, party=st.sampled_from([KEYS, AGGREGATION, "a phone"]))
+    def kill(self, which: int, party: str) -> None:
+        if party == "a phone":
+            self._device(which).restart()
+        else:
+            self.world.kill(party)
 
     @invariant()
     def all_is_well(self) -> None:
@@ -270,22 +260,33 @@ class CountingMachine(RuleBasedStateMachine):
         """Drive everything to its end, without further faults."""
         if not hasattr(self, "world"):
             return
+        failure = sys.exc_info()[1]
+        if isinstance(failure, Exception):
+            type(self).failures.append(failure)
         try:
-            if hasattr(self, "truths"):
+            if hasattr(self, "truths") and failure is None:  # or what is broken would break again
                 self._finish()
+        except Exception as error:
+            type(self).failures.append(error)
+            raise
         finally:
             self.world.close()
 
     def _finish(self) -> None:
         self.world.settle()
-        self.all_visit()
+        self._all_visit()
         self.world.settle()
         self.world.pass_time(2 * DAY)
         self.world.settle()
         for _ in range(ROUNDS):
-            self.all_visit()
+            self._all_visit()
         self.truths.check_end()
-        self.world.over([each.made for each in self.truths.decided.values()])
+        seen = self.world.seen
+        seen.update(wire.Outcome.Name(each.made.outcome) for each in self.truths.decided.values())
+        seen["contributions"] += len(self.world.evidence.honest)
+        seen["promises"] += len(self.world.evidence.promised)
+        seen["schedules"] += 1
+        type(self).seen.update(seen)
 
     async def _all_at_once(self, messages: Sequence[wire.Contribution]) -> None:
         answers = await gather(
@@ -294,6 +295,39 @@ class CountingMachine(RuleBasedStateMachine):
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused):
                 raise answer
+
+    def _all_visit(self) -> None:
+        for device in self.world.devices:
+            self.world.visit(device)
+
+    def _ask(self, asked: Asked, fault: Fault) -> None:
+        """Announce a query to as many as can be asked, or a few less."""
+        terms = self.world.terms()
+        population = terms.population - asked.without
+        if len(self.asked) == MOST_QUERIES or population < 2 * asked.cohorts:
+            return
+        smallest = population // asked.cohorts
+        noise, sequence = asked.kind
+        fewest = 2 if sequence else min(2 + asked.more, smallest)  # the queries of a sequence say the same
+        query = Query(
+            id=self.world.name_of(len(self.asked)),
+            counters=COUNTERS,
+            epsilon=1.0 if sequence or asked.dear else 0.5,
+            delta=1e-6,
+            l2_squared=50_000**2,
+            l1=60_000,
+            noise=noise,
+            population=population,
+            cohorts=asked.cohorts,
+            fewest=fewest,
+            liars=0,
+            key_id=PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex(),
+            closes_after=asked.closes_after,
+            enough=smallest if asked.enough else None,
+            sequence=sequence and self.world.name_of(sequence),
+        )
+        self.asked.append(query)
+        self._announce(query, fault)
 
     def _device(self, which: int) -> Device:
         return self.world.devices[which % len(self.world.devices)]
@@ -305,6 +339,25 @@ class CountingMachine(RuleBasedStateMachine):
         except Refused as refused:
             assert refused.refusal in {  # noqa: PT017  # whichever it is
                 Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.CONFLICT,
+            }  # fmt: skip
+
+    def _announce_another_of_the_same_name(self, place: int) -> None:
+        other = replace(self.asked[place], closes_after=self.asked[place].closes_after + 1)
+        try:
+            self.world.ask("Announce", wire.AnnounceRequest(query=other.to_bytes()))
+        except Refused as refused:
+            assert refused.refusal is Refusal.CONFLICT  # noqa: PT017  # whichever it is
+        else:  # the first one was lost, or refused
+            self.asked[place] = other
+            self.world.evidence.asked(other)
+
+    def _abort(self, query: Query, fault: Fault) -> None:
+        self.world.evidence.aborted.add(query.id)
+        try:
+            self.world.ask("Abort", wire.AbortRequest(id=query.id), fault)
+        except Refused as refused:
+            assert refused.refusal in {  # noqa: PT017  # whichever it is
+                Refusal.UNKNOWN_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED,
             }  # fmt: skip
 
     def _sign(self, message: wire.Contribution) -> None:
@@ -320,7 +373,7 @@ class CountingMachine(RuleBasedStateMachine):
         message.signature = self.world.evidence.members[message.phone].signing.sign(statement)
 
     def _worsened(self, sent: wire.Contribution, other: wire.Contribution, bad: str) -> wire.Contribution:
-        """A contribution that must not be counted, made of one that may be; by its own phone, but for strangers' ways."""
+        """A contribution that must not be counted, made of one that may be."""
         message = wire.Contribution()
         message.CopyFrom(sent)
         key = self.world.pair(self.world.evidence.queries[sent.query].key_id).public

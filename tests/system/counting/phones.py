@@ -26,6 +26,10 @@ LIMIT = Cost(4.0, 1e-5)
 """What a phone's user spends at most: some queries, and not all that the machine asks."""
 
 
+SILENT = 3
+"""The number of a phone whose app never has anything to say."""
+
+
 class Killed(BaseException):
     """A party died here."""
 
@@ -100,7 +104,7 @@ class Device:
 
     Args:
         folder: Where the files are.
-        number: Tells phones apart; every fifth one's app has nothing to say.
+        number: Tells phones apart.
         now: What time it is for this phone.
         evidence: Told of what it learns.
         kind: Which participant it runs.
@@ -111,7 +115,7 @@ class Device:
     ) -> None:
         folder.mkdir()
         self.number = number
-        self.silent = number % 5 == 4
+        self.silent = number == SILENT
         self._folder = folder
         self._now = now
         self._evidence = evidence

@@ -1,4 +1,4 @@
-"""What the state machine of the counting protocol drives: both servers and some phones, and a network that loses things.
+"""What the state machine of the counting protocol drives: both servers, phones, and a network that loses things.
 
 There are two worlds of the same rules: one of the synchronous cores in this process, and one of real processes.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from asyncio import Runner
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -67,6 +68,8 @@ class World(ABC):
         self.runner = runner
         self.evidence = Evidence(self.pair)
         self.devices: list[Device] = []
+        self.seen: Counter[str] = Counter()
+        """How often what has happened."""
 
     # What the two worlds do in their own ways.
 
@@ -131,8 +134,8 @@ class World(ABC):
         """A key pair that the key server has or had."""
 
     @abstractmethod
-    def pairs_kept(self) -> set[str]:
-        """The ids of the key pairs that the key server can use."""
+    def pairs_kept(self) -> set[str] | None:
+        """The ids of the key pairs that the key server can use; None while it may be about to destroy one."""
 
     @abstractmethod
     def decryptions(self, query: bytes, cohort: int) -> int | None:
@@ -158,10 +161,14 @@ class World(ABC):
         """
         if fault is Fault.REQUEST_LOST:
             raise Unreachable("the request was lost")
-        if fault.kills:
-            answer = await self.deliver_killed(call, message, Kill(1, after=fault is Fault.KILLED_AFTER))
-        else:
-            answer = await self.deliver(call, message)
+        try:
+            if fault.kills:
+                answer = await self.deliver_killed(call, message, Kill(1, after=fault is Fault.KILLED_AFTER))
+            else:
+                answer = await self.deliver(call, message)
+        except Refused as refused:
+            self.seen[refused.refusal.name] += 1
+            raise
         self.note(message, answer)
         if fault is Fault.REPEATED:
             answer = await self.deliver(call, message)
@@ -208,6 +215,7 @@ class World(ABC):
             with trap(device.databases, kill):
                 self.runner.run(take_part(device.participant, way, Situation()))
         except Killed:
+            self.seen["a phone died"] += 1
             device.restart()
         device.learn()
 
@@ -248,12 +256,15 @@ class World(ABC):
         """What a query or a sequence is called."""
         return f"{thing}"
 
-    def over(self, outcomes: Collection[wire.Decision]) -> None:
-        """All that was asked has been decided like this."""
+    def is_ours(self, query: bytes) -> bool:
+        """Whether a query is of this schedule, by its digest."""
+        del query
+        return True
 
     def queries(self) -> list[Query]:
         """Those that the key server has countersigned."""
-        return [Query.from_bytes(content) for (content,) in self.journal("SELECT content FROM queries ORDER BY number")]
+        found = self.journal("SELECT digest, content FROM queries ORDER BY number")
+        return [Query.from_bytes(content) for digest, content in found if self.is_ours(digest)]
 
 
 class Way(Servers):

@@ -1,0 +1,395 @@
+"""`reticent phone`, as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent import cli
+from reticent.protocol import Refusal, Refused, SigningKey
+from reticent.protocol.invitation import Invitation
+from reticent.v1 import counting_pb2 as wire
+from reticent_client import Declined, SqliteStore
+from reticent_client.counting.conditions import Reason
+from reticent_client.counting.inputs import Counted
+from tests.client.counting.network import Network
+from tests.client.counting.world import PHONE, Servers, query
+
+PROGRAM = Path(sys.executable).with_name("reticent")
+DEADLINE = 60.0  # seconds for a process, or for a test that runs some
+ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+POLICY = 'largest_epsilon = 1.0\nqueries = ["gym*", "steps"]\nonly_charging = true\n'
+
+Ask = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """Run `reticent phone` to its end, in a process of its own."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, "phone", *arguments],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+    return run
+
+
+async def _started(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        PROGRAM, "phone", *arguments, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+async def _told(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+    """What a run says on its two outputs, while the servers of the test go on."""
+    process = await _started(folder, *arguments)
+    out, complained = await asyncio.wait_for(process.communicate(), DEADLINE)
+    assert process.returncode == code, complained.decode()
+    return out.decode(), complained.decode()
+
+
+def _within(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, DEADLINE))
+
+
+def _invitation(folder: Path, invitation: Invitation | None = None) -> Path:
+    """A file with an invitation; to servers that are not there unless it is given."""
+    path = folder / "invitation.json"
+    found = invitation or Invitation(bytes(16), SigningKey().public, _authority(), "localhost:1", "localhost:2")
+    path.write_text(found.to_text())
+    path.chmod(0o600)
+    return path
+
+
+def _lose(folder: Path, which: Callable[[str], bool]) -> None:
+    for path in list(folder.iterdir()):
+        if which(path.name):
+            path.unlink()
+
+
+def _authority() -> str:
+    return (Path(__file__).parents[2] / "vectors" / "test-only-phone.crt").read_text()
+
+
+def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            _invitation(tmp_path, network.invitation)
+            out, complained = await _told(tmp_path, "join", "invitation.json", "--budget-epsilon", "2")
+            assert out.startswith(f"phone {PHONE[:8].hex()} is a member, until ")
+            assert complained == ""
+            out, _ = await _told(tmp_path, "contribute", "visits=1")
+            assert out == "nothing is asked of this phone\n"
+
+            network.queries = [query(), query(id="rich", epsilon=1.5), query(id="other")]
+            (tmp_path / "policy.toml").write_text(POLICY.replace("1.0", "5.0"))
+            (tmp_path / "counters.csv").write_text("name,value\nvisits,1\nswims,-2\n")
+            counted = ("--counters", "counters.csv", "--simulation", "--policy", "policy.toml")
+            out, _ = await _told(tmp_path, "contribute", *counted)
+            assert out.splitlines()[0] == "gym: declined for now; the phone takes part while it is charging only"
+
+            network.queries = [query(), query(id="gym2", epsilon=1.5), query(id="other")]
+            out, _ = await _told(tmp_path, "contribute", "--charging", *counted)
+            over = (
+                "'gym2' takes (1.5, 1e-06) of the budget of 'self', and (1, 9e-06) is left: "
+                "(1, 1e-06) was spent by 'gym'"
+            )
+            assert out.splitlines() == [
+                "gym: contributed at (1, 1e-06); answered, and the answer is kept by the server",
+                f"gym2: declined for now; {over}",
+                "other: declined for good; no query of the name 'other' is allowed, but 'gym*', 'steps'",
+            ]
+            shown = json.loads((await _told(tmp_path, "status", "--json"))[0])
+            assert shown["member"]["phone"] == PHONE.hex()
+            assert shown["budget"]["reserved"] == {"epsilon": 1.0, "delta": 1e-6}
+            assert shown["budget"]["left"] == {"epsilon": 1.0, "delta": 9e-6}
+            assert [(each["query"], each["state"]) for each in shown["contributions"]] == [("gym", "acknowledged")]
+            assert {each["query"]: each["reason"] for each in shown["declined"]} == {
+                "rich": "not_allowed",
+                "gym2": "budget",
+                "other": "not_allowed",
+            }
+
+            network.outcome = wire.RELEASED
+            out, _ = await _told(tmp_path, "contribute", "visits=1", "--charging", "--json")
+            assert [each["state"] for each in json.loads(out)["decided"]] == ["released"]
+            out, _ = await _told(tmp_path, "status")
+            lines = out.splitlines()
+            assert lines[1:4] == [
+                "budget (2, 1e-05): spent (1, 1e-06), reserved (0, 0), left (1, 9e-06)",
+                "  gym: (1, 1e-06) spent",
+                "gym: contributed at (1, 1e-06); released: spent",
+            ]
+            assert (await _told(tmp_path, "leave"))[0] == "left\n"
+            assert (await _told(tmp_path, "status"))[0].startswith(f"phone {PHONE[:8].hex()} has left")
+
+    _within(live())
+
+
+def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            _invitation(tmp_path, network.invitation)
+            await _told(tmp_path, "join", "invitation.json")
+            network.queries = [query()]
+            network.refusals = {"Contribute": Refused(Refusal.BUSY)}
+            out, _ = await _told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
+            assert "later: the answer to 'gym': BUSY" in out
+            network.refusals = {}
+            await asyncio.sleep(1.1)
+            out, _ = await _told(tmp_path, "contribute", "visits=0", "--simulation")
+            assert "kept by the server" in out
+            assert len(network.taken[query().digest]) == 2
+            assert len(set(network.taken[query().digest])) == 1
+
+    _within(live())
+
+
+def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            _invitation(tmp_path, network.invitation)
+            await _told(tmp_path, "join", "invitation.json")
+            network.queries = [query()]
+            network.silent = {"Contribute"}
+            process = await _started(tmp_path, "contribute", "visits=3", "--simulation", "--watch")
+            await network.reached.wait()
+            occupied = await _told(tmp_path, "contribute", "visits=3", code=1)
+            assert "another process runs the phone" in occupied[1]
+            await _told(tmp_path, "status")  # which only looks
+            process.kill()
+            await process.communicate()
+            network.silent = set()
+            process = await _started(tmp_path, "contribute", "visits=1", "--simulation", "--watch")
+            assert process.stdout is not None
+            assert "kept by the server" in (await process.stdout.readline()).decode()
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+            await process.communicate()
+            assert len(network.taken[query().digest]) == 2
+            assert len(set(network.taken[query().digest])) == 1
+
+    _within(live())
+
+
+def test_seeded_noise_is_marked_and_differs_between_queries(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            _invitation(tmp_path, network.invitation)
+            await _told(tmp_path, "join", "invitation.json")
+            wide = {"epsilon": 0.05, "counters": [("visits", 0, 3), ("swims", -2, 2)]}
+            for name in ("first", "second"):
+                network.queries = [query(id=name, **wide)]
+                out, _ = await _told(tmp_path, "contribute", "visits=0", "--seed", "5")
+                assert "with noise that can be replayed" in out
+            noise = []
+            for content in network.taken.values():
+                said = wire.Contribution.FromString(content[0])
+                assert said.seeded
+                asked = next(query(id=name, **wide) for name in ("first", "second")
+                             if query(id=name, **wide).digest == said.query)  # fmt: skip
+                noise.append(network.servers.open(asked, said)[0])
+            assert noise[0] != noise[1]
+
+    _within(live())
+
+
+def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            _invitation(tmp_path, network.invitation)
+            network.silent = {"Join"}
+            process = await _started(tmp_path, "join", "invitation.json")
+            assert process.stderr is not None
+            line = (await process.stderr.readline()).decode()
+            assert line == f"reticent: waiting for the key server at {network.address}\n"
+            process.kill()
+            await process.communicate()
+
+    _within(live())
+
+
+def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
+    _invitation(tmp_path)
+    done = ask("join", "invitation.json")
+    assert done.returncode == 1
+    assert done.stderr.startswith("reticent: UNAVAILABLE: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert ask("status").stdout.startswith("phone has asked to join, at localhost:1\n")
+    key = json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")["signing"]
+    done = ask("contribute", "visits=1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("later: the key server: UNAVAILABLE: ")
+    ask("join", "invitation.json")
+    assert json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")["signing"] == key
+    done = ask("leave")
+    assert (done.returncode, done.stderr) == (1, "reticent: this phone is no member\n")
+
+
+def test_an_invitation_that_others_can_read_gets_a_warning(tmp_path: Path, ask: Ask) -> None:
+    path = _invitation(tmp_path)
+    path.chmod(0o644)
+    done = ask("join", "invitation.json")
+    assert done.stderr.startswith(
+        "reticent: invitation.json can be read by others, who could join in your place: chmod 600 invitation.json\n"
+    )
+
+
+def test_the_files_are_for_their_owner_only_and_nothing_shown_is_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _invitation(tmp_path)
+    assert [cli.main(["phone", *each]) for each in (["join", "invitation.json"], ["status"], ["status", "--json"])] == [
+        1,
+        0,
+        0,
+    ]
+    shown = "".join(capsys.readouterr())
+    for name in ("phone.db", "phone.db.ledger"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    content = json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")
+    assert content["signing"] not in shown
+    assert content["agreement"] not in shown
+
+
+def test_a_budget_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _invitation(tmp_path)
+    assert cli.main(["phone", "join", "invitation.json", "--budget-epsilon", "2.5", "--budget-delta", "1e-4"]) == 1
+    assert cli.main(["phone", "status"]) == 0
+    assert "budget (2.5, 0.0001)" in capsys.readouterr().out
+    # The same again is fine, and nobody listens.
+    assert cli.main(["phone", "contribute", "visits=1", "--budget-epsilon", "2.5"]) == 1
+    capsys.readouterr()
+    assert cli.main(["phone", "contribute", "visits=1", "--budget-epsilon", "3"]) == 2
+    assert capsys.readouterr().err == (
+        "reticent: this phone's budget is epsilon = 2.5 and delta = 0.0001: it is said once, and stays\n"
+    )
+
+
+BAD_COUNTERS = [
+    ("a.json", '{"visits": "many"}', "a.json: 'visits' must be a number: got 'many'"),
+    ("a.json", '{"visits": 1', "a.json is no JSON: "),
+    ("a.csv", "visits,1\n", "a.csv must be a JSON object, or CSV with the header name,value"),
+    ("a.csv", "", "a.csv must be a JSON object, or CSV with the header name,value"),
+    ("a.csv", "name,value\nvisits,one\n", "a.csv, line 2 must be a number: got 'one'"),
+    ("a.csv", "name,value\nvisits,1\nvisits,2\n", "a.csv, line 3: a name that is not there yet, and a value"),
+    ("a.csv", "name,value\nvisits\n", "a.csv, line 2: a name that is not there yet, and a value"),
+]
+
+
+@pytest.mark.parametrize("case", BAD_COUNTERS)
+def test_counters_that_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: tuple[str, str, str]
+) -> None:
+    name, content, sentence = case
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content)
+    assert cli.main(["phone", "contribute", "--counters", name]) == 2
+    assert capsys.readouterr().err.startswith(f"reticent: {sentence}")
+
+
+def test_counters_that_are_being_written_are_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "counters.json"
+    path.write_text('{"visits": 1}')
+    counted = Counted(path, ["swims=2"])
+    assert counted.among(query()) == {"visits": 1, "swims": 2}
+    assert counted.among(query(counters=[("else", 0, 1)], l1=1, l2_squared=1)) is None
+    path.write_text('{"visits"')
+    with pytest.raises(Declined, match="is no JSON") as declined:
+        counted.among(query())
+    assert declined.value.reason is Reason.BAD_COUNTERS
+
+
+def test_bad_arguments_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "unknown.toml").write_text("colour = 'red'\n")
+    SqliteStore(tmp_path / "empty.db").close()
+    for arguments, sentence in {
+        ("status",): "there is no phone's store at phone.db",
+        ("leave",): "there is no phone's store at phone.db",
+        ("contribute", "a=1"): "there is no phone's store at phone.db",
+        ("contribute", "a"): "a counter is said as NAME=VALUE: got 'a'",
+        ("contribute", "a=b"): "the counter 'a' must be a number: got 'b'",
+        ("contribute", "--policy", "text"): "text: this is no policy: ",
+        ("contribute", "--policy", "unknown.toml"): "unknown.toml: a policy says ",
+        ("contribute", "--counters", "none.csv"): "none.csv: No such file or directory",
+        ("join", "text"): "text: this is no invitation: ",
+        ("join", "none"): "none: No such file or directory",
+        ("join",): 'Command "phone join" parameter',
+        ("status", "--store", "text"): "text is damaged, or not a phone's store: ",
+    }.items():
+        assert cli.main(["phone", *arguments]) == (1 if "--store" in arguments else 2)
+        out, complained = capsys.readouterr()
+        assert out == ""
+        assert complained.startswith(f"reticent: {sentence}"), complained
+        assert len(complained.splitlines()) == 1
+    assert cli.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 1
+    assert capsys.readouterr().err == "reticent: this phone has not joined: reticent phone join INVITATION\n"
+
+
+def test_a_store_without_its_ledger_still_counts_what_was_said(tmp_path: Path) -> None:
+    """And a ledger without its store declines what it knows: fresh noise to the same query would let it average."""
+
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            _invitation(tmp_path, network.invitation)
+            await _told(tmp_path, "join", "invitation.json")
+            network.queries = [query()]
+            await _told(tmp_path, "contribute", "visits=3", "--simulation")
+            _lose(tmp_path, lambda name: name.startswith("phone.db.ledger"))
+            await _told(tmp_path, "contribute", "visits=3", "--simulation")
+            shown = json.loads((await _told(tmp_path, "status", "--json"))[0])
+            assert shown["budget"]["reserved"] == {"epsilon": 1.0, "delta": 1e-6}
+            _lose(tmp_path, lambda name: name.startswith("phone.db") and ".ledger" not in name)
+            await _told(tmp_path, "join", "invitation.json")
+            out, _ = await _told(tmp_path, "contribute", "visits=3", "--simulation")
+            assert out.startswith("gym: declined for good; the budget is booked for 'gym' already")
+
+    _within(live())
+
+
+def test_a_store_from_before_phones_were_counted_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "phone.db"
+    SqliteStore(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE contributions")
+        database.execute("DROP TABLE declined")
+        database.execute("INSERT INTO places VALUES ('kept', 'here')")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    store = SqliteStore(path)
+    assert store.read("kept") == "here"
+    with store.database.reading() as run:
+        assert run("SELECT count(*) FROM contributions").fetchone() == (0,)
+        assert run("PRAGMA user_version").fetchone() == (2,)
+    store.close()

@@ -1,0 +1,391 @@
+"""The world of real processes: both servers as their operators run them, over TLS, with clocks that are moved."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from asyncio import Runner
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol.calls import answered
+from reticent.protocol.invitation import Invitation
+from reticent.server.certificates import Certificate, channel, channel_credentials, create
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc as services
+from reticent_keys import KeyPair, administration
+from reticent_keys.folder import Folder
+from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, START, Fault, Kill, World
+
+__all__ = ["Deployment", "Processes"]
+
+PROGRAM = Path(sys.executable).with_name("reticent")
+BITS = 2048
+PASSPHRASE = "a passphrase of the tests"  # noqa: S105  # it protects nothing
+ANALYST = "ann"
+PATIENCE = 60.0
+"""Seconds until something that should happen is said not to."""
+DEADLINE = 20.0
+PAUSE = 0.02
+"""Seconds from one look to the next, while something is waited for."""
+MOST_KILLS = {KEYS: 1, AGGREGATION: 2}
+"""Of one schedule: to begin again takes seconds."""
+MOST_WHILE_ANSWERING = 0.012
+"""Seconds until a server is killed that has been called: most answers take about as long."""
+
+
+class Made(Folder):
+    """The folder of a key server, of which the key pairs are known here too."""
+
+    known: dict[str, KeyPair]
+
+    @property
+    def _generate(self) -> partial[KeyPair]:
+        return partial(self._made, BITS, simulation=True)
+
+    def _made(self, bits: int, *, simulation: bool) -> KeyPair:
+        pair = KeyPair.generate(bits, simulation=simulation)
+        self.known[pair.public.key_id.hex()] = pair
+        return pair
+
+
+class Deployment:
+    """Both servers as processes, which are used for many schedules, one after the other.
+
+    Args:
+        path: An empty folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runner = Runner()
+        self.clocks = {KEYS: START, AGGREGATION: START}
+        self.over: set[bytes] = set()
+        """The queries of the schedules before."""
+        self.schedules = 0
+        create(path / "certs", hosts=["127.0.0.1"], analysts=[ANALYST])
+        (path / "passphrase").write_text(f"{PASSPHRASE}\n")
+        (path / "passphrase").chmod(0o600)
+        self.folder = Made(path / "keys", bits=BITS, simulation=True)
+        self.folder.known = {}
+        with self.folder.served(PASSPHRASE, now=lambda: START) as server:
+            self.identity = server.identity
+        self.ports = dict(zip(("phones", "decisions", "collecting", "analysts"), _free_ports(4), strict=True))
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._channels: list[grpc.aio.Channel] = []
+        self.calls: Mapping[str, Callable[..., Any]] = {}
+        self.start(KEYS)
+        self.start(AGGREGATION)
+        self.connect()
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name]}"
+
+    def start(self, party: str) -> None:
+        t = time.time()
+        self._start(party)
+        print("START", party, time.time() - t, file=sys.stderr)
+
+    def _start(self, party: str) -> None:
+        """Begin, or go on where the same folder has it."""
+        common = ("--certs", "certs", "--simulation", "--log-level", "warning")
+        keys = (
+            "keys", "serve", "--folder", "keys", "--phones", self.address("phones"), "--decisions",
+            self.address("decisions"), "--passphrase-file", "passphrase", "--key-bits", str(BITS), "--least-honest",
+            "2", "--least-share", "0", "--membership-days", str(MEMBERSHIP.days),
+        )  # fmt: skip
+        aggregation = (
+            "agg", "serve", "--folder", "aggregation", "--phones", self.address("collecting"), "--analysts",
+            self.address("analysts"), "--key-server", self.address("decisions"), "--identity", self.identity.hex(),
+        )  # fmt: skip
+        arguments = keys if party == KEYS else aggregation
+        with (self.path / f"{arguments[0]}.log").open("a") as log:
+            self._processes[party] = subprocess.Popen(
+                [PROGRAM, *arguments, *common, "--simulated-clock", self.clocks[party].isoformat()],
+                cwd=self.path,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={name: value for name, value in os.environ.items() if not name.startswith("RETICENT_")},
+            )
+        said = self._processes[party].stdout
+        assert said is not None
+        listening = 0
+        for line in said:
+            listening += line.startswith("listening for ")
+            if listening == 2:
+                return
+        raise AssertionError((self.path / f"{arguments[0]}.log").read_text())
+
+    def end(self, party: str) -> None:
+        """By kill -9."""
+        process = self._processes.pop(party)
+        process.kill()
+        process.wait(PATIENCE)
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def restart(self, party: str) -> None:
+        self.end(party)
+        self.start(party)
+        self.connect()
+
+    def connect(self) -> None:
+        """Call anew: a channel waits long for somebody who was away."""
+        self.runner.run(self._connect())
+
+    async def _connect(self) -> None:
+        await self._hang_up()
+        authority = Certificate.load(self.path / "certs", "keys").authority
+        for_phones = channel_credentials(authority)
+        of_analyst = Certificate.load(self.path / "certs", ANALYST).channel_credentials()
+        of_aggregation = Certificate.load(self.path / "certs", "aggregation").channel_credentials()
+        self._channels = [
+            channel(self.address("phones"), for_phones),
+            channel(self.address("collecting"), for_phones),
+            channel(self.address("analysts"), of_analyst),
+            channel(self.address("decisions"), of_aggregation),
+        ]
+        phones, collecting, analysts, decisions = self._channels
+        enrolment = services.EnrolmentStub(phones)
+        collects = services.CollectingStub(collecting)
+        counting = services.CountingStub(analysts)
+        self.calls = {
+            "Join": enrolment.Join, "Renew": enrolment.Renew, "Leave": enrolment.Leave,
+            "Announcements": collects.Announcements, "Key": collects.Key, "Contribute": collects.Contribute,
+            "Decisions": collects.Decisions, "Standing": counting.Standing, "Announce": counting.Announce,
+            "Status": counting.Status, "Abort": counting.Abort, "Decide": services.DecidingStub(decisions).Decide,
+            KEYS: services.SimulatedClockStub(phones).Move, AGGREGATION: services.SimulatedClockStub(analysts).Move,
+        }  # fmt: skip
+
+    async def _hang_up(self) -> None:
+        for each in self._channels:
+            await each.close()
+
+    def move(self, party: str, seconds: float) -> None:
+        """Set a server's clock forward."""
+        self.clocks[party] += dt.timedelta(seconds=seconds)
+        instant = wire.Instant(milliseconds=round(self.clocks[party].timestamp() * 1000))
+        self.runner.run(answered_in_time(self.calls[party], instant))
+
+    def close(self) -> None:
+        self.runner.run(self._hang_up())
+        for party in list(self._processes):
+            self.end(party)
+        self.runner.close()
+
+
+async def answered_in_time(call: Callable[..., Any], message: Any) -> Any:
+    return await answered(call(message, timeout=DEADLINE))
+
+
+class Processes(World):
+    """One schedule of a deployment: its own phones and queries."""
+
+    most_rotations = 1
+
+    def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment.runner)
+        self._deployment = deployment
+        self._kills = dict.fromkeys(MOST_KILLS, 0)
+        self._ahead: dict[str, dt.timedelta] = defaultdict(dt.timedelta)
+        self._settled = False
+        self._moments = 0
+        deployment.schedules += 1
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.close()
+        with closing(self._deployment.folder.journal()) as journal:
+            for phone in self.evidence.members:
+                administration.revoke(journal, phone)
+        self._deployment.over.update(self.evidence.queries)
+
+    @property
+    def identity(self) -> bytes:
+        return self._deployment.identity
+
+    def name_of(self, thing: int | str) -> str:
+        return f"{self._deployment.schedules}-{thing}"
+
+    def is_ours(self, query: bytes) -> bool:
+        return query not in self._deployment.over
+
+    def now(self, party: str) -> dt.datetime:
+        clocks = self._deployment.clocks
+        return clocks.get(party, clocks[AGGREGATION] + self._ahead[party])
+
+    def pass_time(self, seconds: float, *, ahead: str = "", by: float = 0.0) -> None:
+        for party in (KEYS, AGGREGATION):
+            self._deployment.move(party, seconds + (by if party == ahead else 0.0))
+        if ahead not in {"", KEYS, AGGREGATION}:
+            self._ahead[ahead] += dt.timedelta(seconds=by)
+        self._settled = False
+
+    async def deliver(self, call: str, message: Message) -> Message:
+        self._settled = False
+        return cast("Message", await answered_in_time(self._deployment.calls[call], message))
+
+    async def deliver_killed(self, call: str, message: Message, kill: Kill) -> Message:
+        party = KEYS if call in {"Join", "Renew", "Leave"} else AGGREGATION
+        if not self._may_kill(party):
+            return await self.deliver(call, message)
+        answer = asyncio.create_task(self.deliver(call, message))
+        self._moments += 1
+        moment = self._moments * 0.618 % 1  # spread over the time that an answer takes
+        await asyncio.sleep(MOST_WHILE_ANSWERING * moment if kill.after else 0)
+        await asyncio.to_thread(self._deployment.end, party)
+        await asyncio.wait([answer])
+        await asyncio.to_thread(self._deployment.start, party)
+        await self._deployment._connect()
+        return await answer
+
+    def kill(self, party: str) -> None:
+        if self._may_kill(party):
+            self._deployment.restart(party)
+
+    def _may_kill(self, party: str) -> bool:
+        self._kills[party] += 1
+        may = self._kills[party] <= MOST_KILLS[party]
+        self.seen[f"{party} died"] += may
+        return may
+
+    # What the servers do on their own; only their deaths are ours.
+
+    def countersign(self, fault: Fault) -> None:
+        if fault.kills:
+            self.kill(KEYS)
+
+    def close_due(self, kill: Kill | None) -> None:
+        if kill is not None:
+            self.kill(AGGREGATION)
+
+    def decide(self, fault: Fault, which: int) -> None:
+        if fault.kills:
+            self.kill(KEYS if which % 2 else AGGREGATION)
+
+    async def ask_to_decide(self, head: wire.DecideHead, receipts: Sequence[wire.Receipt]) -> wire.Decision:
+        async def messages() -> Any:
+            yield wire.DecideRequest(head=head)
+            yield wire.DecideRequest(receipts=wire.Receipts(receipts=receipts))
+
+        return cast("wire.Decision", await answered_in_time(self._deployment.calls["Decide"], messages()))
+
+    def terms(self) -> wire.Terms:
+        """The aggregation server may have to find its way to the key server again."""
+        for _ in self._until("the key server answers"):
+            with contextlib.suppress(Refused, Unreachable):
+                return super().terms()
+        raise AssertionError
+
+    def ask(self, call: str, message: Message, fault: Fault = Fault.NONE) -> Message | None:
+        try:
+            return super().ask(call, message, fault)
+        except Refused as refused:
+            if call == "Announce" and refused.refusal is Refusal.UNAVAILABLE:
+                return None
+            raise
+
+    def settle(self) -> None:
+        t = time.time()
+        self._settle()
+        print("SETTLE", time.time() - t, file=sys.stderr)
+
+    def _settle(self) -> None:
+        for _ in self._until("all is countersigned, closed and decided"):
+            waiting = [
+                number
+                for digest, number in self.collected(WAITING, _milliseconds(self._deployment.clocks[AGGREGATION]))
+                if self.is_ours(digest)
+            ]
+            if not waiting:
+                break
+        self._settled = True
+
+    def _until(self, what: str) -> Iterator[None]:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            yield
+            time.sleep(PAUSE)
+        raise AssertionError(f"not within {PATIENCE:g} s: {what}")
+
+    # The key server's operator.
+
+    def invitation(self) -> Invitation:
+        with closing(self._deployment.folder.journal()) as journal:
+            expires = self.now(KEYS) + dt.timedelta(days=365)
+            [token] = administration.invite(journal, 1, expires=expires)
+        return Invitation(token, self.identity, "no certificate", "localhost:1", "localhost:2")
+
+    def revoke(self, phone: bytes) -> None:
+        with closing(self._deployment.folder.journal()) as journal:
+            administration.revoke(journal, phone)
+
+    def rotate(self, kill: Kill | None) -> None:
+        self._settled = False
+        self._deployment.folder.rotate(PASSPHRASE, lambda: self.now(KEYS))
+        if kill is not None:
+            self.kill(KEYS)
+
+    # What can be seen.
+
+    def journal(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return _read(self._deployment.path / "keys" / "journal.db", sql, values)
+
+    def collected(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        return _read(self._deployment.path / "aggregation" / "aggregation.db", sql, values)
+
+    def pair(self, key_id: str) -> KeyPair:
+        return self._deployment.folder.known[key_id]
+
+    def pairs_kept(self) -> set[str] | None:
+        if not self._settled:
+            return None
+        return {file.stem for file in (self._deployment.path / "keys" / "pairs").glob("*.key")}
+
+    def decryptions(self, query: bytes, cohort: int) -> int | None:
+        del query, cohort
+        return None
+
+    def place_of(self, number: int) -> Path:
+        return self._deployment.path / f"phone-{self._deployment.schedules}-{number}"
+
+
+WAITING = """
+SELECT digest, number FROM queries
+WHERE (phase = 1 AND refusal IS NULL) OR (phase = 2 AND closes <= ?) OR phase = 3
+"""
+
+
+def _read(path: Path, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        return connection.execute(sql, values).fetchall()
+
+
+def _milliseconds(instant: dt.datetime) -> int:
+    return round(instant.timestamp() * 1000)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]

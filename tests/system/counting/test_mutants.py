@@ -1,0 +1,135 @@
+"""What the state machine is worth: it finds parties that break what the protocol promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
+from reticent_agg.collection import Outcome
+from reticent_agg.database import opened
+from reticent_client.counting.records import State
+from reticent_keys import KeyServer
+from tests.system.counting.cores import Cores
+from tests.system.counting.machine import CountingMachine
+from tests.system.counting.phones import Watched
+from tests.system.counting.test_state_machine import FAST
+from tests.system.counting.world import World
+
+FOUND = settings(FAST, max_examples=200, phases=(Phase.generate,), derandomize=True)
+Rows = list[tuple[Any, ...]]
+
+
+class Hasty(AggregationServer):
+    """Acknowledges before it commits: what it has acknowledged last is not on disk until something else is."""
+
+    before: tuple[Rows, Rows, Rows] | None = None
+
+    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        self.before = self.rows()
+        return super().contribute(contributions)
+
+    def rows(self) -> tuple[Rows, Rows, Rows]:
+        with self._changed.reading() as run:
+            queries = run("SELECT number, phase FROM queries").fetchall()
+            return queries, run("SELECT * FROM sums").fetchall(), run("SELECT * FROM receipts").fetchall()
+
+
+class HastyCores(Cores):
+    aggregation_server = Hasty
+
+    def kill(self, party: str) -> None:
+        assert isinstance(self.aggregation, Hasty)
+        self._now, self._before = self.aggregation.rows(), self.aggregation.before
+        super().kill(party)
+
+    def lost(self) -> None:
+        if self._before is None or self._before[0] != self._now[0]:
+            return
+        with closing(opened(self.folder / "aggregation.db")) as database, database.changing() as run:
+            run("DELETE FROM sums")
+            run("DELETE FROM receipts")
+            for row in self._before[1]:
+                run("INSERT INTO sums VALUES (?, ?, ?, ?, ?)", row)
+            for row in self._before[2]:
+                run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?)", row)
+
+
+class Redrawing(Watched):
+    """Makes another answer, with other noise, when one did not get through."""
+
+    def not_taken(self, query: bytes, error: Refused | Unreachable) -> None:
+        record = self.records.of(query)
+        if isinstance(error, Refused) or record is None or record.state is not State.STORED:
+            super().not_taken(query, error)
+            return
+        with self.records._database.changing() as run:
+            run("DELETE FROM contributions WHERE query = ?", (query,))
+        self._ledger.give_back(record.account)
+
+
+class RedrawingCores(Cores):
+    phone = Redrawing
+
+
+class Undecided(KeyServer):
+    """Decides again what was decided, when it is asked something else."""
+
+    def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
+        told = list(receipts)
+        try:
+            return super().decide(head, told)
+        except Refused as refused:
+            if refused.refusal is not Refusal.ALREADY_DECIDED:
+                raise
+        with self.journal.changing() as run:
+            run(
+                "DELETE FROM decisions WHERE cohort = ? AND query = (SELECT number FROM queries WHERE digest = ?)",
+                (head.cohort, head.query),
+            )
+        return super().decide(head, told)
+
+
+class UndecidedCores(Cores):
+    key_server = Undecided
+
+
+class Careless(KeyServer):
+    """Decrypts before it looks how many contributions there are."""
+
+    def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
+        made = super().decide(head, receipts)
+        if made.outcome == wire.BURNT:
+            key = self.keyring._active()
+            assert key is not None
+            self.keyring.pair(key).decrypt([1])
+        return made
+
+
+class CarelessCores(Cores):
+    key_server = Careless
+
+
+@pytest.mark.parametrize(
+    ("world", "found"),
+    [
+        (HastyCores, "what was acknowledged is not counted"),
+        (RedrawingCores, "a phone said two different things to one query"),
+        (UndecidedCores, "a cohort was decided twice|there are two decisions|what is wrong was decided"),
+        (CarelessCores, "what was burnt had been decrypted"),
+    ],
+)
+def test_whoever_breaks_a_promise_is_found(world: type[Cores], found: str) -> None:
+    class OfMutants(CountingMachine):
+        def begin(self) -> World:
+            return world()
+
+    with pytest.raises(AssertionError, match=found):
+        run_state_machine_as_test(OfMutants, settings=FOUND)

@@ -1,0 +1,47 @@
+"""The state machine drives real processes: both servers over TLS, which are killed by kill -9."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, Verbosity, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.system.counting.machine import CountingMachine
+from tests.system.counting.processes import Deployment, Processes
+from tests.system.counting.world import AGGREGATION, KEYS, World
+
+SCHEDULES = 50
+# A schedule that fails is not made shorter: processes are not in the same state the next time.
+ONCE = settings(
+    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=12, max_examples=SCHEDULES,
+    database=None, phases=(Phase.generate,), report_multiple_bugs=False, verbosity=Verbosity.verbose,
+)  # fmt: skip
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    made = Deployment(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.slow
+def test_whatever_happens_to_real_processes_each_acknowledged_contribution_is_counted_once(
+    deployment: Deployment,
+) -> None:
+    class OfProcesses(CountingMachine):
+        def begin(self) -> World:
+            return Processes(deployment)
+
+    try:
+        run_state_machine_as_test(OfProcesses, settings=ONCE)
+    finally:
+        if OfProcesses.failures:
+            raise OfProcesses.failures[0]
+    seen = OfProcesses.seen
+    assert seen["schedules"] >= SCHEDULES
+    assert min(seen["RELEASED"], seen["BURNT"], seen[f"{KEYS} died"], seen[f"{AGGREGATION} died"]) >= 10
+    print(seen)

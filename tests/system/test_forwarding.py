@@ -1,0 +1,461 @@
+"""An aggregation server that forwards something else than it should, to the real key server: it gets nothing."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import itertools
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Cost, Counter, Ledger, Query
+from reticent.protocol import Refusal, Refused, SigningKey, packing_of, signed_by, statements
+from reticent.protocol.calls import failure_of
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc
+from reticent_client import Participant, Participation, SqliteStore
+from reticent_client.counting.participant import ForeignAnswer
+from tests.core.paillier.test_tags import _factors
+from tests.keys.phones import Contribution, Phone, expected, request, summed, sums
+from tests.system.processes import PATIENCE, Servers, reticent, running
+
+PHONES, COHORTS = 16, 2
+FEWEST = 5  # of the eight of a cohort
+OPTIONS = ("--least-honest", "2")
+
+Sent = tuple[wire.DecideHead, list[wire.Receipt]]
+numbers = itertools.count()
+
+
+class Forwarder:
+    """Plays the aggregation server: has queries countersigned and cohorts decided, by whatever requests.
+
+    Args:
+        servers: The key server of which runs.
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self.channel = grpc.secure_channel(servers.keys.others, servers.credentials("aggregation"))
+        self.stub = counting_pb2_grpc.DecidingStub(self.channel)
+        self.enrolment_channel = grpc.secure_channel(servers.keys.phones, servers.credentials())
+        self.enrolment = counting_pb2_grpc.EnrolmentStub(self.enrolment_channel)
+        self.phones: dict[bytes, Phone] = {}
+        self.revoked = self.join()
+        reticent("keys", "revoke", self.revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
+        for phone in [self.join() for _ in range(PHONES)]:
+            self.phones[phone.id] = phone
+
+    def join(self) -> Phone:
+        [invitation] = self.servers.invitations(1)
+        phone = Phone(invitation.token)
+        phone.membership = self.enrolment.Join(phone.joining(), timeout=PATIENCE)
+        return phone
+
+    @property
+    def key(self) -> PublicKey:
+        terms = self.stub.Standing(wire.StandingRequest(), timeout=PATIENCE)
+        return PublicKey.from_bytes(terms.public_key, simulation=True)
+
+    def asked(self, **changes: Any) -> "Asked":
+        """A new query, countersigned and dealt, to which all phones have contributed."""
+        parts: dict[str, Any] = {
+            "id": f"query {next(numbers)}",
+            "counters": [Counter("visits", 0, 3), Counter("late", 0, 1)],
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "l2_squared": 10,
+            "l1": 4,
+            "noise": "skellam",
+            "population": PHONES,
+            "cohorts": COHORTS,
+            "fewest": FEWEST,
+            "liars": 1,
+            "key_id": self.key.key_id.hex(),
+            "closes_after": 3600,
+        }
+        query = Query(**parts | changes)
+        deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=PATIENCE))
+        countersignature = deals[0].countersignature
+        assert signed_by(self.servers.identity, statements.countersigned(query.digest), countersignature)
+        dealt = {each.phone: each.cohort for deal in deals for each in deal.phones}
+        assert self.revoked.id not in dealt
+        return Asked(query, self.key, countersignature, dealt, self.phones)
+
+    def decided(self, sent: Sent) -> wire.Decision:
+        """What the key server decides; raises Refused."""
+        head, receipts = sent
+        messages = [wire.DecideRequest(head=head)]
+        messages += [wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[at::3])) for at in range(3)]
+        return self.said(messages)
+
+    def said(self, messages: Iterable[wire.DecideRequest]) -> wire.Decision:
+        try:
+            decision = self.stub.Decide(iter(messages), timeout=PATIENCE)
+        except grpc.RpcError as error:
+            raise failure_of(error) from error
+        assert signed_by(self.servers.identity, statements.decision(decision), decision.signature)
+        return decision
+
+    def refusal(self, sent: Sent) -> Refusal:
+        with pytest.raises(Refused) as refused:
+            self.decided(sent)
+        return refused.value.refusal
+
+    def decisions(self, query: Query) -> int:
+        """How many the journal has."""
+        with contextlib.closing(sqlite3.connect(self.servers.journal)) as journal:
+            asked = "SELECT count(*) FROM decisions JOIN queries ON number = query WHERE digest = ?"
+            return int(journal.execute(asked, (query.digest,)).fetchone()[0])
+
+    def close(self) -> None:
+        self.channel.close()
+        self.enrolment_channel.close()
+
+
+class Asked:
+    """A query with all contributions to it."""
+
+    def __init__(
+        self, query: Query, key: PublicKey, countersignature: bytes, dealt: dict[bytes, int], phones: dict[bytes, Phone]
+    ) -> None:
+        self.query = query
+        self.key = key
+        self.countersignature = countersignature
+        self.dealt = dealt
+        self.cohorts: list[list[Contribution]] = [
+            [
+                phones[phone].contribution(query, key, cohort, (place % 4, place % 2))
+                for place, phone in enumerate(phone for phone, to in sorted(dealt.items()) if to == cohort)
+                if phone in phones
+            ]
+            for cohort in range(query.cohorts)
+        ]
+
+    def sent(self, ciphertexts: Sequence[int], contributions: Iterable[Contribution], cohort: int = 0) -> Sent:
+        """These sums, with these phones' receipts."""
+        receipts = [each.receipt for each in contributions]
+        return request(self.query, cohort, self.key, list(ciphertexts), receipts)
+
+    def honest(self, cohort: int = 0, without: int = 0) -> Sent:
+        """The sum of a cohort, or of part of it."""
+        some = self.cohorts[cohort][without:]
+        return self.sent(summed(self.key, some), some, cohort)
+
+
+@pytest.fixture(scope="module")
+def forwarder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forwarder]:
+    with running(tmp_path_factory.mktemp("forwarding"), keys_options=OPTIONS) as servers:
+        made = Forwarder(servers)
+        yield made
+        made.close()
+
+
+def powers(asked: Asked, power: int, *of: int) -> list[int]:
+    """The sum of the first cohort, in which some contributions are to a power."""
+    n_squared = asked.key.n**2
+    scaled = [
+        dataclasses.replace(each, ciphertexts=[pow(one, power, n_squared) for one in each.ciphertexts])
+        if place in of
+        else each
+        for place, each in enumerate(asked.cohorts[0])
+    ]
+    return summed(asked.key, scaled)
+
+
+def short_multiple(asked: Asked) -> list[int]:
+    """One contribution once more, to a power that takes its tag to where it does not show."""
+    packing = packing_of(asked.query, asked.key.bits)
+    power = next(_factors(asked.key.n, packing.tag_offset, packing.slots[0].width))
+    [victim] = asked.cohorts[0][3].ciphertexts
+    [total] = summed(asked.key, asked.cohorts[0])
+    return [asked.key.add([total, pow(victim, power, asked.key.n**2)])]
+
+
+EVERYONE = range(PHONES // COHORTS)
+WRONG_SUMS: dict[str, Callable[[Asked, Asked], Sequence[int]]] = {
+    "one contribution": lambda asked, _: asked.cohorts[0][0].ciphertexts,
+    "a subset": lambda asked, _: summed(asked.key, asked.cohorts[0][1:]),
+    "nothing": lambda asked, _: [asked.key.encrypt([0], secure())[0]],
+    "one of them twice": lambda asked, _: summed(asked.key, [*asked.cohorts[0], asked.cohorts[0][0]]),
+    "one of them instead of another": lambda asked, _: summed(asked.key, [*asked.cohorts[0][1:], asked.cohorts[0][1]]),
+    "another query's": lambda _, other: summed(other.key, other.cohorts[0]),
+    "another cohort's": lambda asked, _: summed(asked.key, asked.cohorts[1]),
+    "one more, of the other cohort": lambda asked, _: summed(asked.key, [*asked.cohorts[0], asked.cohorts[1][0]]),
+    "one of another query instead": lambda asked, other: summed(
+        asked.key, [*asked.cohorts[0][1:], other.cohorts[0][0]]
+    ),
+    "one doubled": lambda asked, _: powers(asked, 2, 0),
+    "one negated": lambda asked, _: powers(asked, -1, 0),
+    "all of them times 100": lambda asked, _: powers(asked, 100, *EVERYONE),
+    "all of them halved": lambda asked, _: powers(asked, (asked.key.n + 1) // 2, *EVERYONE),
+    "one shifted above the tag": lambda asked, _: powers(
+        asked, 1 + (1 << packing_of(asked.query, asked.key.bits).tag_offset), 0
+    ),
+    "one amplified under a short tag": lambda asked, _: short_multiple(asked),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SUMS.values(), ids=WRONG_SUMS)
+def test_another_sum_than_that_of_the_receipts_is_void(
+    forwarder: Forwarder, wrong: Callable[[Asked, Asked], Sequence[int]]
+) -> None:
+    asked, other = forwarder.asked(), forwarder.asked()
+    attack = asked.sent(wrong(asked, other), asked.cohorts[0])
+    decision = forwarder.decided(attack)
+    assert (decision.outcome, list(decision.sums)) == (wire.VOID, [])
+    assert forwarder.decided(attack) == decision
+    assert forwarder.refusal(asked.honest()) is Refusal.ALREADY_DECIDED
+    assert forwarder.decisions(asked.query) == 1
+    # The other cohort, and the other query, have lost nothing.
+    for left, cohort in ((asked, 1), (other, 0)):
+        good = forwarder.decided(left.honest(cohort))
+        assert (good.outcome, sums(good)) == (wire.RELEASED, expected(left.cohorts[cohort]))
+
+
+def test_a_phone_without_a_receipt_spoils_the_sum(forwarder: Forwarder) -> None:
+    asked = forwarder.asked()
+    decision = forwarder.decided(asked.sent(summed(asked.key, asked.cohorts[0]), asked.cohorts[0][1:]))
+    assert (decision.outcome, list(decision.sums)) == (wire.VOID, [])
+
+
+def test_the_sum_of_exactly_the_receipted_phones_is_released(forwarder: Forwarder) -> None:
+    """Of all of a cohort, and of as few as may be."""
+    for without in (0, len(EVERYONE) - FEWEST):
+        asked = forwarder.asked()
+        decision = forwarder.decided(asked.honest(without=without))
+        assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(EVERYONE) - without)
+        assert sums(decision) == expected(asked.cohorts[0][without:])
+
+
+def test_too_few_are_burnt_and_never_decrypted(forwarder: Forwarder) -> None:
+    asked = forwarder.asked()
+    few = asked.honest(without=len(EVERYONE) - FEWEST + 1)
+    decision = forwarder.decided(few)
+    assert (decision.outcome, decision.contributors, list(decision.sums)) == (wire.BURNT, FEWEST - 1, [])
+    assert forwarder.decided(few) == decision
+    assert forwarder.refusal(asked.honest()) is Refusal.ALREADY_DECIDED
+    assert forwarder.decisions(asked.query) == 1
+
+
+def test_a_cohort_that_is_given_up_is_burnt(forwarder: Forwarder) -> None:
+    asked = forwarder.asked()
+    decision = forwarder.decided(asked.sent([], asked.cohorts[0]))
+    assert (decision.outcome, list(decision.sums)) == (wire.BURNT, [])
+    assert forwarder.refusal(asked.honest()) is Refusal.ALREADY_DECIDED
+
+
+def changed(receipt: wire.Receipt, **changes: Any) -> wire.Receipt:
+    made = wire.Receipt()
+    made.CopyFrom(receipt)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def with_receipts(asked: Asked, receipts: Sequence[wire.Receipt], count: int | None = None) -> Sent:
+    """The honest sum, with other receipts."""
+    head, _ = asked.honest()
+    head.contributors = len(receipts) if count is None else count
+    return head, list(receipts)
+
+
+def receipted(asked: Asked, phone: Phone) -> wire.Receipt:
+    """A receipt of a phone that was not dealt to the query."""
+    return phone.contribution(asked.query, asked.key, 0, (1, 1)).receipt
+
+
+def stranger() -> Phone:
+    """A phone that never joined."""
+    phone = Phone(bytes(16))
+    phone.membership = wire.Membership(phone=bytes(range(16)), agreement_key=phone.agreement.public)
+    return phone
+
+
+BAD_RECEIPTS: dict[str, Callable[[Forwarder, Asked, Asked], Sent]] = {
+    "one twice": lambda _, asked, __: with_receipts(asked, [*of(asked)[1:], of(asked)[1]]),
+    "one twice, and all": lambda _, asked, __: with_receipts(asked, [*of(asked), of(asked)[0]]),
+    "all twice": lambda _, asked, __: with_receipts(asked, of(asked) * 2),
+    "another query's": lambda _, asked, other: with_receipts(asked, [*of(asked)[1:], same_phone(other, of(asked)[0])]),
+    "another cohort's": lambda _, asked, __: with_receipts(asked, [*of(asked)[1:], of(asked, 1)[0]]),
+    "an unknown phone's": lambda _, asked, __: with_receipts(asked, [*of(asked)[1:], receipted(asked, stranger())]),
+    "a revoked phone's": lambda there, asked, _: with_receipts(
+        asked, [*of(asked)[1:], receipted(asked, there.revoked)]
+    ),
+    "one unsigned": lambda _, asked, __: with_receipts(asked, [*of(asked)[1:], changed(of(asked)[0], signature=b"")]),
+    "one signed by another": lambda _, asked, __: with_receipts(
+        asked, [*of(asked)[1:], changed(of(asked)[0], signature=SigningKey().sign(b"anything"))]
+    ),
+    "one about other ciphertexts": lambda _, asked, __: with_receipts(
+        asked, [*of(asked)[1:], changed(of(asked)[0], ciphertexts_hash=bytes(32))]
+    ),
+    "one that says it is seeded": lambda _, asked, __: with_receipts(
+        asked, [*of(asked)[1:], changed(of(asked)[0], seeded=True)]
+    ),
+    "fewer than are said": lambda _, asked, __: with_receipts(asked, of(asked)[1:], len(EVERYONE)),
+    "more than are said": lambda _, asked, __: with_receipts(asked, of(asked), FEWEST),
+}
+
+
+def same_phone(asked: Asked, receipt: wire.Receipt) -> wire.Receipt:
+    """What a phone has signed for another query."""
+    return next(each for cohort in range(COHORTS) for each in of(asked, cohort) if each.phone == receipt.phone)
+
+
+def of(asked: Asked, cohort: int = 0) -> list[wire.Receipt]:
+    return [each.receipt for each in asked.cohorts[cohort]]
+
+
+@pytest.mark.parametrize("bad", BAD_RECEIPTS.values(), ids=BAD_RECEIPTS)
+def test_bad_receipts_decide_nothing(forwarder: Forwarder, bad: Callable[[Forwarder, Asked, Asked], Sent]) -> None:
+    asked, other = forwarder.asked(), forwarder.asked()
+    assert forwarder.refusal(bad(forwarder, asked, other)) is Refusal.BAD_RECEIPTS
+    assert forwarder.decisions(asked.query) == 0
+    good = forwarder.decided(asked.honest())
+    assert (good.outcome, sums(good)) == (wire.RELEASED, expected(asked.cohorts[0]))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda asked: [0],
+        lambda asked: [asked.key.n**2],
+        lambda asked: [asked.key.n],
+        lambda asked: [1 + asked.key.n, 1 + asked.key.n],
+    ],
+    ids=["zero", "too large", "a factor of n", "too many"],
+)
+def test_what_is_no_ciphertext_decides_nothing(forwarder: Forwarder, bad: Callable[[Asked], list[int]]) -> None:
+    asked = forwarder.asked()
+    assert forwarder.refusal(asked.sent(bad(asked), asked.cohorts[0])) is Refusal.BAD_CIPHERTEXTS
+    assert forwarder.decisions(asked.query) == 0
+    assert forwarder.decided(asked.honest()).outcome == wire.RELEASED
+
+
+def test_a_second_request_about_a_cohort_is_refused_however_good_it_is(forwarder: Forwarder) -> None:
+    """Or the difference of two sums would tell what one phone says."""
+    asked = forwarder.asked()
+    first = forwarder.decided(asked.honest())
+    assert forwarder.refusal(asked.honest(without=1)) is Refusal.ALREADY_DECIDED
+    disguised = asked.sent(asked.key.rerandomise(summed(asked.key, asked.cohorts[0]), secure()), asked.cohorts[0])
+    assert forwarder.refusal(disguised) is Refusal.ALREADY_DECIDED
+    assert forwarder.decided(asked.honest()) == first
+    forwarder.servers.keys.restart()
+    assert forwarder.refusal(asked.honest(without=1)) is Refusal.ALREADY_DECIDED
+    assert forwarder.decided(asked.honest()) == first
+
+
+def test_of_racing_closers_one_wins(forwarder: Forwarder) -> None:
+    chance = random.Random(1)  # noqa: S311  # the order of threads is no secret
+    with ThreadPoolExecutor(12) as closers:
+        for _ in range(10):
+            asked = forwarder.asked()
+            requests = [asked.honest(without=without) for without in (0, 1, 2)] * 4
+            chance.shuffle(requests)
+            together = threading.Barrier(len(requests))
+
+            def close(sent: Sent, together: threading.Barrier = together) -> wire.Decision | Refusal:
+                together.wait(PATIENCE)
+                try:
+                    return forwarder.decided(sent)
+                except Refused as refused:
+                    return refused.refusal
+
+            answers = list(closers.map(close, requests))
+            decisions = [each for each in answers if isinstance(each, wire.Decision)]
+            assert len(decisions) == 4
+            assert all(each == decisions[0] for each in decisions)
+            assert [each for each in answers if not isinstance(each, wire.Decision)] == [Refusal.ALREADY_DECIDED] * 8
+            assert forwarder.decisions(asked.query) == 1
+            assert sums(decisions[0]) == expected(asked.cohorts[0][len(EVERYONE) - decisions[0].contributors :])
+
+
+@pytest.fixture
+def participant(forwarder: Forwarder, tmp_path: Path) -> Iterator[tuple[Participant, Ledger]]:
+    """A phone that has joined, with its budget; it leaves in the end."""
+    store, ledger = SqliteStore(tmp_path / "phone.db"), Ledger(Cost(5.0, 1e-4), tmp_path / "phone.ledger")
+    with contextlib.closing(store), contextlib.closing(ledger):
+        phone = Participant(
+            store,
+            ledger,
+            rng=secure(),
+            now=lambda: dt.datetime.now(dt.UTC),
+            policy=Participation(),
+            counters=lambda _: {"visits": 2.0},
+            simulation=True,
+        )
+        [invitation] = forwarder.servers.invitations(1)
+        phone.enrolment.joined(forwarder.enrolment.Join(phone.enrolment.join(invitation), timeout=PATIENCE))
+        yield phone, ledger
+        forwarder.enrolment.Leave(phone.enrolment.leave(), timeout=PATIENCE)
+
+
+def answered(forwarder: Forwarder, phone: Participant) -> tuple[Asked, int]:
+    """A query that this phone has answered, and its cohort."""
+    asked = forwarder.asked(population=PHONES + 1)
+    member = phone.enrolment.current
+    assert member is not None
+    cohort = asked.dealt[member.phone]
+    announcement = wire.Announcement(
+        query=asked.query.to_bytes(), countersignature=asked.countersignature, cohort=cohort, closes_in_ms=10_000
+    )
+    assert phone.asked(announcement, asked.key.to_bytes()).cohort == cohort
+    return asked, cohort
+
+
+def forged(decision: wire.Decision, outcome: wire.Outcome.ValueType = wire.BURNT) -> list[wire.Decision]:
+    """Decisions that say so without the key server."""
+    made = []
+    for signature in (b"", decision.signature, SigningKey().sign(b"anything")):
+        one = wire.Decision()
+        one.CopyFrom(decision)
+        one.outcome = outcome
+        one.signature = signature
+        made.append(one)
+    made[2].signature = SigningKey().sign(statements.decision(made[2]))
+    return made
+
+
+def test_budget_comes_back_only_against_the_signature_that_says_burnt(
+    forwarder: Forwarder, participant: tuple[Participant, Ledger]
+) -> None:
+    phone, ledger = participant
+    kept = {}
+    for wanted in (wire.RELEASED, wire.VOID, wire.BURNT):
+        asked, cohort = answered(forwarder, phone)
+        few, all_but_it = asked.cohorts[1 - cohort][:1], asked.cohorts[cohort]
+        others = forwarder.decided(asked.sent(summed(asked.key, few), few, 1 - cohort))
+        assert others.outcome == wire.BURNT
+        requests = {
+            wire.RELEASED: asked.honest(cohort),
+            wire.VOID: asked.sent(summed(asked.key, all_but_it[1:]), all_but_it, cohort),
+            wire.BURNT: asked.sent([], all_but_it, cohort),
+        }
+        decision = forwarder.decided(requests[wanted])
+        assert decision.outcome == wanted
+        elsewhere = wire.Decision()
+        elsewhere.CopyFrom(others)
+        elsewhere.cohort = cohort
+        lies = [others, elsewhere, *forged(others)]
+        lies += forged(decision) if wanted != wire.BURNT else [*forged(decision)[::2], *forged(decision, wire.VOID)]
+        for lie in lies:
+            with pytest.raises(ForeignAnswer):
+                phone.decided(lie)
+            assert booked(ledger) == kept | {asked.query.id: "reserved"}
+        phone.decided(decision)
+        if wanted != wire.BURNT:
+            kept[asked.query.id] = "spent"
+        assert booked(ledger) == kept
+
+
+def booked(ledger: Ledger) -> dict[str, str]:
+    return {entry.query: entry.state for entry in ledger.entries()}

@@ -1,0 +1,231 @@
+"""The noise in sums that were decrypted: phones draw it, and both servers add, decrypt and release it.
+
+Each check rejects the right noise once in 10^6, and noise of a deviation 30 % off on either side always. What is drawn
+comes from seeds, so that each passes always or never.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy import stats
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Cost, Counter, Ledger, Query
+from reticent.protocol import plaintext_count
+from reticent.protocol.invitation import Invitation
+from reticent.randomness import seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.server import AggregationServer
+from reticent_client import Participant, Participation, SqliteStore
+from reticent_client.counting import answers
+from tests.keys.phones import YEAR, House, sums
+
+FALSE_ALARM = 1e-6
+PHONES, RELEASES, COUNTERS = 2000, 10, 64
+FEWER = 100  # phones, where noise is wrong: it is a sum's noise that is looked at, whatever it is the sum of
+BINS = 20
+BATCH = 250
+WRONG = [0.7, 1.3]  # times the deviation
+
+Noise = npt.NDArray[np.float64]
+
+
+@dataclass
+class Person:
+    """A phone and its user, who is in one counter."""
+
+    participant: Participant
+    store: SqliteStore
+    ledger: Ledger
+
+
+def query(house: House, number: int, phones: int, noise: str) -> Query:
+    """One of the questions: their counters fit one plaintext."""
+    return Query(
+        id=f"release {number}",
+        counters=[Counter(f"{each}", 0, 1) for each in range(COUNTERS)],
+        epsilon=1.0,
+        delta=1e-6,
+        l2_squared=1,
+        l1=1,
+        noise=noise,  # type: ignore[arg-type]  # one of the two
+        fraction_bits=0 if noise == "skellam" else 8,
+        population=phones,
+        cohorts=1,
+        fewest=phones * 3 // 4,
+        liars=phones // 20,
+        key_id=house.key.key_id.hex(),
+        closes_after=3600,
+    )
+
+
+def person(house: House, number: int, token: bytes) -> Person:
+    """A phone that has joined."""
+    store, ledger = SqliteStore(), Ledger(Cost(2.0 * RELEASES, 1e-4))
+    participant = Participant(
+        store,
+        ledger,
+        rng=seeded("noise of sums", number),
+        now=house.clock.now,
+        policy=Participation(),
+        counters=lambda _: {f"{number % COUNTERS}": 1.0},
+        simulation=True,
+    )
+    asked = participant.enrolment.join(Invitation(token, house.server.identity, "", "localhost:1", "localhost:2"))
+    participant.enrolment.joined(house.server.join(asked))
+    return Person(participant, store, ledger)
+
+
+@contextlib.contextmanager
+def people(house: House, count: int) -> Iterator[list[Person]]:
+    """Phones that have joined, closed in the end."""
+    there: list[Person] = []
+    try:
+        for number, token in enumerate(house.server.invite(count, YEAR)):
+            there.append(person(house, number, token))
+        yield there
+    finally:
+        for each in there:
+            each.store.close()
+            each.ledger.close()
+
+
+def answered(aggregation: AggregationServer, phone: Participant, key: PublicKey) -> wire.Contribution:
+    """What a phone says to the one query that it is asked."""
+    member = phone.enrolment.current
+    assert member is not None
+    [announcement] = aggregation.announcements(wire.AnnouncementsRequest(phone=member.phone)).announcements
+    return phone.asked(announcement, key.to_bytes())
+
+
+def batched(said: Sequence[wire.Contribution]) -> list[Sequence[wire.Contribution]]:
+    """What is taken in together."""
+    return [said[start : start + BATCH] for start in range(0, len(said), BATCH)]
+
+
+def released(
+    aggregation: AggregationServer, house: House, asked: Query, phones: Sequence[Person], key: PublicKey
+) -> list[int]:
+    """One query from its announcement to its decision: the sums that come out."""
+    aggregation.announce(wire.AnnounceRequest(query=asked.to_bytes()))
+    aggregation.countersigned(asked, house.server.countersign(wire.CountersignRequest(query=asked.to_bytes())))
+    said = [answered(aggregation, phone.participant, key) for phone in phones]
+    outcomes = [each for batch in batched(said) for each in aggregation.contribute(batch)]
+    assert all(isinstance(each, wire.Acknowledgement) for each in outcomes)
+    assert aggregation.close_due() == [asked.id]
+    [head] = aggregation.requests()
+    receipts = (each for message in aggregation.asking(head) for each in message.receipts.receipts)
+    decision = house.server.decide(head, receipts)
+    aggregation.decided(decision)
+    assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(phones))
+    return sums(decision)
+
+
+def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
+    """What releases have besides the true counters, in the counters' unit, and the variance that it must have."""
+    house = House()
+    key = house.key
+    aggregation = AggregationServer(
+        None, identity=house.server.identity, now=house.clock.now, rng=seeded("disguise"), simulation=True
+    )
+    aggregation.learned(house.server.standing())
+    true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
+    found = []
+    with contextlib.closing(house.server), contextlib.closing(aggregation), people(house, phones) as there:
+        for number in range(releases):
+            asked = query(house, number, phones, kind)
+            assert plaintext_count(asked, key.bits) == 1
+            found.append(np.array(released(aggregation, house, asked, there, key)) * asked.unit - true)
+    return np.concatenate(found), phones * asked.share_variance
+
+
+def squares_of_skellam(variance: float, count: int) -> tuple[float, float]:
+    """Between what the sum of squares of so many Skellam variables lies, exactly, but once in 2 / FALSE_ALARM."""
+    largest = math.ceil(12 * math.sqrt(variance) + 12)
+    size = 1 << math.ceil(math.log2(3 * count * variance + largest**2))
+    numbers = np.arange(-largest, largest + 1)
+    one = np.bincount(numbers**2, stats.skellam.pmf(numbers, variance / 2, variance / 2), minlength=size)
+    mass = np.fft.irfft(np.fft.rfft(one) ** count, size)
+    assert abs(mass.sum() - 1) < 1e-9
+    below = np.cumsum(mass)
+    low, high = np.searchsorted(below, [FALSE_ALARM / 4, 1 - FALSE_ALARM / 4])
+    return float(low), float(high)
+
+
+def squares_of_normal(variance: float, count: int) -> tuple[float, float]:
+    """The same of normal variables, from which those on a grid of many steps a deviation differ by less than 10^-30."""
+    low, high = stats.chi2.ppf([FALSE_ALARM / 4, 1 - FALSE_ALARM / 4], count) * variance
+    return float(low), float(high)
+
+
+INTERVAL: dict[str, Callable[[float, int], tuple[float, float]]] = {
+    "skellam": squares_of_skellam,
+    "gaussian": squares_of_normal,
+}
+
+
+def has_variance(kind: str, noise: Noise, variance: float) -> bool:
+    """Whether the squares add up to what they may. The right noise does not once in 2 / FALSE_ALARM."""
+    low, high = INTERVAL[kind](variance, noise.size)
+    return low <= float((noise**2).sum()) <= high
+
+
+def has_distribution(kind: str, noise: Noise, variance: float) -> bool:
+    """Chi-square against the exact distribution, in some twenty bins. As often wrong as the other."""
+    law = stats.skellam(variance / 2, variance / 2) if kind == "skellam" else stats.norm(scale=math.sqrt(variance))
+    edges = np.unique(law.ppf(np.arange(1, BINS) / BINS))
+    observed = np.bincount(np.searchsorted(edges, noise), minlength=edges.size + 1)
+    expected = noise.size * np.diff(law.cdf(edges), prepend=0.0, append=1.0)
+    assert expected.min() > 5, expected
+    return bool(stats.chisquare(observed, expected).pvalue > FALSE_ALARM / 2)
+
+
+def scaled(name: str, deviation: float) -> Callable[..., Any]:
+    """A share's function whose noise is off by this factor."""
+    drawn = getattr(answers, name)
+    return lambda variance, *others: drawn(variance * deviation**2, *others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 2)])
+def test_what_two_thousand_phones_add_is_the_noise_that_the_query_says(kind: str, releases: int) -> None:
+    noise, variance = noise_of(kind, PHONES, releases)
+    assert noise.size == COUNTERS * releases
+    assert has_variance(kind, noise, variance)
+    assert has_distribution(kind, noise, variance)
+    # The same numbers are no noise of another deviation.
+    for factor in WRONG:
+        assert not has_variance(kind, noise, variance / factor**2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["skellam", "gaussian"])
+@pytest.mark.parametrize("factor", [1.0, *WRONG])
+def test_noise_30_percent_off_is_seen_in_the_decrypted_sums(
+    kind: str, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, f"{kind}_share", scaled(f"{kind}_share", factor))
+    noise, variance = noise_of(kind, FEWER, RELEASES)
+    right = factor == 1.0
+    assert has_variance(kind, noise, variance) == right
+    assert has_distribution(kind, noise, variance) == right
+
+
+def test_the_interval_is_that_of_many_such_sums() -> None:
+    """Of 4000 sums of squares a share lies beyond each quantile that is a matter of chance: outside once in 10^6."""
+    variance, count = 9.0, 64
+    rng = seeded("interval")
+    drawn = rng.poisson(variance / 2, (4000, count)) - rng.poisson(variance / 2, (4000, count))
+    low, high = squares_of_skellam(variance, count)
+    total = (drawn**2).sum(1)
+    assert low < total.min()
+    assert total.max() < high
+    middle = squares_of_normal(variance, count)
+    assert low == pytest.approx(middle[0], rel=0.1)
+    assert high == pytest.approx(middle[1], rel=0.1)
