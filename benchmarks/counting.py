@@ -40,8 +40,8 @@ from reticent_agg.service import AggregationService
 from reticent_keys import KeyPair
 
 IN_FLIGHT = 200
-CALLS = 6000
-ROUNDS = 3
+CALLS = 2000
+TURNS = 15
 TARGET = 0.25
 FEW, MANY = 10_000, 100_000
 ROOM = 0.1  # by which memory may differ
@@ -118,7 +118,7 @@ def run() -> Iterator[str]:
             f"calls a second, {IN_FLIGHT} at a time",
             f"{ours:,.0f}",
             f"{bare:,.0f}",
-            target=f"{ours / bare:.2f}; at least {TARGET}",
+            target=f"{measured['ratio']:.2f}; at least {TARGET}",
         )
     ]
     yield table("Durable contributions of 16 ciphertexts (the rival is an empty echo over TLS)", rows)
@@ -145,22 +145,23 @@ async def _measure(folder: Path) -> dict[str, float]:
             await _contribute(ways["phones"], crowd, range(FEW))
             few = await ask("memory")
             rates = await _rates(ways, crowd)
-            await _contribute(ways["phones"], crowd, range(FEW + ROUNDS * CALLS, MANY))
+            await _contribute(ways["phones"], crowd, range(FEW + TURNS * CALLS, MANY))
             many = await ask("memory")
             disk = await ask("disk")
     return rates | {"few": few["memory"], "many": many["memory"], "disk": disk["disk"] / MANY}
 
 
 async def _rates(ways: dict[str, grpc.aio.Channel], crowd: Crowd) -> dict[str, float]:
-    """Calls a second of both, in turns."""
-    echo: Callable[[bytes], Any] = ways["echo"].unary_unary(f"/{ECHO}/Echo")
-    rates: dict[str, list[float]] = {"ours": [], "bare": []}
+    """Calls a second of both, in short turns: whatever else the machine does, it does to both."""
+    echo: Any = ways["echo"].unary_unary(f"/{ECHO}/Echo")
+    rates: dict[str, list[float]] = {"ours": [], "bare": [], "ratio": []}
     await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])  # as warm as ours is
-    for first in range(FEW, FEW + ROUNDS * CALLS, CALLS):
+    for first in range(FEW, FEW + TURNS * CALLS, CALLS):
         begun = time.perf_counter()
         await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])
         rates["bare"].append(CALLS / (time.perf_counter() - begun))
         rates["ours"].append(await _timed(ways["phones"], crowd, range(first, first + CALLS)))
+        rates["ratio"].append(rates["ours"][-1] / rates["bare"][-1])
     return {name: statistics.median(each) for name, each in rates.items()}
 
 

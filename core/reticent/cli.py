@@ -87,18 +87,19 @@ COMMANDS = (
     ),
 )
 
-# The libraries that each extra brings.
+# The libraries that each extra brings, as they are imported.
 EXTRAS = {
     "plan": ("scipy",),
     "cli": ("cyclopts", "rich", "tzdata"),
-    "server": ("cyclopts", "rich", "tzdata", "scipy", "phe"),
-    "sim": ("cyclopts", "rich", "tzdata", "scipy", "phe", "matplotlib"),
+    "server": ("cyclopts", "rich", "tzdata", "scipy", "grpc_health", "phe"),
+    "sim": ("cyclopts", "rich", "tzdata", "scipy", "grpc_health", "phe", "matplotlib"),
     "frames": ("pandas", "pyarrow"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `reticent` with these arguments, or the process's own, and returns its exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC writes lines of its own into the logs
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = _run(arguments)

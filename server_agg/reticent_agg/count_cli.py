@@ -23,7 +23,8 @@ from reticent.server.configuration import configured
 from reticent_agg.analyst import Analyst, Terms
 from reticent_agg.counting_client import Patience
 from reticent_agg.handle import BurntInPart, Handle, Progress
-from reticent_agg.plan import Plan, encryption_seconds, plan
+from reticent_agg.load import encryption_seconds
+from reticent_agg.plan import Plan, plan
 from reticent_agg.question import Question
 from reticent_agg.showing import show_plan, show_release, show_standing
 

@@ -1,41 +1,22 @@
-"""What to expect of a query before anything is spent: errors, aborts, what liars can do, what it costs phones.
-
-Pure mathematics, but for the time that encryption takes, which is measured here when it is asked for.
-"""
+"""What to expect of a query before anything is spent: errors, aborts, what liars can do, what it costs phones."""
 
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
-import gmpy2
 import numpy as np
 import numpy.typing as npt
 
-from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query, Release, gaussian_share, gaussian_sigma, skellam_share, thesis_sigma
+from reticent.privacy import Counter, Query, Release, gaussian_sigma, thesis_sigma
 from reticent.privacy.counts import FAR, variance_of_normal_median
 from reticent.privacy.gaussian import THESIS_EPSILON
-from reticent.protocol import packing_of, plaintext_count
-from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
-from reticent.randomness import secure
-from reticent.v1 import counting_pb2 as wire
 from reticent_agg import chances
+from reticent_agg.load import Load, load_of
 
-__all__ = [
-    "LEVEL",
-    "ON_DISK",
-    "Crowding",
-    "Estimate",
-    "Load",
-    "Plan",
-    "contribution_bytes",
-    "encryption_seconds",
-    "plan",
-]
+__all__ = ["LEVEL", "Crowding", "Estimate", "Plan", "plan"]
 
 LEVEL = 0.95
 """Of the intervals."""
@@ -43,13 +24,7 @@ LEVEL = 0.95
 SURELY = 0.95
 """With this chance liars are in no more cohorts than a plan says."""
 
-ON_DISK = 1024
-"""The most bytes that the aggregation server keeps of a contribution."""
-
-_DIGEST_BYTES = 32
 _ALL_LEFT = 0.99  # where so likely all cohorts are left, the noise's own distribution says how far estimates stray
-_FEW = 32  # ciphertexts that are timed; more take as much longer
-_SMALL_PRIMES = 1 << 16
 _FEWEST_FOR_A_MEDIAN = 3  # cohorts, of which one stands out
 _NORMAL = NormalDist()
 
@@ -99,25 +74,6 @@ class Crowding:
     lost: float
     crowded: float
     bearable: int
-
-
-@dataclass(frozen=True)
-class Load:
-    """What a query takes of machines.
-
-    Args:
-        ciphertexts: Of each phone.
-        phone_bytes: What each phone sends.
-        phone_seconds: Of computing, for noise and encryption; None where it was not measured.
-        received_bytes: By the aggregation server, from all phones that are expected.
-        kept_bytes: On its disk, at most.
-    """
-
-    ciphertexts: int
-    phone_bytes: int
-    phone_seconds: float | None
-    received_bytes: int
-    kept_bytes: int
 
 
 @dataclass(frozen=True)
@@ -217,8 +173,6 @@ def plan(
     out = chances.left_out(*asked)
     contributors = query.population * (1 - absent)
     liars = _crowding(query, absent, lying, risk)
-    ciphertexts = plaintext_count(query, key_bits)
-    sent = contribution_bytes(query, key_bits)
     return Plan(
         query=query,
         absent=absent,
@@ -229,52 +183,10 @@ def plan(
         any_left_out=1.0 - float(out[0]) if out[0] < 0.5 else float(out[1:].sum()),
         lost=chances.lost(*asked),
         liars=liars,
-        load=Load(
-            ciphertexts=ciphertexts,
-            phone_bytes=sent,
-            phone_seconds=phone_seconds,
-            received_bytes=round(contributors * sent),
-            kept_bytes=round(contributors * ON_DISK),
-        ),
+        load=load_of(query, contributors, key_bits, phone_seconds),
         trusted=gaussian_sigma(query.epsilon, query.delta, query.l2),
         published=_published(query, contributors),
     )
-
-
-def contribution_bytes(query: Query, key_bits: int) -> int:
-    """How long the message is with which a phone takes part."""
-    message = wire.Contribution(
-        query=bytes(_DIGEST_BYTES),
-        phone=bytes(PHONE_BYTES),
-        cohort=query.cohorts - 1,
-        ciphertexts=bytes(plaintext_count(query, key_bits) * (key_bits // 4)),
-        signature=bytes(SIGNATURE_BYTES),
-    )
-    return message.ByteSize()
-
-
-def encryption_seconds(query: Query, key_bits: int) -> float:
-    """The processor time that a contribution takes on this machine: noise, packing and encryption. It is measured now.
-
-    A phone keeps no table from one query to the next, so its time is in it where one is made.
-    """
-    rng = secure()
-    modulus = _looks_like_a_key(key_bits, rng)
-    key = PublicKey(modulus, modulus - 9, simulation=True)  # -x² modulo n, for x = 3
-    packing = packing_of(query, key_bits)
-    begun = time.process_time()
-    if query.noise == "skellam":
-        noise = skellam_share(query.share_variance, query.size, rng)
-    else:
-        noise = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
-    plaintexts = packing.pack(noise.tolist(), [0] * packing.plaintexts)
-    key.encrypt(plaintexts[:_FEW], rng)
-    first = time.process_time()
-    if len(plaintexts) <= _FEW:
-        return first - begun
-    key.encrypt(plaintexts[:_FEW], rng)  # with the table that is there now
-    each = (time.process_time() - first) / _FEW
-    return first - begun + each * (len(plaintexts) - _FEW)
 
 
 def _estimates(query: Query, absent: float, out: Floats, hit: int) -> tuple[Estimate, ...]:
@@ -398,13 +310,3 @@ def _published(query: Query, contributors: float) -> float | None:
         return None
     share = thesis_sigma(query.epsilon, query.delta, query.l2) ** 2 / (query.fewest - query.liars - 1)
     return math.sqrt(contributors * share)
-
-
-def _looks_like_a_key(bits: int, rng: np.random.Generator) -> int:
-    """A number that takes as long to compute with as a key, and is none: nobody knows its factors."""
-    small = gmpy2.primorial(_SMALL_PRIMES)
-    while True:
-        number = int.from_bytes(rng.bytes(bits // 8), "big") | 1 << bits - 1
-        number += 1 - number % 4
-        if number.bit_length() == bits and gmpy2.gcd(number, small) == 1 and not gmpy2.is_prime(number):
-            return number

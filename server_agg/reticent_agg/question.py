@@ -226,7 +226,7 @@ class QuestionSequence:
         fraction_bits: As in a question; the same for all, so to be given for "gaussian".
 
     >>> week = QuestionSequence(name="week 9", epsilon=1.0, delta=1e-6, l2_squared=7, l1=7)
-    >>> week.question("week 9, Monday", [Counter("visited", 0, 1)]).sequence
+    >>> week.question("week 9, Monday", [Counter("visited", 0, 1)], absent=0.2).sequence
     'week 9'
     """
 

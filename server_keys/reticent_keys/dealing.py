@@ -92,7 +92,7 @@ class Dealer:
         if row is None:
             return None
         number, digest, state = row
-        if False:
+        if digest != query.digest:
             raise Refused(Refusal.CONFLICT, f"another query has the id {query.id!r}")
         if state == KeyState.RETIRED.name:
             raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)

@@ -6,7 +6,6 @@ import asyncio
 import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -210,7 +209,7 @@ class CountingServer:
 
 
 class CountsOverTls:
-    """`Counts` through an analyst and a server, of phones that a simulation plays.
+    """`Counts` through an analyst and a server, of phones that a simulation plays; one at a time, the latest.
 
     Args:
         ledger: The analyst's.
@@ -221,9 +220,11 @@ class CountsOverTls:
         local = LocalCounts(seeded(5, "phones"), absent=absent)
         given = self._given = _Given()
         server = CountingServer(Path(_certificates().name), lambda query: local._collected(query, given.counters))
+        while _alive:
+            _alive.pop().stop()
         server.start()
+        _alive.append(server)
         self._analyst = server.analyst(ledger=ledger)
-        weakref.finalize(self, _close, self._analyst, server)
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """Hand the counters to the phones, and ask them."""
@@ -245,6 +246,4 @@ def _certificates() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
 
 
-def _close(analyst: Analyst, server: CountingServer) -> None:
-    analyst.close()
-    server.stop()
+_alive: list[CountingServer] = []

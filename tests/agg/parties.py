@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reticent.privacy import Counter, Query
-from reticent.protocol import Refusal, Refused, SigningKey
+from reticent.protocol import Refused, SigningKey
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, plaintext_count
 from reticent.randomness import seeded

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import grpc
 import pytest
 
 from reticent.cli import main
+from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.server.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
@@ -60,7 +60,11 @@ def serving(options: Sequence[str]) -> Iterator[dict[str, str]]:
 def refused(*arguments: str) -> str:
     """What the program says when it does not do it."""
     found = subprocess.run(
-        [sys.executable, "-m", "reticent.cli", "agg", *arguments], capture_output=True, text=True, timeout=DEADLINE
+        [sys.executable, "-m", "reticent.cli", "agg", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
     )
     assert found.returncode in {1, 2}
     assert "Traceback" not in found.stderr
@@ -78,12 +82,13 @@ def test_a_server_is_served_again_without_being_told_the_identity(home: Path) ->
             assert not reply.queries
     assert (home / "aggregation").stat().st_mode & 0o777 == 0o700
     assert (home / "aggregation" / "aggregation.db").stat().st_mode & 0o777 == 0o600
-    other = parties.SigningKey().public.hex()
+    other = SigningKey().public.hex()
     assert "names another key server" in refused("serve", *FREE, "--identity", other)
     assert "64 hexadecimal digits: got 'abc'" in refused("serve", *FREE, "--identity", "abc")
 
 
-def test_one_process_serves_from_a_folder(home: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_one_process_serves_from_a_folder() -> None:
     with serving(["--identity", IDENTITY]):
         assert "another process serves" in refused("serve", *FREE)
         assert "another process serves" in refused("migrate")
@@ -98,7 +103,8 @@ def test_options_may_stand_in_a_file_or_the_environment(home: Path, monkeypatch:
     assert not (home / "from file").exists()
 
 
-def test_a_simulated_clock_is_moved_from_this_machine(home: Path) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_simulated_clock_is_moved_from_this_machine() -> None:
     with serving(["--identity", IDENTITY, "--simulated-clock", "2027-02-01T00:00:00Z"]) as where:
         credentials = Certificate.load("certs", "ann").channel_credentials()
         with grpc.secure_channel(where["analysts"], credentials) as way:
@@ -111,10 +117,11 @@ def test_a_simulated_clock_is_moved_from_this_machine(home: Path) -> None:
     assert "--ask-again" in refused("serve", *FREE, "--ask-again", "0")
 
 
-def test_the_operator_sees_queries_and_prunes_what_is_old(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("home")
+def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agg", "status"]) == 2
     assert "there is no aggregation server in aggregation" in capsys.readouterr().err
-    os.mkdir("aggregation")
+    Path("aggregation").mkdir()
     time = Time()
     time.now = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
     server = parties.opened(Path("aggregation/aggregation.db"), time)
@@ -127,7 +134,7 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(home: Path, capsys: py
     waiting, unwanted = parties.ask(), parties.ask()
     for each in (waiting, unwanted):
         server.announce(wire.AnnounceRequest(query=each.to_bytes()))
-    server.refused(unwanted, parties.Refused(parties.Refusal.BAD_QUERY, "too dear"))
+    server.refused(unwanted, Refused(Refusal.BAD_QUERY, "too dear"))
     server.close()
     assert main(["agg", "prune"]) == 0
     assert main(["agg", "status"]) == 0

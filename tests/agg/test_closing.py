@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from reticent.database import Database
+from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import ciphertexts_from
-from reticent.randomness import is_seeded, secure
+from reticent.randomness import is_seeded, secure, seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadAnswer
 from reticent_agg.administration import prune, report
@@ -37,11 +39,11 @@ def server(path: Path, time: Time) -> Iterator[AggregationServer]:
     server.close()
 
 
-def status_of(server: AggregationServer, query: parties.Query) -> wire.QueryStatus:
+def status_of(server: AggregationServer, query: Query) -> wire.QueryStatus:
     return server.status(wire.StatusRequest(id=query.id))
 
 
-def contribute(server: AggregationServer, query: parties.Query, *numbers: int) -> list[wire.Contribution]:
+def contribute(server: AggregationServer, query: Query, *numbers: int) -> list[wire.Contribution]:
     sent = [Phone(number).contribution(query) for number in numbers]
     assert parties.said_to(server.contribute(sent)) == ["ok"] * len(sent)
     return sent
@@ -50,7 +52,7 @@ def contribute(server: AggregationServer, query: parties.Query, *numbers: int) -
 def test_a_query_closes_when_its_time_is_over_and_not_before(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.ask())
     contribute(server, query, 0, 1)
-    assert server.next_due() == START + parties.dt.timedelta(seconds=query.closes_after)
+    assert server.next_due() == START + dt.timedelta(seconds=query.closes_after)
     time.pass_(query.closes_after - 0.001)
     assert (server.close_due(), server.requests()) == ([], [])
     time.pass_(0.001)
@@ -87,7 +89,7 @@ def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, t
 
 def test_the_server_is_given_a_generator_that_nobody_can_replay() -> None:
     assert not is_seeded(secure())
-    assert is_seeded(parties.seeded(1))  # as in these tests
+    assert is_seeded(seeded(1))  # as in these tests
 
 
 def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
@@ -137,7 +139,7 @@ def decide(server: AggregationServer, head: wire.DecideHead) -> wire.Decision:
     return decision
 
 
-def test_a_query_is_decided_when_all_its_cohorts_are(path: Path, server: AggregationServer, time: Time) -> None:
+def test_a_query_is_decided_when_all_its_cohorts_are(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.ask(population=8, cohorts=2, fewest=3))
     contribute(server, query, 0, 2, 4, 1, 3)
     heads = parties.closed(server, time, query)
@@ -243,8 +245,8 @@ def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     when = time()
     with_database = opened(path)
     assert prune(with_database, when) == []
-    assert prune(with_database, when + parties.dt.timedelta(seconds=1)) == [query.id]
-    assert prune(with_database, when + parties.dt.timedelta(days=1)) == []
+    assert prune(with_database, when + dt.timedelta(seconds=1)) == [query.id]
+    assert prune(with_database, when + dt.timedelta(days=1)) == []
     assert [(each.id, each.pruned) for each in report(with_database)] == [(late.id, False), (query.id, True)]
     with_database.close()
     assert status_of(server, query).cohorts[0].decision == decision

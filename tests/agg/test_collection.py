@@ -259,7 +259,7 @@ def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time)
     server.close()
 
 
-def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask())
     with server._changed.reading() as run:

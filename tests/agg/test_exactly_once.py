@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
+from reticent.privacy import Query
 from reticent.protocol import Refused
 from reticent.protocol import statements as said
 from reticent.v1 import counting_pb2 as wire
@@ -63,7 +64,7 @@ def place_of(phone: int, attempt: int) -> int:
     return phone * ATTEMPTS + attempt
 
 
-def message(query: parties.Query, phone: int, attempt: int) -> wire.Contribution:
+def message(query: Query, phone: int, attempt: int) -> wire.Contribution:
     return Phone(phone).contribution(query, ciphertexts=parties.ciphertexts_of(place_of(phone, attempt), 0, 1))
 
 

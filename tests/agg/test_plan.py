@@ -27,7 +27,8 @@ from reticent.protocol.layout import ciphertexts_to, packing_of
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import chances
-from reticent_agg.plan import Plan, contribution_bytes, encryption_seconds, plan
+from reticent_agg.load import contribution_bytes, encryption_seconds
+from reticent_agg.plan import Plan, plan
 from reticent_keys import KeyPair
 from reticent_sim.local_counts import LocalCounts
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reticent.protocol import Refusal, Refused
+from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadAnswer, BadStore
 from tests.agg import parties
@@ -205,7 +206,7 @@ def test_a_refusal_that_comes_after_the_countersignature_means_nothing(server: A
     assert server.status(wire.StatusRequest(id=query.id)).phase == wire.COLLECTING
 
 
-def test_queries_are_listed_the_latest_first(server: AggregationServer, time: Time) -> None:
+def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
     queries = [parties.collecting(server, parties.ask()) for _ in range(3)]
     server.contribute([Phone(number).contribution(queries[1]) for number in range(2)])
     found = server.queries().queries
@@ -213,7 +214,7 @@ def test_queries_are_listed_the_latest_first(server: AggregationServer, time: Ti
     assert [[cohort.contributors for cohort in each.cohorts] for each in found] == [[0], [2], [0]]
 
 
-def test_keys_are_kept_and_strange_ones_refused(path: Path, server: AggregationServer, time: Time) -> None:
+def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time: Time) -> None:
     key = parties.pair().public
     assert server.standing() == KeyServer().terms()
     assert server.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
@@ -224,7 +225,7 @@ def test_keys_are_kept_and_strange_ones_refused(path: Path, server: AggregationS
     assert (server.knows(other.key_id.hex()), server.knows(key.key_id.hex())) == (True, True)  # it drains
     with pytest.raises(BadAnswer):
         server.learned(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
-    strict = AggregationServer(None, identity=KeyServer.identity.public, now=time, rng=parties.seeded(1))
+    strict = AggregationServer(None, identity=KeyServer.identity.public, now=time, rng=seeded(1))
     with pytest.raises(BadAnswer, match="bits"):
         strict.learned(KeyServer().terms())  # 2048 bits are for simulation
     with pytest.raises(Refused) as caught:
@@ -253,4 +254,4 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
     with pytest.raises(BadStore):
         parties.opened(path, time)
     with pytest.raises(ValueError, match="32 bytes: got 3"):
-        AggregationServer(None, identity=b"key", now=time, rng=parties.seeded(1))
+        AggregationServer(None, identity=b"key", now=time, rng=seeded(1))

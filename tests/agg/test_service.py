@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ from reticent_agg.batches import Batches
 from reticent_agg.collection import Outcome
 from reticent_agg.service import AggregationService
 from tests.agg import parties
-from tests.agg.parties import START, KeyServer, Phone, dt
+from tests.agg.parties import START, KeyServer, Phone
 
 LOCAL = "127.0.0.1:0"
 DEADLINE = 30.0
@@ -96,10 +97,10 @@ class Network:
             credentials = Certificate.load(self.certs, name).channel_credentials()
         return await self.stack.enter_async_context(channel(address, credentials))
 
-    async def phones(self) -> counting_pb2_grpc.CollectingStub:
+    async def phones(self) -> counting_pb2_grpc.CollectingAsyncStub:
         return counting_pb2_grpc.CollectingStub(await self.way(self.service.phones_address, None))
 
-    async def analyst(self, name: str | None = "ann") -> counting_pb2_grpc.CountingStub:
+    async def analyst(self, name: str | None = "ann") -> counting_pb2_grpc.CountingAsyncStub:
         return counting_pb2_grpc.CountingStub(await self.way(self.service.analysts_address, name))
 
 
@@ -133,7 +134,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait for what happens in a moment."""
-    while not true():
+    while not true():  # noqa: ASYNC110  # nobody tells a test
         await asyncio.sleep(0.01)
 
 
@@ -291,7 +292,7 @@ def test_strangers_get_typed_errors_and_change_nothing(tmp_path: Path, certs: Pa
                 "analysts": await net.way(net.service.analysts_address, "ann"),
             }
             for name, way in METHODS.items():
-                call = ways[way].unary_unary(f"/reticent.v1.{name}")
+                call: Any = ways[way].unary_unary(f"/reticent.v1.{name}")
                 for content in (b"\xff", b"\x0a\x05ab", bytes(100)):
                     assert (await refusal_of(call(content))).refusal is Refusal.MALFORMED, name
                 assert (await refusal_of(call(bytes(2 << 20)))).refusal is Refusal.OVERSIZED, name

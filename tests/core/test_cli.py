@@ -28,10 +28,19 @@ Tell the world as much about a phone's context as is useful, and never more than
 its user allows.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
+│ agg          Run an aggregation server: ask phones, collect and add up what  │
+│              they say, have it decided.                                      │
+│ certs        Make the certificates by which servers and analysts know each   │
+│              other.                                                          │
+│ count        Ask phones to be counted: foresee what a query gives, ask it,   │
+│              read what is released.                                          │
 │ demo         Compare the checks on twenty people for a month.                │
 │ experiment   Make the figures and tables of the sources anew.                │
+│ keys         Run a key server: enrol phones, countersign queries, decrypt    │
+│              sums.                                                           │
 │ mask         Compute, run, explain and audit what a phone releases or        │
 │              suppresses.                                                     │
+│ phone        Take part in counts of which nobody learns more than sums.      │
 │ --help (-h)  Display this message and exit.                                  │
 │ --version    Display application version.                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
@@ -201,13 +210,16 @@ def test_the_extra_named_for_a_library_brings_it() -> None:
         assert set(libraries) == set(_brought(extra, extras))
 
 
+MODULES = {"grpcio-health-checking": "grpc_health"}  # libraries that are imported by another name
+
+
 def _brought(extra: str, extras: dict[str, list[str]]) -> Iterator[str]:
     for requirement in map(Requirement, extras[extra]):
         if requirement.name == "reticent":
             for inner in requirement.extras:
                 yield from _brought(inner, extras)
         else:
-            yield requirement.name
+            yield MODULES.get(requirement.name, requirement.name)
 
 
 def _python(*lines: str) -> subprocess.CompletedProcess[str]:

@@ -202,6 +202,15 @@ def test_bad_receipts_are_refused_and_change_nothing(house: House, change: Chang
     assert house.server.decide(head, receipts).outcome == wire.RELEASED
 
 
+def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(house: House) -> None:
+    query = house.query()
+    given = house.contributions(query, 0)
+    liar = next(house.phones[phone] for phone, cohort in house.deal(query).items() if cohort == 1)
+    mixed = [*given[1:], liar.contribution(query, house.key, 0, (1, 2, 0))]
+    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(*honest(query, 0, house.key, mixed)), "not dealt")
+    assert not decisions(house)
+
+
 def test_more_receipts_than_phones_were_dealt_are_refused_before_they_are_read(house: House) -> None:
     query = house.query()
     house.deal(query)

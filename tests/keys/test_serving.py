@@ -317,6 +317,7 @@ def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
         assert "put back     from a backup" in place.run("status", "--folder", "copy")
 
 
+@pytest.mark.slow
 def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Path) -> None:
     """Killed at different moments of the same request, which in the end gets one answer for ever."""
     with site(tmp_path) as place:

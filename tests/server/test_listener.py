@@ -171,6 +171,27 @@ def test_a_server_does_not_wait_for_ever_for_those_inside(monkeypatch: pytest.Mo
     asyncio.run(scene())
 
 
+def test_nobody_is_inside_when_a_server_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What those inside use is closed next; here they wait for callers who take nothing."""
+    monkeypatch.setattr("reticent.server.listener.GRACE", 0.2)
+
+    async def scene() -> None:
+        echo = Echo(Door())
+        async with (
+            Listener("localhost:0", echo.services(), credentials=None) as listener,
+            calling(listener, None) as calls,
+        ):
+            unread = [calls.many(wire.KeyRequest(key_id=bytes(100_000)).SerializeToString()) for _ in range(20)]
+            for each in unread:
+                await each.read()
+            await asyncio.sleep(0.2)  # until no more can be written
+            assert echo.door.inside == len(unread)
+            await listener.__aexit__(None, None, None)
+            assert echo.door.inside == 0
+
+    asyncio.run(scene())
+
+
 def test_one_machine_cannot_take_all_places_of_a_listener() -> None:
     """Calls that never bring their message, of all services, health included, are bounded and go away."""
 

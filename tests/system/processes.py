@@ -259,8 +259,8 @@ class Servers:
         assert found is not None, self.keys.end_of_log()
         return bytes.fromhex(found[1])
 
-    def invitations(self, count: int) -> list[Invitation]:
-        """New invitations, from `reticent keys invite`."""
+    def invitations(self, count: int, days: int = A_MONTH) -> list[Invitation]:
+        """New invitations, from `reticent keys invite`, good for so many days of the servers' clock."""
         self._invited += 1
         where = self.folder / f"invitations-{self._invited}"
         present = dt.datetime.now(dt.UTC)  # by which the command goes
@@ -268,7 +268,7 @@ class Servers:
         reticent(
             *("keys", "invite", "--count", str(count), "--output", where, "--folder", self.journal.parent),
             *("--certs", self.certs, "--key-server", self.keys.phones),
-            *("--aggregation-server", self.aggregation.phones, "--days", str(ahead + A_MONTH)),
+            *("--aggregation-server", self.aggregation.phones, "--days", str(ahead + days)),
             folder=self.folder,
         )
         return [Invitation.from_text(path.read_text()) for path in sorted(where.iterdir())]

@@ -19,6 +19,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Cost, Counter, Ledger, Query
 from reticent.protocol import Refusal, Refused, SigningKey, packing_of, signed_by, statements
 from reticent.protocol.calls import failure_of
+from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
@@ -49,14 +50,11 @@ class Forwarder:
         self.stub = counting_pb2_grpc.DecidingStub(self.channel)
         self.enrolment_channel = grpc.secure_channel(servers.keys.phones, servers.credentials())
         self.enrolment = counting_pb2_grpc.EnrolmentStub(self.enrolment_channel)
-        self.phones: dict[bytes, Phone] = {}
-        self.revoked = self.join()
+        self.revoked, *others = map(self.joined, servers.invitations(1 + PHONES))
         reticent("keys", "revoke", self.revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
-        for phone in [self.join() for _ in range(PHONES)]:
-            self.phones[phone.id] = phone
+        self.phones = {phone.id: phone for phone in others}
 
-    def join(self) -> Phone:
-        [invitation] = self.servers.invitations(1)
+    def joined(self, invitation: Invitation) -> Phone:
         phone = Phone(invitation.token)
         phone.membership = self.enrolment.Join(phone.joining(), timeout=PATIENCE)
         return phone
@@ -324,19 +322,18 @@ def test_bad_receipts_decide_nothing(forwarder: Forwarder, bad: Callable[[Forwar
     assert (good.outcome, sums(good)) == (wire.RELEASED, expected(asked.cohorts[0]))
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        lambda asked: [0],
-        lambda asked: [asked.key.n**2],
-        lambda asked: [asked.key.n],
-        lambda asked: [1 + asked.key.n, 1 + asked.key.n],
-    ],
-    ids=["zero", "too large", "a factor of n", "too many"],
-)
-def test_what_is_no_ciphertext_decides_nothing(forwarder: Forwarder, bad: Callable[[Asked], list[int]]) -> None:
+NO_CIPHERTEXTS: dict[str, Callable[[int], list[int]]] = {
+    "zero": lambda n: [0 * n],
+    "too large": lambda n: [n**2],
+    "a factor of n": lambda n: [n],
+    "too many": lambda n: [1 + n, 1 + n],
+}
+
+
+@pytest.mark.parametrize("bad", NO_CIPHERTEXTS.values(), ids=NO_CIPHERTEXTS)
+def test_what_is_no_ciphertext_decides_nothing(forwarder: Forwarder, bad: Callable[[int], list[int]]) -> None:
     asked = forwarder.asked()
-    assert forwarder.refusal(asked.sent(bad(asked), asked.cohorts[0])) is Refusal.BAD_CIPHERTEXTS
+    assert forwarder.refusal(asked.sent(bad(asked.key.n), asked.cohorts[0])) is Refusal.BAD_CIPHERTEXTS
     assert forwarder.decisions(asked.query) == 0
     assert forwarder.decided(asked.honest()).outcome == wire.RELEASED
 

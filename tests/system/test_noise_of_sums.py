@@ -193,7 +193,7 @@ def scaled(name: str, deviation: float) -> Callable[..., Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 2)])
+@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 3)])
 def test_what_two_thousand_phones_add_is_the_noise_that_the_query_says(kind: str, releases: int) -> None:
     noise, variance = noise_of(kind, PHONES, releases)
     assert noise.size == COUNTERS * releases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from types import TracebackType
@@ -21,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 GRACE = 5.0
 """Seconds that calls have to end when a server stops."""
+
+_LAST_MOMENT = 0.05
+"""Seconds for those that were cut off to notice, before what they use is closed."""
 
 HEALTH = "grpc.health.v1.Health"
 """The service by which others ask whether a service is there: one call for each question, none that stay."""
@@ -100,6 +104,7 @@ class Listener:
         if self._server is not None:
             _log.info("no more calls at %s", self.address)
             await self._server.stop(GRACE)
+            await asyncio.sleep(_LAST_MOMENT)
 
     def _health(self) -> Handler:
         async def check(request: health_pb2.HealthCheckRequest, _: Caller) -> health_pb2.HealthCheckResponse:

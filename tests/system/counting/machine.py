@@ -21,7 +21,7 @@ from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from tests.system.counting.invariants import DEALT, Invariants
 from tests.system.counting.phones import Device
-from tests.system.counting.world import AGGREGATION, KEYS, Fault, Kill, World
+from tests.system.counting.world import AGGREGATION, KEYS, LEAST_HONEST, Fault, Kill, World
 
 __all__ = ["CountingMachine"]
 
@@ -87,7 +87,7 @@ class CountingMachine(RuleBasedStateMachine):
         """The world that is driven."""
         raise NotImplementedError
 
-    @initialize(phones=st.integers(4, 8), asked=st.lists(ASKED, min_size=1, max_size=2))
+    @initialize(phones=st.integers(5, 8), asked=st.lists(ASKED, min_size=1, max_size=2))
     def begins(self, phones: int, asked: Sequence[Asked]) -> None:
         self.asked: list[Query] = []
         self.rotations = 0
@@ -304,11 +304,14 @@ class CountingMachine(RuleBasedStateMachine):
         """Announce a query to as many as can be asked, or a few less."""
         terms = self.world.terms()
         population = terms.population - asked.without
-        if len(self.asked) == MOST_QUERIES or population < 2 * asked.cohorts:
+        if len(self.asked) == MOST_QUERIES or population < LEAST_HONEST:
             return
-        smallest = population // asked.cohorts
+        cohorts = min(asked.cohorts, population // LEAST_HONEST)
+        smallest = population // cohorts
         noise, sequence = asked.kind
-        fewest = 2 if sequence else min(2 + asked.more, smallest)  # the queries of a sequence say the same
+        fewest = LEAST_HONEST + (
+            0 if sequence else min(asked.more, smallest - LEAST_HONEST)
+        )  # the queries of a sequence say the same
         query = Query(
             id=self.world.name_of(len(self.asked)),
             counters=COUNTERS,
@@ -318,7 +321,7 @@ class CountingMachine(RuleBasedStateMachine):
             l1=60_000,
             noise=noise,
             population=population,
-            cohorts=asked.cohorts,
+            cohorts=cohorts,
             fewest=fewest,
             liars=0,
             key_id=PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex(),
