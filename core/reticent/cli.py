@@ -69,7 +69,7 @@ COMMANDS = (
     ),
     Command(
         name="count",
-        app="reticent_agg.count_cli:app",
+        app="reticent_agg.asking.cli:app",
         help="Ask phones to be counted: foresee what a query gives, ask it, read what is released.",
         extra="server",
     ),

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, estimate
+from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, QueryBurnt, estimate
 from reticent.privacy.ledger import SELF, Ledger
 from reticent.privacy.query import Integers, Query
 from reticent.privacy.release import Release
@@ -46,8 +46,8 @@ class Liars:
 class LocalCounts:
     """Counts among phones that are rows of an array.
 
-    All phones are taken to have spent the same, which one ledger holds. A query that is burnt, or whose counters are
-    refused, spends nothing.
+    All phones are taken to have spent the same, which one ledger holds. A query that is burnt before
+    anything was decrypted, or whose counters are refused, spends nothing.
 
     Args:
         rng: Where cohorts, absences and noise come from; a seeded generator unless given.
@@ -113,8 +113,10 @@ class LocalCounts:
             cohorts = self._collected(query, counters)
             self._decided.add(query.id)
             release = estimate(query, cohorts, seeded=is_seeded(self._rng))
-        except BaseException:
-            if self._ledger is not None and not self._is_paid(query):
+        except BaseException as error:
+            if self._ledger is not None and isinstance(error, QueryBurnt) and error.spent:
+                self._ledger.spend(query.account)  # in some cohorts, and all phones are taken to have spent the same
+            elif self._ledger is not None and not self._is_paid(query):
                 self._ledger.give_back(query.account)
             raise
         if self._ledger is not None:

@@ -22,8 +22,8 @@ from reticent.randomness import seeded
 from reticent.server import Caller, Door, Listener, unary
 from reticent.server.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.analyst import Analyst
-from reticent_agg.counting_client import Patience
+from reticent_agg.asking.analyst import Analyst
+from reticent_agg.asking.client import Patience
 from reticent_sim.local_counts import LocalCounts
 
 SERVICE = "reticent.v1.Counting"

@@ -23,11 +23,11 @@ from reticent.privacy import (
 from reticent.protocol import Refusal, Refused, SigningKey, Unreachable
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.analyst import Analyst
-from reticent_agg.counting_client import Patience
+from reticent_agg.asking.analyst import Analyst
+from reticent_agg.asking.client import Patience
+from reticent_agg.asking.handle import NotDecided, Progress
+from reticent_agg.asking.question import Question
 from reticent_agg.errors import BadAnswer
-from reticent_agg.handle import BurntInPart, NotDecided, Progress
-from reticent_agg.question import Question
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountingServer, CountsOverTls, decision_of, signed
 
@@ -226,7 +226,7 @@ def test_a_query_that_is_burnt_costs_nothing(server: CountingServer, ledger: Led
     with server.analyst(ledger=ledger) as analyst:
         with pytest.raises(QueryBurnt, match="nothing was spent") as burnt:
             analyst.count(asked())
-        assert not isinstance(burnt.value, BurntInPart)
+        assert burnt.value.spent == ()
         assert ledger.entries() == ()
 
 
@@ -242,9 +242,9 @@ def test_what_was_decrypted_is_spent_though_the_query_is_burnt(
             sums()(decision)
             decision.outcome = outcome
         signed(server.signer, decision)
-        with pytest.raises(BurntInPart, match="1 were decrypted, and their phones have spent") as burnt:
+        with pytest.raises(QueryBurnt, match="1 were decrypted, and their phones have spent") as burnt:
             handle.result()
-        with pytest.raises(BurntInPart) as again:
+        with pytest.raises(QueryBurnt) as again:
             handle.result()
         assert str(again.value) == str(burnt.value)
         assert burnt.value.spent == (1,)

@@ -15,7 +15,7 @@ import pytest
 from reticent import cli
 from reticent.privacy import CohortSum, Query
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.count_cli import _identity
+from reticent_agg.asking.cli import _identity
 from tests.agg.counting_server import DEADLINE, CountingServer
 
 QUERIES = Path(__file__).parents[2] / "examples" / "queries"

@@ -26,9 +26,9 @@ from reticent.privacy import (
 from reticent.protocol.layout import ciphertexts_to, packing_of
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import chances
-from reticent_agg.load import contribution_bytes, encryption_seconds
-from reticent_agg.plan import Plan, plan
+from reticent_agg.asking import chances
+from reticent_agg.asking.load import contribution_bytes, encryption_seconds
+from reticent_agg.asking.plan import Plan, plan
 from reticent_keys import KeyPair
 from reticent_sim.local_counts import LocalCounts
 
@@ -189,7 +189,7 @@ def test_the_median_of_skewed_sums_lies_a_little_below_their_mean() -> None:
 )
 def test_no_counter_varies_more_among_phones_than_foreseen(low: int, high: int, l2_squared: int) -> None:
     """The largest variance that bounds and L2 allow, over a fine grid of means."""
-    from reticent_agg.plan import _spread  # noqa: PLC0415  # it is looked at here only
+    from reticent_agg.asking.plan import _spread  # noqa: PLC0415  # it is looked at here only
 
     if low == high:
         return

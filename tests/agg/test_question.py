@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent.privacy import Counter, Query
-from reticent_agg.question import Question, QuestionSequence
+from reticent_agg.asking.question import Question, QuestionSequence
 
 QUERIES = Path(__file__).parents[2] / "examples" / "queries"
 SAMPLE = """

@@ -172,13 +172,24 @@ class Process:
 
     def memory(self) -> int:
         """How many bytes of it are in memory now."""
-        found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
-        assert found is not None
-        return int(found[1]) * 1024
+        return self._status("VmRSS")
+
+    def peak(self) -> int:
+        """How many were at most, since it began or `forget_peak`."""
+        return self._status("VmHWM")
+
+    def forget_peak(self) -> None:
+        """Begin to look for the peak anew."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="utf-8")
 
     def end_of_log(self) -> str:
         """The last that it has printed."""
         return self.log.read_text(errors="replace")[-LOG_SHOWN:] if self.log.exists() else "(it has said nothing)"
+
+    def _status(self, name: str) -> int:
+        found = re.search(rf"^{name}:\s+(\d+) kB$", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * 1024
 
     def _signalled(self, number: signal.Signals) -> int:
         assert self._process is not None

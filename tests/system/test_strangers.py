@@ -1,5 +1,6 @@
 """Whatever strangers send to either server: a typed refusal, and nothing has changed."""
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
@@ -7,7 +8,9 @@ import random
 import socket
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +21,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query
+from reticent.privacy import Counter as Asking
+from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, SigningKey, Unreachable, statements
-from reticent.protocol.calls import REFUSAL, failure_of
+from reticent.protocol.calls import REFUSAL, answered, failure_of
 from reticent.protocol.layout import ciphertexts_to
 from reticent.server import certificates
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from tests.keys.phones import Phone
-from tests.system.callers import message_of
+from tests.system.callers import in_turn, message_of
 from tests.system.processes import ANALYST, PATIENCE, Process, Servers, reticent, running
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -161,7 +165,7 @@ def ask(servers: Servers, query_id: str, key: PublicKey, seconds: int, populatio
 def question(query_id: str, key_id: str, seconds: int = 3600, population: int = PHONES, **changes: Any) -> Query:
     parts: dict[str, Any] = {
         "id": query_id,
-        "counters": [Counter("visits", 0, 1)],
+        "counters": [Asking("visits", 0, 1)],
         "epsilon": 1.0,
         "delta": 1e-5,
         "l2_squared": 1,
@@ -563,3 +567,78 @@ def test_plain_connections_come_to_nothing(city: City, service: str, content: by
             with contextlib.suppress(ConnectionError):
                 answer = raw.recv(1 << 16)
                 assert b"reticent" not in answer
+
+
+CONNECTIONS, FLOOD, AT_A_TIME = 32, 6000, 3000
+FLOODED = 16 << 10  # bytes of a message
+INSIDE = 512  # calls of one address that a server takes in at a time
+KNOWN = 2 * 1024  # calls that gRPC takes from all connections before it refuses them itself
+A_CALL = 32 << 10
+"""What gRPC keeps for a call of which the message has not been asked for, with that message."""
+KEPT = 16 << 20
+"""By how much one more flood may leave a server larger: what allocators do, and no leak of calls or messages."""
+
+
+async def flood(city: City, address: str, method: str, content: bytes) -> Counter[Refusal]:
+    """Make so many calls at a time, until there were FLOOD of them: how often each refusal came."""
+    found: Counter[Refusal] = Counter()
+    channels = [city.servers.channel(address) for _ in range(CONNECTIONS)]
+    calls = [channel.unary_unary(f"/reticent.v1.{method}") for channel in channels]
+
+    async def once(number: int) -> None:
+        with pytest.raises(Refused) as refused:
+            await answered(calls[number % CONNECTIONS](content, timeout=PATIENCE))
+        found[refused.value.refusal] += 1
+        if refused.value.refusal is Refusal.BUSY:
+            assert refused.value.retry_after
+
+    async with contextlib.AsyncExitStack() as stack:
+        for channel in channels:
+            await stack.enter_async_context(channel)
+        await in_turn([partial(once, number) for number in range(FLOOD)], AT_A_TIME)
+    return found
+
+
+def still_serves_soon(city: City) -> None:
+    """Honest phones are served again when they come back after the time that they are told."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return still_serves(city)
+        except Refused as refused:
+            if refused.refusal is not Refusal.BUSY or time.monotonic() > until:
+                raise
+            time.sleep(refused.retry_after or 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["Enrolment/Join", "Collecting/Contribute"])
+def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(city: City, method: str) -> None:
+    """Thousands of calls at a time, on many connections.
+
+    INSIDE of them at most are inside, each with its message. Of the others gRPC knows no more than KNOWN before it
+    refuses them itself, each with the message that came along. So the peak is bounded, however long the flood is; and
+    what is left of it does not grow from flood to flood.
+    """
+    process, address = city.place(method.partition("/")[0])
+    large = bytes(FLOODED)
+    content = {
+        "Enrolment/Join": wire.JoinRequest(invitation=NOBODY, signature=large),
+        "Collecting/Contribute": wire.Contribution(
+            query=city.open.digest, phone=NOBODY, ciphertexts=large, signature=bytes(64)
+        ),
+    }[method].SerializeToString()
+    after = []
+    with asyncio.Runner() as runner:
+        for _ in range(3):
+            before = process.memory()
+            process.forget_peak()
+            answers = runner.run(flood(city, address, method, content))
+            assert answers.total() == FLOOD
+            assert set(answers) <= {Refusal.BUSY, Refusal.MALFORMED, Refusal.NOT_ASKED}
+            assert answers[Refusal.BUSY] > FLOOD // 2
+            print(method, before >> 10, process.peak() >> 10, process.memory() >> 10, answers)
+            assert process.peak() - before < KNOWN * A_CALL + INSIDE * FLOODED
+            after.append(process.memory())
+            still_serves_soon(city)
+    assert after[-1] - after[0] < KEPT < FLOOD * FLOODED

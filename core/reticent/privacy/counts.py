@@ -2,7 +2,7 @@
 
 ReticentError
 └── CountError
-    ├── QueryBurnt      too few cohorts are left: nothing is released, and nothing was spent
+    ├── QueryBurnt      too few cohorts are left: nothing is released
     └── AlreadyDecided  a query is answered once, ever; a second attempt is another query
 """
 
@@ -38,20 +38,24 @@ class QueryBurnt(CountError):
 
     Args:
         query: Which one, by its id.
-        left_out: The cohorts that were burnt.
+        left_out: The cohorts that were burnt, or void.
         cohorts: How many there were.
+        spent: The cohorts whose phones have spent their budget all the same, for they were decrypted.
     """
 
-    def __init__(self, query: str, left_out: Sequence[int], cohorts: int) -> None:
+    def __init__(self, query: str, left_out: Sequence[int], cohorts: int, spent: Sequence[int] = ()) -> None:
         self.query = query
         self.left_out = tuple(left_out)
         self.cohorts = cohorts
+        self.spent = tuple(spent)
+        rest = f"{len(self.spent)} were decrypted, and their phones have spent their budget"
         super().__init__(
-            f"{query!r} is burnt: {len(self.left_out)} of its {cohorts} cohorts are, and nothing was spent"
+            f"{query!r} is burnt: {len(self.left_out)} of its {cohorts} cohorts are left out, and "
+            f"{rest if self.spent else 'nothing was spent'}"
         )
 
-    def __reduce__(self) -> tuple[type[QueryBurnt], tuple[str, tuple[int, ...], int]]:
-        return type(self), (self.query, self.left_out, self.cohorts)
+    def __reduce__(self) -> tuple[type[QueryBurnt], tuple[Any, ...]]:
+        return type(self), (self.query, self.left_out, self.cohorts, self.spent)
 
 
 class AlreadyDecided(CountError):
@@ -106,9 +110,9 @@ def estimate(query: Query, cohorts: Sequence[CohortSum], *, seeded: bool) -> Rel
     if len(cohorts) != query.cohorts:
         raise ValueError(f"{query.id!r} has {query.cohorts} cohorts: got {len(cohorts)}")
     left_out = [number for number, cohort in enumerate(cohorts) if cohort.sums is None]
-    if 2 * len(left_out) > query.cohorts:
-        raise QueryBurnt(query.id, left_out, query.cohorts)
     kept = [number for number, cohort in enumerate(cohorts) if cohort.sums is not None]
+    if 2 * len(left_out) > query.cohorts:
+        raise QueryBurnt(query.id, left_out, query.cohorts, kept)
     left = _Left(query, [cohorts[number] for number in kept], sum(cohort.contributors for cohort in cohorts))
     by_median = left.far.any(axis=0)
     is_noise = not left_out and not by_median.any()

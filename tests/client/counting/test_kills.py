@@ -21,8 +21,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, SqliteStore
 from reticent_client.counting import answers
 from reticent_client.counting.conditions import Reason
+from reticent_client.counting.enrolment import Member
 from reticent_client.counting.participant import Participant
-from reticent_client.counting.records import LIVE, State
+from reticent_client.counting.records import LIVE, Records, State
 from reticent_client.errors import ClientError
 from tests.client.counting.world import MEMBERSHIP, START, Device, Killed, Servers, query
 
@@ -99,6 +100,7 @@ class Life:
                 self._live()
             except Killed:
                 self.phone.close()
+                self._check_files()
                 continue
             return self.phone
 
@@ -148,6 +150,15 @@ class Life:
                 else:
                     self.phone.participant.acknowledged(SERVERS.acknowledge(asked, each))
             self.phone.pass_time(hours=1)
+
+    def _check_files(self) -> None:
+        """What is on disk between two lives: all that may have been sent is booked, before anything is mended."""
+        store = SqliteStore(self.folder / "phone.db")
+        ledger = Ledger(ONE, self.folder / "phone.ledger")
+        live = {record.account for record in Records(store).within(LIVE)}
+        assert live <= {entry.query for entry in ledger.entries()}
+        store.close()
+        ledger.close()
 
     def _check(self) -> None:
         """What holds at every moment, whatever was killed."""
@@ -240,7 +251,20 @@ def _never_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Participant, "_settle", lambda _: None)
 
 
-@pytest.mark.parametrize("spoil", [_sent_before_it_is_stored, _given_back_when_it_begins, _never_recovered])
+def _kept_before_it_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(phone: Participant, asked: Query, cohort: int, made: answers.Answer, member: Member) -> wire.Contribution:
+        phone.records.intend(asked, "", cohort, member.invitation.identity, phone._now())
+        phone.records.keep(asked.digest, made.message, made.name, made.norms)
+        phone._ledger.reserve(asked.account, asked.cost)
+        return made.message
+
+    monkeypatch.setattr(Participant, "_kept", kept)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [_sent_before_it_is_stored, _given_back_when_it_begins, _never_recovered, _kept_before_it_is_reserved],
+)
 def test_a_phone_that_does_it_wrong_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

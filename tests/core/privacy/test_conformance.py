@@ -16,7 +16,9 @@ from reticent.privacy.cost import Noise
 from reticent.privacy.counts import AlreadyDecided, Counts, QueryBurnt
 from reticent.privacy.ledger import BudgetExceeded, Composition, Contradiction
 from reticent.randomness import seeded
+from reticent_agg.asking.analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
+from tests.agg.counting_server import CountsOverTls
 
 ROOT = Path(__file__).parents[3]
 COMPOSITIONS: tuple[Composition, ...] = get_args(Composition)
@@ -26,6 +28,7 @@ LIMIT = Cost(2.5, 1e-5)
 Maker = Callable[[Ledger | None, float], Counts]
 
 MAKERS: dict[type, Maker] = {
+    Analyst: CountsOverTls,
     LocalCounts: lambda ledger, absent: LocalCounts(seeded("conformance"), ledger=ledger, absent=absent),
 }
 """How to make each that counts: with this ledger, and with phones that are absent with this probability."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
 from reticent.privacy.cost import NoiseKind
-from reticent_agg.chances import Crowd, choose
+from reticent_agg.asking.chances import Crowd, choose
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
 

@@ -3,8 +3,7 @@
 Nothing is believed that the key server has not signed: a decision counts for the query and the cohort that it names.
 
     CountError
-    ├── QueryBurnt
-    │   └── BurntInPart   and some phones have spent their budget all the same
+    ├── QueryBurnt        too few cohorts are left
     └── NotDecided        the time for waiting is over
     AggregationError
     └── BadAnswer         a decision that the key server has not signed, or that cannot be meant
@@ -13,7 +12,7 @@ Nothing is believed that the key server has not signed: a decision counts for th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,10 +20,10 @@ from reticent.privacy import CohortSum, CountError, Ledger, Query, QueryBurnt, R
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.counting_client import FIRST_PAUSE, CountingClient, TimeOver, Waiting
+from reticent_agg.asking.client import FIRST_PAUSE, CountingClient, TimeOver, Waiting
 from reticent_agg.errors import BadAnswer
 
-__all__ = ["BurntInPart", "Handle", "NotDecided", "Outcome", "Phase", "Progress", "Watcher"]
+__all__ = ["Handle", "NotDecided", "Outcome", "Phase", "Progress", "Watcher"]
 
 Phase = Literal["announced", "collecting", "closing", "decided"]
 Outcome = Literal["released", "burnt", "void"]
@@ -42,26 +41,6 @@ _OUTCOMES: dict[int, Outcome] = {wire.RELEASED: "released", wire.BURNT: "burnt",
 
 class NotDecided(CountError):
     """The time for waiting is over. The query goes on."""
-
-
-class BurntInPart(QueryBurnt):
-    """Fewer than half of the cohorts are left, and not all of the others were burnt: some were decrypted.
-
-    Args:
-        query: Which one, by its id.
-        left_out: The cohorts that were burnt, or void.
-        cohorts: How many there were.
-        spent: The cohorts whose phones have spent their budget.
-    """
-
-    def __init__(self, query: str, left_out: Sequence[int], cohorts: int, spent: Sequence[int]) -> None:
-        super().__init__(query, left_out, cohorts)
-        self.spent = tuple(spent)
-        lost = f"{query!r} is burnt: {len(self.left_out)} of its {cohorts} cohorts are burnt or void"
-        self.args = (f"{lost}; {len(self.spent)} were decrypted, and their phones have spent their budget",)
-
-    def __reduce__(self) -> tuple[type[BurntInPart], tuple[Any, ...]]:
-        return type(self), (self.query, self.left_out, self.cohorts, self.spent)
 
 
 @dataclass(frozen=True)
@@ -278,7 +257,7 @@ class Handle:
                 self.query, list(map(_cohort_sum, decisions)), seeded=any(each.seeded for each in decisions)
             )
         except QueryBurnt as burnt:
-            self._burnt = BurntInPart(burnt.query, burnt.left_out, burnt.cohorts, spent) if spent else burnt
+            self._burnt = QueryBurnt(burnt.query, burnt.left_out, burnt.cohorts, spent)
 
     def _book(self, *, is_spent: bool) -> None:
         account = self.query.account

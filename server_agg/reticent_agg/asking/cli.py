@@ -20,13 +20,13 @@ from reticent.privacy import QueryBurnt
 from reticent.protocol.secrets import KEY_BYTES
 from reticent.server.certificates import Certificate
 from reticent.server.configuration import configured
-from reticent_agg.analyst import Analyst, Terms
-from reticent_agg.counting_client import Patience
-from reticent_agg.handle import BurntInPart, Handle, Progress
-from reticent_agg.load import encryption_seconds
-from reticent_agg.plan import Plan, plan
-from reticent_agg.question import Question
-from reticent_agg.showing import show_plan, show_release, show_standing
+from reticent_agg.asking.analyst import Analyst, Terms
+from reticent_agg.asking.client import Patience
+from reticent_agg.asking.handle import Handle, Progress
+from reticent_agg.asking.load import encryption_seconds
+from reticent_agg.asking.plan import Plan, plan
+from reticent_agg.asking.question import Question
+from reticent_agg.asking.showing import show_plan, show_release, show_standing
 
 __all__ = ["app"]
 
@@ -230,7 +230,7 @@ def _plain_burnt(burnt: QueryBurnt) -> dict[str, Any]:
         "burnt": True,
         "cohorts": burnt.cohorts,
         "cohorts_left_out": list(burnt.left_out),
-        "cohorts_spent": list(burnt.spent) if isinstance(burnt, BurntInPart) else [],
+        "cohorts_spent": list(burnt.spent),
     }
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.privacy import Release
-from reticent_agg.handle import Progress
-from reticent_agg.plan import LEVEL, Plan
+from reticent_agg.asking.handle import Progress
+from reticent_agg.asking.plan import LEVEL, Plan
 
 __all__ = ["show_plan", "show_release", "show_standing"]
 

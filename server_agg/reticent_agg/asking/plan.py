@@ -13,8 +13,8 @@ import numpy.typing as npt
 from reticent.privacy import Counter, Query, Release, gaussian_sigma, thesis_sigma
 from reticent.privacy.counts import FAR, variance_of_normal_median
 from reticent.privacy.gaussian import THESIS_EPSILON
-from reticent_agg import chances
-from reticent_agg.load import Load, load_of
+from reticent_agg.asking import chances
+from reticent_agg.asking.load import Load, load_of
 
 __all__ = ["LEVEL", "Crowding", "Estimate", "Plan", "plan"]
 

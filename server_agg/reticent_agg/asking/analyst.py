@@ -15,10 +15,10 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.secrets import KEY_BYTES
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.counting_client import CountingClient, Patience
+from reticent_agg.asking.client import CountingClient, Patience
+from reticent_agg.asking.handle import Handle, Progress, Watcher
+from reticent_agg.asking.question import Question, QuestionSequence
 from reticent_agg.errors import BadAnswer
-from reticent_agg.handle import Handle, Progress, Watcher
-from reticent_agg.question import Question, QuestionSequence
 
 __all__ = ["Analyst", "Terms"]
 
