@@ -21,6 +21,7 @@ from reticent_agg.queries import Asked, Queries
 __all__ = ["Collection", "Outcome"]
 
 DIGEST_BYTES = 32
+_ASKED_AT_ONCE = 256  # phones, in a statement of SQL
 
 Outcome: TypeAlias = wire.Acknowledgement | Refused
 """What becomes of a contribution."""
@@ -147,10 +148,18 @@ def _dealt(
         phones[each.query].append(each.phone)
     found: dict[tuple[bytes, bytes], _Dealt] = {}
     for digest, query in queries.items():
-        marks = ", ".join("?" * len(phones[digest]))
-        rows = run(_DEALT.format(marks), [query.number, *phones[digest]])
-        found |= {(digest, phone): _Dealt(*row) for phone, *row in rows}
+        for some in _in_parts(phones[digest]):
+            rows = run(_DEALT.format(", ".join("?" * len(some))), [query.number, *some])
+            found |= {(digest, phone): _Dealt(*row) for phone, *row in rows}
     return found
+
+
+def _in_parts(phones: list[bytes]) -> Iterator[list[bytes]]:
+    """The phones, some of them twice, in lists of few lengths: SQLite keeps what it has prepared for each length."""
+    for first in range(0, len(phones), _ASKED_AT_ONCE):
+        some = phones[first : first + _ASKED_AT_ONCE]
+        length = 1 << (len(some) - 1).bit_length()
+        yield some + some[-1:] * (length - len(some))
 
 
 def _judged(

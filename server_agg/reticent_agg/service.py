@@ -18,7 +18,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.server import Caller, Door, Limits, Listener, unary
 from reticent.server.certificates import ANALYST
-from reticent.server.door import REMEMBERED, Handler
+from reticent.server.door import Handler
 from reticent.server.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.batches import Batches
@@ -35,6 +35,8 @@ COUNTING = "reticent.v1.Counting"
 
 PHONE = Rate(per_second=20.0, burst=100.0)
 """Contributions of a phone from an address. Of the address as well: nobody elsewhere can use up a phone's."""
+PHONES_REMEMBERED = 4096
+"""Phones whose contributions are counted; the least lately seen are forgotten."""
 PAUSE = 1.0
 """Seconds until what the disk did not take is tried again."""
 
@@ -77,7 +79,7 @@ class AggregationService:
         self._batches = Batches(self._taken)
         self._began = asyncio.Event()
         self._link = Link(server, key_server, self._writer, self._began.set)
-        self._rates = Rates(PHONE, REMEMBERED)
+        self._rates = Rates(PHONE, PHONES_REMEMBERED)
         self._phones = Listener(
             phones, {COLLECTING: self._collecting(limits)}, credentials=phones_credentials, limits=limits
         )

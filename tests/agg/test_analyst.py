@@ -435,11 +435,11 @@ def test_a_deadline_passes_and_the_query_goes_on(server: CountingServer, analyst
     handle = analyst.start(asked())
     if is_away:
         server.stop()
-    rest = r"127.0.0.1:\d+ does not answer" if is_away else "collecting ends in 5 s"
+    rest = r"127.0.0.1:\d+ does not answer" if is_away else r"collecting (ends in \d s|is over)"
     begun = time.monotonic()
-    with pytest.raises(NotDecided, match=rf"'gym' is not decided after 0.4 s: 0 of its 3 cohorts are, and {rest}; the"):
-        handle.result(timeout=0.4)
-    assert 0.1 < time.monotonic() - begun < 5
+    with pytest.raises(NotDecided, match=rf"'gym' is not decided after 1.5 s: 0 of its 3 cohorts are, and {rest}; the"):
+        handle.result(timeout=1.5)
+    assert 0.1 < time.monotonic() - begun < 30
     if is_away:
         server.start()
     server.decided(asked(), KNOWN)
