@@ -8,20 +8,25 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from reticent.paillier import PublicKey
+from reticent.privacy import Query
+from reticent.protocol import signed_by, statements
 from reticent.protocol.calls import answered
+from reticent.protocol.invitation import Invitation
 from reticent.server.certificates import Certificate, channel, channel_credentials, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from tests.keys.phones import PASSPHRASE
+from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 PATIENCE = 60.0
+POPULATION = 12
 LIMITS = ("--least-honest", "2", "--least-share", "0.3")
 LISTENING = re.compile(r"listening for (phones|the aggregation server) at (\S+)")
 
@@ -161,3 +166,41 @@ async def decided(
     stub: Any = services.DecidingStub(to)
     made: wire.Decision = await answered(stub.Decide(parts(), timeout=PATIENCE))
     return made
+
+
+def invitations(place: Site, count: int, folder: str = "invitations") -> list[Invitation]:
+    told = place.run(
+        "invite", "-n", str(count), "-o", folder, "--key-server", place.addresses["phones"], "--days", "9999"
+    )
+    return [Invitation.from_text((place.path / line).read_text()) for line in told.splitlines()]
+
+
+async def joined(place: Site, count: int) -> dict[bytes, Phone]:
+    """Phones that have joined by their invitations, knowing nothing else."""
+    given = invitations(place, count, f"invitations {count}")
+    found = [Phone(each.token) for each in given]
+    async with channel(given[0].key_server, channel_credentials(given[0].authority.encode())) as to:
+        stub: Any = services.EnrolmentStub(to)
+        for phone, invitation in zip(found, given, strict=True):
+            phone.membership = await answered(stub.Join(phone.joining(), timeout=PATIENCE))
+            made = phone.membership
+            said = statements.membership(
+                made.phone, phone.signing.public, phone.agreement.public, made.agreement_key, made.expires
+            )
+            assert signed_by(invitation.identity, said, made.signature)
+    return {phone.id: phone for phone in found}
+
+
+async def asked(
+    to: grpc.aio.Channel, phones: dict[bytes, Phone], name: str
+) -> tuple[Query, PublicKey, list[list[Contribution]]]:
+    """A new query, and the contributions of its cohorts."""
+    key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
+    query = replace(QUERY, id=name, population=POPULATION, key_id=key.key_id.hex())
+    deals = await countersigned(to, query.to_bytes())
+    cohorts: list[list[Contribution]] = [[] for _ in range(query.cohorts)]
+    for dealt in (phone for deal in deals for phone in deal.phones):
+        phone = phones[dealt.phone]
+        assert dealt.verify_key == phone.signing.public
+        cohorts[dealt.cohort].append(phone.contribution(query, key, dealt.cohort, (2, 300, 1)))
+    return query, key, cohorts

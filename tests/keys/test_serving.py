@@ -3,31 +3,20 @@
 import asyncio
 import datetime as dt
 import json
-import signal
-import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from reticent.paillier import PublicKey
-from reticent.privacy import Query
-from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
-from reticent.protocol.invitation import Invitation
 from reticent.server.certificates import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from reticent_keys.service import SILENCE
-from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone, expected, request, summed, sums
-from tests.keys.processes import PATIENCE, Site, as_party, as_phone, countersigned, decided, site, standing
-
-POPULATION = 12
+from tests.keys.phones import PASSPHRASE, Phone, expected, request, summed, sums
+from tests.keys.processes import PATIENCE, POPULATION, Site, as_party, as_phone, asked, decided, joined, site, standing
 
 
 @pytest.fixture(scope="module")
@@ -41,44 +30,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def phones(served: Site) -> dict[bytes, Phone]:
     return asyncio.run(joined(served, POPULATION))
-
-
-def invitations(place: Site, count: int, folder: str = "invitations") -> list[Invitation]:
-    told = place.run(
-        "invite", "-n", str(count), "-o", folder, "--key-server", place.addresses["phones"], "--days", "9999"
-    )
-    return [Invitation.from_text((place.path / line).read_text()) for line in told.splitlines()]
-
-
-async def joined(place: Site, count: int) -> dict[bytes, Phone]:
-    """Phones that have joined by their invitations, knowing nothing else."""
-    given = invitations(place, count, f"invitations {count}")
-    found = [Phone(each.token) for each in given]
-    async with channel(given[0].key_server, channel_credentials(given[0].authority.encode())) as to:
-        stub: Any = services.EnrolmentStub(to)
-        for phone, invitation in zip(found, given, strict=True):
-            phone.membership = await answered(stub.Join(phone.joining(), timeout=PATIENCE))
-            made = phone.membership
-            said = statements.membership(
-                made.phone, phone.signing.public, phone.agreement.public, made.agreement_key, made.expires
-            )
-            assert signed_by(invitation.identity, said, made.signature)
-    return {phone.id: phone for phone in found}
-
-
-async def asked(
-    to: grpc.aio.Channel, phones: dict[bytes, Phone], name: str
-) -> tuple[Query, PublicKey, list[list[Contribution]]]:
-    """A new query, and the contributions of its cohorts."""
-    key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
-    query = replace(QUERY, id=name, population=POPULATION, key_id=key.key_id.hex())
-    deals = await countersigned(to, query.to_bytes())
-    cohorts: list[list[Contribution]] = [[] for _ in range(query.cohorts)]
-    for dealt in (phone for deal in deals for phone in deal.phones):
-        phone = phones[dealt.phone]
-        assert dealt.verify_key == phone.signing.public
-        cohorts[dealt.cohort].append(phone.contribution(query, key, dealt.cohort, (2, 300, 1)))
-    return query, key, cohorts
 
 
 def refusal(call: Any) -> Refusal:
@@ -253,129 +204,6 @@ def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, 
         for secret in (phone.token, phone.signing.to_bytes(), phone.agreement.to_bytes()):
             assert secret.hex() not in log
     assert PASSPHRASE not in log
-
-
-def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
-    with site(tmp_path) as place:
-        place.start()
-        phones = asyncio.run(joined(place, POPULATION))
-
-        async def before() -> tuple[Query, wire.DecideHead, list[wire.Receipt], wire.Decision, list[wire.Deal]]:
-            async with as_party(place, "aggregation") as to:
-                query, key, cohorts = await asked(to, phones, "first")
-                head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
-                made = await decided(to, head, receipts)
-                return query, head, receipts, made, await countersigned(to, query.to_bytes())
-
-        query, head, receipts, made, deals = asyncio.run(before())
-        assert made.outcome == wire.RELEASED
-        place.stop(signal.SIGKILL)
-        place.start()
-
-        async def after() -> None:
-            async with as_party(place, "aggregation") as to:
-                assert await decided(to, head, receipts) == made
-                assert await countersigned(to, query.to_bytes()) == deals
-                active = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
-                terms = await standing(to)
-                key = PublicKey.from_bytes(terms.public_key, simulation=True)
-                assert active == f"the active key is {key.key_id.hex()}\n"
-                gone = next(iter(phones))
-                place.run("revoke", gone.hex())
-                assert (await standing(to)).population == terms.population - 1
-                assert len(list((place.path / "keys" / "pairs").iterdir())) == 2
-                assert (await decided(to, wire.DecideHead(query=query.digest, cohort=1), [])).outcome == wire.BURNT
-                assert len(list((place.path / "keys" / "pairs").iterdir())) == 1
-                assert "no phone has the id 00" in place.run("revoke", "00", code=1)
-                assert "32 hexadecimal digits" in place.run("revoke", "nobody", code=2)
-
-        asyncio.run(after())
-        place.run("backup", "copy")
-
-        async def after_the_backup() -> Query:
-            async with as_party(place, "aggregation") as to:
-                key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
-                late = replace(query, id="late", population=POPULATION - 1, key_id=key.key_id.hex())
-                await countersigned(to, late.to_bytes())
-                return late
-
-        late = asyncio.run(after_the_backup())
-        assert "copy" in place.run("backup", "copy", code=2)
-        assert place.stop() == 0
-        place.start("--folder", "copy")
-
-        async def from_the_copy() -> None:
-            async with as_party(place, "aggregation") as to:
-                assert await decided(to, head, receipts) == made
-                with pytest.raises(Refused, match="UNKNOWN_QUERY"):
-                    await decided(to, wire.DecideHead(query=late.digest), [])
-                with pytest.raises(Refused, match="KEY_RETIRED"):
-                    await countersigned(to, late.to_bytes())
-
-        asyncio.run(from_the_copy())
-        assert "put back from a backup" in place.log
-        assert "put back     from a backup" in place.run("status", "--folder", "copy")
-
-
-@pytest.mark.slow
-def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Path) -> None:
-    """Killed at different moments of the same request, which in the end gets one answer for ever."""
-    with site(tmp_path) as place:
-        place.start()
-        phones = asyncio.run(joined(place, POPULATION))
-
-        async def prepare() -> tuple[wire.DecideHead, list[wire.Receipt], list[int]]:
-            async with as_party(place, "aggregation") as to:
-                query, key, cohorts = await asked(to, phones, "killed")
-                ask = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
-                return *ask, expected(cohorts[0])
-
-        head, receipts, right = asyncio.run(prepare())
-        for pause in (0.0, 0.005, 0.01, 0.02, 0.04):
-
-            async def killed(pause: float = pause) -> None:
-                async with as_party(place, "aggregation") as to:
-                    await standing(to)
-                    call = asyncio.ensure_future(decided(to, head, receipts))
-                    await asyncio.sleep(pause)
-                    place.stop(signal.SIGKILL)
-                    with suppress(Unreachable):  # unless it was faster than the kill
-                        assert (await call).outcome == wire.RELEASED
-
-            asyncio.run(killed())
-            assert json.loads(place.run("status", "--json"))["decided"] in {0, 1}
-            place.start()
-
-        async def again() -> None:
-            async with as_party(place, "aggregation") as to:
-                first = await decided(to, head, receipts)
-                assert sums(first) == right
-                assert await decided(to, head, receipts) == first
-                with pytest.raises(Refused, match="ALREADY_DECIDED"):
-                    await decided(to, head, receipts[::-1])
-
-        asyncio.run(again())
-
-
-def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) -> None:
-    with site(tmp_path) as place:
-        place.start()
-        phones = asyncio.run(joined(place, POPULATION))
-
-        async def run() -> None:
-            async with as_party(place, "aggregation") as to:
-                query, key, cohorts = await asked(to, phones, "waiting")
-                head, _ = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
-                stub: Any = services.DecidingStub(to)
-                call = stub.Decide()
-                await call.write(wire.DecideRequest(head=head))
-                await standing(to)
-                assert await asyncio.to_thread(place.stop) == 0
-
-        begun = time.monotonic()
-        asyncio.run(run())
-        assert time.monotonic() - begun < SILENCE / 2
-        assert "Traceback" not in place.log
 
 
 def test_the_environment_and_a_file_say_what_flags_do_not(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:

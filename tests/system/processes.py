@@ -295,7 +295,6 @@ class Servers:
         options = (
             ("grpc.enable_retries", 0),
             ("grpc.use_local_subchannel_pool", 1),  # a connection of its own
-            ("grpc.min_reconnect_backoff_ms", 50),
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 200),
         )

@@ -109,6 +109,10 @@ def test_it_renews_when_less_than_a_third_is_left(tmp_path: Path) -> None:
         renewed = _enrolment(phone).current
         assert renewed is not None
         assert renewed.expires == int((phone.now + LENGTH).timestamp())
+        same = phone.servers.membership(PHONE, phone.now + LENGTH)
+        phone.pass_time(days=1)
+        _enrolment(phone).joined(same)  # the same again, later: nothing begins anew
+        assert _enrolment(phone).current == renewed
         _enrolment(phone).joined(phone.servers.membership(PHONE, START + LENGTH))  # an old one, come late
         assert _enrolment(phone).current == renewed
 

@@ -111,6 +111,7 @@ class Life:
         finally:
             if hasattr(self.phone, "ledger"):
                 self._check()
+        assert self.phone.participant.records.unsettled() == []  # what a kill has left is done at once
 
     def _live(self) -> None:
         self._join()
@@ -279,4 +280,6 @@ def test_a_phone_that_does_it_wrong_is_caught(
         except (AssertionError, ClientError):
             caught = True
         life.phone.close()
+        if caught:
+            break
     assert caught

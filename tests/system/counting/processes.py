@@ -43,8 +43,8 @@ PATIENCE = 60.0
 DEADLINE = 20.0
 PAUSE = 0.02
 """Seconds from one look to the next, while something is waited for."""
-MOST_KILLS = {KEYS: 1, AGGREGATION: 2}
-"""Of one schedule: to begin again takes seconds."""
+KILLS_A_SCHEDULE = {KEYS: 0.5, AGGREGATION: 1.0}
+"""At most, counted from the first schedule on: to begin again takes seconds."""
 MOST_WHILE_ANSWERING = 0.012
 """Seconds until a server is killed that has been called: most answers take about as long."""
 
@@ -78,6 +78,7 @@ class Deployment:
         self.over: set[bytes] = set()
         """The queries of the schedules before."""
         self.schedules = 0
+        self.kills = {KEYS: 0, AGGREGATION: 0}
         create(path / "certs", hosts=["127.0.0.1"], analysts=[ANALYST])
         (path / "passphrase").write_text(f"{PASSPHRASE}\n")
         (path / "passphrase").chmod(0o600)
@@ -88,6 +89,7 @@ class Deployment:
         self.ports = dict(zip(("phones", "decisions", "collecting", "analysts"), _free_ports(4), strict=True))
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._channels: list[grpc.aio.Channel] = []
+        self._files: dict[str, sqlite3.Connection] = {}
         self.calls: Mapping[str, Callable[..., Any]] = {}
         self.start(KEYS)
         self.start(AGGREGATION)
@@ -184,7 +186,16 @@ class Deployment:
         instant = wire.Instant(milliseconds=round(self.clocks[party].timestamp() * 1000))
         self.runner.run(answered_in_time(self.calls[party], instant))
 
+    def read(self, name: str, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """What is in a server's file at present."""
+        if name not in self._files:
+            self._files[name] = sqlite3.connect(self.path / name, timeout=PATIENCE, isolation_level=None)
+            self._files[name].execute("PRAGMA query_only = ON")
+        return self._files[name].execute(sql, values).fetchall()
+
     def close(self) -> None:
+        for file in self._files.values():
+            file.close()
         self.runner.run(self._hang_up())
         for party in list(self._processes):
             self.end(party)
@@ -203,7 +214,6 @@ class Processes(World):
     def __init__(self, deployment: Deployment) -> None:
         super().__init__(deployment.runner)
         self._deployment = deployment
-        self._kills = dict.fromkeys(MOST_KILLS, 0)
         self._ahead: dict[str, dt.timedelta] = defaultdict(dt.timedelta)
         self._settled = False
         self._moments = 0
@@ -261,10 +271,11 @@ class Processes(World):
             self._deployment.restart(party)
 
     def _may_kill(self, party: str) -> bool:
-        self._kills[party] += 1
-        may = self._kills[party] <= MOST_KILLS[party]
-        self.seen[f"{party} died"] += may
-        return may
+        if self._deployment.kills[party] >= KILLS_A_SCHEDULE[party] * self._deployment.schedules:
+            return False
+        self._deployment.kills[party] += 1
+        self.seen[f"{party} died"] += 1
+        return True
 
     # What the servers do on their own; only their deaths are ours.
 
@@ -346,10 +357,10 @@ class Processes(World):
     # What can be seen.
 
     def journal(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return _read(self._deployment.path / "keys" / "journal.db", sql, values)
+        return self._deployment.read("keys/journal.db", sql, values)
 
     def collected(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return _read(self._deployment.path / "aggregation" / "aggregation.db", sql, values)
+        return self._deployment.read("aggregation/aggregation.db", sql, values)
 
     def pair(self, key_id: str) -> KeyPair:
         return self._deployment.folder.known[key_id]
@@ -371,12 +382,6 @@ WAITING = """
 SELECT digest, number FROM queries
 WHERE (phase = 1 AND refusal IS NULL) OR (phase = 2 AND closes <= ?) OR phase = 3
 """
-
-
-def _read(path: Path, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        return connection.execute(sql, values).fetchall()
 
 
 def _milliseconds(instant: dt.datetime) -> int:
