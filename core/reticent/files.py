@@ -56,9 +56,9 @@ def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
             draft.replace(path)
         else:
             _give_name(draft, path)
-        sync_folder(path.parent)
+        _make_last(path, over=over)
     except OSError as error:
-        if error.errno is None or error.filename not in {str(draft), draft, os.fspath(path.parent)}:
+        if error.errno is None or error.filename not in {None, str(draft), draft, os.fspath(path.parent), path.parent}:
             raise
         raise type(error)(error.errno, error.strerror, str(path)) from error  # whoever reads it knows no draft
     finally:
@@ -89,4 +89,18 @@ def _give_name(draft: Path, path: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))  # which nobody can do twice
-        draft.replace(path)
+        try:
+            draft.replace(path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _make_last(path: Path, *, over: bool) -> None:
+    """Have the name survive a loss of power; or take it back, where nothing had it before."""
+    try:
+        sync_folder(path.parent)
+    except OSError:
+        if not over:
+            path.unlink(missing_ok=True)
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reticent.files import create
 from reticent.protocol import AgreementKey, SigningKey
 from reticent.protocol.secrets import KEY_BYTES
 from reticent_keys import sealing
@@ -39,7 +40,7 @@ class Identity:
             ValueError: The passphrase is empty, or no text.
         """
         content = self.signing.to_bytes() + self.agreement.to_bytes()
-        sealing.create(path, sealing.sealed(content, passphrase, sealing.IDENTITY))
+        create(Path(path), sealing.sealed(content, passphrase, sealing.IDENTITY))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str) -> Identity:

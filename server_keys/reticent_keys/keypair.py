@@ -13,6 +13,7 @@ import gmpy2
 import phe
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from reticent.files import create
 from reticent.paillier import KEY_BITS, SIMULATION_KEY_BITS, PublicKey, centred
 from reticent_keys import sealing
 from reticent_keys.errors import KeyFileError
@@ -100,7 +101,7 @@ class KeyPair:
             FileExistsError: There is a file of that name, maybe with the only copy of a key.
             ValueError: The passphrase is empty, or no text.
         """
-        sealing.create(path, self.to_bytes(passphrase))
+        create(Path(path), self.to_bytes(passphrase))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str, *, simulation: bool = False) -> KeyPair:

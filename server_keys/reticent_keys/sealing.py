@@ -1,4 +1,4 @@
-"""Secrets at rest: bytes under a passphrase, in a file that is there whole or not at all.
+"""Secrets at rest: bytes under a passphrase.
 
 The key is scrypt's, of the passphrase and a fresh salt; the seal is AES-256-GCM, over the header as well.
 """
@@ -6,12 +6,9 @@ The key is scrypt's, of the passphrase and a fresh salt; the seal is AES-256-GCM
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import os
 import secrets
 import unicodedata
-from pathlib import Path
 from typing import NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -20,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from reticent_keys.errors import KeyFileError, WrongPassphrase
 
-__all__ = ["IDENTITY", "KEY_PAIR", "Sort", "create", "opened", "sealed"]
+__all__ = ["IDENTITY", "KEY_PAIR", "Sort", "opened", "sealed"]
 
 
 class Sort(NamedTuple):
@@ -44,8 +41,6 @@ KEY_BYTES = 32
 DIGEST_BYTES = 32
 # Version 1 means these, so that nobody's file can ask for more memory: 128 MB and about half a second.
 SCRYPT_COST = {"n": 1 << 17, "r": 8, "p": 1}
-OWNER_ONLY = 0o600
-NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 def sealed(content: bytes, passphrase: str, sort: Sort = KEY_PAIR) -> bytes:
@@ -87,63 +82,6 @@ def opened(data: bytes, passphrase: str, sort: Sort = KEY_PAIR) -> bytes:
         return AESGCM(key).decrypt(nonce, body[len(head) :], head)
     except (InvalidTag, ValueError):
         raise WrongPassphrase(f"the passphrase is not the one that this {sort.name} was sealed with") from None
-
-
-def create(path: str | Path, content: bytes) -> None:
-    """Put the content on disk under a name that is not taken, readable by the owner only.
-
-    When this returns, it survives a loss of power; when it raises an `OSError`, there is nothing of it under this
-    name. Where the file system knows no hard links, being killed may leave an empty file, and never a part.
-
-    Raises:
-        FileExistsError: The name is taken.
-    """
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, OWNER_ONLY)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        _give_name(draft, target)
-        _make_last(target)
-    except OSError as error:  # whoever reads it knows the path that was given, and no draft
-        raise type(error)(error.errno, error.strerror, str(path)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-
-
-def _give_name(draft: Path, target: Path) -> None:
-    try:
-        os.link(draft, target)  # unlike a rename, refuses to replace what is there
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        _take_and_rename(draft, target)
-
-
-def _take_and_rename(draft: Path, target: Path) -> None:
-    """Take the name with an empty file, which nobody can do twice, and then replace our own."""
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
-    try:
-        draft.replace(target)
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
-
-
-def _make_last(target: Path) -> None:
-    """Have the name survive a loss of power, or take it back."""
-    try:
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError:
-        target.unlink(missing_ok=True)
-        raise
 
 
 def _key(passphrase: str, salt: bytes) -> bytes:

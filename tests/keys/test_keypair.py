@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from reticent.errors import ReticentError
+from reticent.files import create
 from reticent.paillier import BadCiphertexts, PublicKey
 from reticent.randomness import secure
 from reticent_keys import KeyFileError, KeyPair, KeysError, WrongPassphrase, sealing
@@ -303,7 +304,7 @@ class TestFiles:
 
         def save(content: bytes) -> bytes | None:
             with contextlib.suppress(FileExistsError):
-                sealing.create(path, content)
+                create(path, content)
                 return content
             return None
 

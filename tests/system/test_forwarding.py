@@ -426,7 +426,7 @@ def test_budget_comes_back_only_against_the_signature_that_says_burnt(
     forwarder: Forwarder, participant: tuple[Participant, Ledger]
 ) -> None:
     phone, ledger = participant
-    kept = {}
+    kept: dict[str, str] = {}
     for wanted in (wire.RELEASED, wire.VOID, wire.BURNT):
         asked, cohort = answered(forwarder, phone)
         few, all_but_it = asked.cohorts[1 - cohort][:1], asked.cohorts[cohort]

@@ -136,13 +136,14 @@ def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     )
     aggregation.learned(house.server.standing())
     true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
-    found = []
+    found, variance = [], math.nan
     with contextlib.closing(house.server), contextlib.closing(aggregation), people(house, phones) as there:
         for number in range(releases):
             asked = query(house, number, phones, kind)
             assert plaintext_count(asked, key.bits) == 1
             found.append(np.array(released(aggregation, house, asked, there, key)) * asked.unit - true)
-    return np.concatenate(found), phones * asked.share_variance
+            variance = phones * asked.share_variance
+    return np.concatenate(found), variance
 
 
 def squares_of_skellam(variance: float, count: int) -> tuple[float, float]:
@@ -160,8 +161,8 @@ def squares_of_skellam(variance: float, count: int) -> tuple[float, float]:
 
 def squares_of_normal(variance: float, count: int) -> tuple[float, float]:
     """The same of normal variables, from which those on a grid of many steps a deviation differ by less than 10^-30."""
-    low, high = stats.chi2.ppf([FALSE_ALARM / 4, 1 - FALSE_ALARM / 4], count) * variance
-    return float(low), float(high)
+    low, high = (float(stats.chi2.ppf(share, count)) for share in (FALSE_ALARM / 4, 1 - FALSE_ALARM / 4))
+    return low * variance, high * variance
 
 
 INTERVAL: dict[str, Callable[[float, int], tuple[float, float]]] = {

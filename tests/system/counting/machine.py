@@ -87,8 +87,10 @@ class CountingMachine(RuleBasedStateMachine):
         """The world that is driven."""
         raise NotImplementedError
 
-    @initialize(phones=st.integers(5, 8), asked=st.lists(ASKED, min_size=1, max_size=2))
-    def begins(self, phones: int, asked: Sequence[Asked]) -> None:
+    @initialize(
+        phones=st.integers(5, 8), asked=st.lists(ASKED, min_size=1, max_size=2), answer=st.integers(0, 8), faults=FAULTS
+    )
+    def begins(self, phones: int, asked: Sequence[Asked], answer: int, faults: Sequence[Fault]) -> None:
         self.asked: list[Query] = []
         self.rotations = 0
         self.world = self.begin()
@@ -98,6 +100,8 @@ class CountingMachine(RuleBasedStateMachine):
         for each in asked:
             self._ask(each, Fault.NONE)
             self.world.countersign(Fault.NONE)
+        for device in self.world.devices[-answer:] if answer else ():
+            self.world.visit(device, faults)
 
     # Membership.
 

@@ -99,11 +99,6 @@ class Deployment:
         return f"127.0.0.1:{self.ports[name]}"
 
     def start(self, party: str) -> None:
-        t = time.time()
-        self._start(party)
-        print("START", party, time.time() - t, file=sys.stderr)
-
-    def _start(self, party: str) -> None:
         """Begin, or go on where the same folder has it."""
         common = ("--certs", "certs", "--simulation", "--log-level", "warning")
         keys = (
@@ -314,11 +309,6 @@ class Processes(World):
             raise
 
     def settle(self) -> None:
-        t = time.time()
-        self._settle()
-        print("SETTLE", time.time() - t, file=sys.stderr)
-
-    def _settle(self) -> None:
         for _ in self._until("all is countersigned, closed and decided"):
             waiting = [
                 number

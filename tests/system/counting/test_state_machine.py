@@ -1,17 +1,20 @@
 """A state machine drives the counting protocol through whatever can happen."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
-from tests.system.counting.world import World
+from tests.system.counting.world import AGGREGATION, KEYS, World
 
 FAST = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=30, max_examples=40, database=None,
+    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=30, max_examples=60, database=None,
     phases=(Phase.generate, Phase.shrink), print_blob=True, report_multiple_bugs=False,
 )  # fmt: skip
+MANY = settings(FAST, stateful_step_count=50, max_examples=250)
 
 
 class OfCores(CountingMachine):
@@ -19,11 +22,25 @@ class OfCores(CountingMachine):
         return Cores()
 
 
+class OfCoresForLonger(OfCores):
+    """With a tally of its own."""
+
+
+def check_that_much_happened(seen: Counter[str], schedules: int) -> None:
+    """A machine that never releases, burns or kills anything would find nothing."""
+    assert seen["schedules"] >= schedules
+    assert seen["contributions"] >= schedules
+    for often in ("RELEASED", "BURNT", f"{KEYS} died", f"{AGGREGATION} died", "a phone died", "CONFLICT"):
+        assert seen[often] >= schedules // 5, (often, seen)
+    assert seen["VOID"] >= schedules // 50, seen
+
+
 def test_whatever_happens_each_contribution_that_was_acknowledged_is_counted_once() -> None:
     run_state_machine_as_test(OfCores, settings=FAST)
-    print(OfCores.seen)
+    check_that_much_happened(OfCores.seen, FAST.max_examples)
 
 
 @pytest.mark.slow
 def test_the_same_for_longer_schedules_and_many_more_of_them() -> None:
-    run_state_machine_as_test(OfCores, settings=settings(FAST, max_examples=150, stateful_step_count=60))
+    run_state_machine_as_test(OfCoresForLonger, settings=MANY)
+    check_that_much_happened(OfCoresForLonger.seen, MANY.max_examples)
