@@ -181,7 +181,7 @@ async def _timed(way: grpc.aio.Channel, crowd: Crowd, numbers: range) -> float:
 
 async def _contribute(way: grpc.aio.Channel, crowd: Crowd, numbers: range, ask: Ask) -> float:
     """Have all of them counted: the most memory that the server was seen to have meanwhile."""
-    seen = []
+    seen: list[float] = []
     for first in range(numbers.start, numbers.stop, CALLS):
         await _timed(way, crowd, range(first, min(first + CALLS, numbers.stop)))
         seen.append((await ask("memory"))["memory"])

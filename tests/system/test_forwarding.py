@@ -3,151 +3,25 @@
 import contextlib
 import dataclasses
 import datetime as dt
-import itertools
 import random
-import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
-from reticent.paillier import PublicKey
-from reticent.privacy import Cost, Counter, Ledger, Query
-from reticent.protocol import Refusal, Refused, SigningKey, packing_of, signed_by, statements
-from reticent.protocol.calls import failure_of
-from reticent.protocol.invitation import Invitation
+from reticent.privacy import Cost, Ledger
+from reticent.protocol import Refusal, Refused, SigningKey, packing_of, statements
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent.v1 import counting_pb2_grpc
 from reticent_client import Participant, Participation, SqliteStore
 from reticent_client.counting.participant import ForeignAnswer
 from tests.core.paillier.test_tags import _factors
-from tests.keys.phones import Contribution, Phone, expected, request, summed, sums
-from tests.system.processes import PATIENCE, Servers, reticent, running
-
-PHONES, COHORTS = 16, 2
-FEWEST = 5  # of the eight of a cohort
-OPTIONS = ("--least-honest", "2")
-
-Sent = tuple[wire.DecideHead, list[wire.Receipt]]
-numbers = itertools.count()
-
-
-class Forwarder:
-    """Plays the aggregation server: has queries countersigned and cohorts decided, by whatever requests.
-
-    Args:
-        servers: The key server of which runs.
-    """
-
-    def __init__(self, servers: Servers) -> None:
-        self.servers = servers
-        self.channel = grpc.secure_channel(servers.keys.others, servers.credentials("aggregation"))
-        self.stub = counting_pb2_grpc.DecidingStub(self.channel)
-        self.enrolment_channel = grpc.secure_channel(servers.keys.phones, servers.credentials())
-        self.enrolment = counting_pb2_grpc.EnrolmentStub(self.enrolment_channel)
-        self.revoked, *others = map(self.joined, servers.invitations(1 + PHONES))
-        reticent("keys", "revoke", self.revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
-        self.phones = {phone.id: phone for phone in others}
-
-    def joined(self, invitation: Invitation) -> Phone:
-        phone = Phone(invitation.token)
-        phone.membership = self.enrolment.Join(phone.joining(), timeout=PATIENCE)
-        return phone
-
-    @property
-    def key(self) -> PublicKey:
-        terms = self.stub.Standing(wire.StandingRequest(), timeout=PATIENCE)
-        return PublicKey.from_bytes(terms.public_key, simulation=True)
-
-    def asked(self, **changes: Any) -> "Asked":
-        """A new query, countersigned and dealt, to which all phones have contributed."""
-        parts: dict[str, Any] = {
-            "id": f"query {next(numbers)}",
-            "counters": [Counter("visits", 0, 3), Counter("late", 0, 1)],
-            "epsilon": 1.0,
-            "delta": 1e-5,
-            "l2_squared": 10,
-            "l1": 4,
-            "noise": "skellam",
-            "population": PHONES,
-            "cohorts": COHORTS,
-            "fewest": FEWEST,
-            "liars": 1,
-            "key_id": self.key.key_id.hex(),
-            "closes_after": 3600,
-        }
-        query = Query(**parts | changes)
-        deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=PATIENCE))
-        countersignature = deals[0].countersignature
-        assert signed_by(self.servers.identity, statements.countersigned(query.digest), countersignature)
-        dealt = {each.phone: each.cohort for deal in deals for each in deal.phones}
-        assert self.revoked.id not in dealt
-        return Asked(query, self.key, countersignature, dealt, self.phones)
-
-    def decided(self, sent: Sent) -> wire.Decision:
-        """What the key server decides; raises Refused."""
-        head, receipts = sent
-        messages = [wire.DecideRequest(head=head)]
-        messages += [wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[at::3])) for at in range(3)]
-        return self.said(messages)
-
-    def said(self, messages: Iterable[wire.DecideRequest]) -> wire.Decision:
-        try:
-            decision = self.stub.Decide(iter(messages), timeout=PATIENCE)
-        except grpc.RpcError as error:
-            raise failure_of(error) from error
-        assert signed_by(self.servers.identity, statements.decision(decision), decision.signature)
-        return decision
-
-    def refusal(self, sent: Sent) -> Refusal:
-        with pytest.raises(Refused) as refused:
-            self.decided(sent)
-        return refused.value.refusal
-
-    def decisions(self, query: Query) -> int:
-        """How many the journal has."""
-        with contextlib.closing(sqlite3.connect(self.servers.journal)) as journal:
-            asked = "SELECT count(*) FROM decisions JOIN queries ON number = query WHERE digest = ?"
-            return int(journal.execute(asked, (query.digest,)).fetchone()[0])
-
-    def close(self) -> None:
-        self.channel.close()
-        self.enrolment_channel.close()
-
-
-class Asked:
-    """A query with all contributions to it."""
-
-    def __init__(
-        self, query: Query, key: PublicKey, countersignature: bytes, dealt: dict[bytes, int], phones: dict[bytes, Phone]
-    ) -> None:
-        self.query = query
-        self.key = key
-        self.countersignature = countersignature
-        self.dealt = dealt
-        self.cohorts: list[list[Contribution]] = [
-            [
-                phones[phone].contribution(query, key, cohort, (place % 4, place % 2))
-                for place, phone in enumerate(phone for phone, to in sorted(dealt.items()) if to == cohort)
-                if phone in phones
-            ]
-            for cohort in range(query.cohorts)
-        ]
-
-    def sent(self, ciphertexts: Sequence[int], contributions: Iterable[Contribution], cohort: int = 0) -> Sent:
-        """These sums, with these phones' receipts."""
-        receipts = [each.receipt for each in contributions]
-        return request(self.query, cohort, self.key, list(ciphertexts), receipts)
-
-    def honest(self, cohort: int = 0, without: int = 0) -> Sent:
-        """The sum of a cohort, or of part of it."""
-        some = self.cohorts[cohort][without:]
-        return self.sent(summed(self.key, some), some, cohort)
+from tests.keys.phones import Phone, expected, summed, sums
+from tests.system.forwarder import COHORTS, FEWEST, OPTIONS, PHONES, Asked, Forwarder, Sent
+from tests.system.processes import PATIENCE, running
 
 
 @pytest.fixture(scope="module")

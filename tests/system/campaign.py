@@ -1,0 +1,325 @@
+"""Phones, and queries that they answer, while both servers are killed again and again.
+
+Phones add no noise here. The i-th one adds 10^(i mod 8) to the counter i // 8, so that a sum's digits tell how often
+each phone is in it.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import grpc
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter, Query
+from reticent.protocol import Refusal, Refused, signed_by, statements
+from reticent.protocol.layout import ciphertexts_to
+from reticent.randomness import secure
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.server import AggregationServer
+from tests.keys.phones import Phone, sums
+from tests.system.callers import (
+    Flights,
+    Killer,
+    at_shares,
+    collecting,
+    counting,
+    deciding,
+    in_turn,
+    joins,
+    message_of,
+    until,
+)
+from tests.system.processes import Servers
+
+LEAST = 20  # requests in flight at each kill
+START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
+ALLOWED = ("--least-honest", "2")
+DIGITS = 8  # phones in a counter
+COHORTS = 4
+AT_A_TIME, AGAIN = 48, 32
+"""Contributions that are sent at a time, and those that were acknowledged and are said again."""
+RACING = 3  # closers of each cohort
+CHATTY = 4  # each fourth phone may say its contribution again when it was acknowledged
+TWICE = 0.25  # of the joins are said twice, and of the contributions by two at a time
+
+
+@dataclass
+class Asked:
+    """A query, and what became of each phone's contribution: acknowledged, or refused."""
+
+    query: Query
+    by_clock: bool
+    """Closed by the clock, before all have contributed; otherwise it closes when all have."""
+    messages: list[wire.Contribution] = field(default_factory=list)
+    cohorts: list[int] = field(default_factory=list)
+    acknowledged: set[int] = field(default_factory=set)
+    refused: dict[int, Refusal] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> int:
+        return len(self.acknowledged) + len(self.refused)
+
+
+def vector(phone: int, phones: int) -> list[int]:
+    """What a phone adds: a digit of its own."""
+    values = [0] * -(-phones // DIGITS)
+    values[phone // DIGITS] = 10 ** (phone % DIGITS)
+    return values
+
+
+def times(counters: Sequence[int], phones: int) -> list[int]:
+    """How often each phone is in a sum."""
+    return [counters[phone // DIGITS] // 10 ** (phone % DIGITS) % 10 for phone in range(phones)]
+
+
+def questions(phones: int, key: PublicKey, by_clock: Sequence[bool]) -> list[Asked]:
+    """Some close by the clock, an hour after the other; the rest when all have contributed."""
+    most = 10 ** (DIGITS - 1)
+    parts: dict[str, Any] = {
+        "counters": [Counter(f"{place}", 0, most) for place in range(len(vector(0, phones)))],
+        "epsilon": 4.0,
+        "delta": 1e-4,
+        "l2_squared": most**2,
+        "l1": most,
+        "noise": "skellam",
+        "population": phones,
+        "cohorts": COHORTS,
+        "fewest": phones // COHORTS // 2 + 1,
+        "liars": 0,
+        "key_id": key.key_id.hex(),
+    }
+    return [
+        Asked(Query(id=f"query {each}", closes_after=3600 * (1 + each if early else 1000), **parts), early)
+        for each, early in enumerate(by_clock)
+    ]
+
+
+class Campaign:
+    """Phones, and the queries that they answer, at servers that may be killed meanwhile.
+
+    Args:
+        servers: Both of them.
+        chance: When they are killed, and all else that is left to chance.
+    """
+
+    def __init__(self, servers: Servers, chance: random.Random) -> None:
+        self.servers = servers
+        self.chance = chance
+        self.to_keys = Flights(chance)
+        self.to_aggregation = Flights(chance)
+        self.keys = Killer(servers.keys, self.to_keys, LEAST)
+        self.aggregation = Killer(servers.aggregation, self.to_aggregation, LEAST)
+        self.phones: list[Phone] = []
+        self.asked: list[Asked] = []
+        self.contradictions: list[str] = []
+        """What was both acknowledged and refused."""
+        self.answers: dict[tuple[bytes, int], set[bytes]] = {}
+        """What was ever answered to those who asked for a decision."""
+
+    @property
+    def kills(self) -> list[int]:
+        return self.keys.in_flight + self.aggregation.in_flight
+
+    async def join(self, count: int, kills: int) -> None:
+        """Phones join, and renew once they have, while the key server is killed."""
+        self.phones = [Phone(each.token) for each in await asyncio.to_thread(self.servers.invitations, count)]
+        joined: list[Phone] = []
+        channel, stub = joins(self.servers)
+        async with channel, asyncio.TaskGroup() as group:
+            renewing = [group.create_task(self._renew(stub, joined)) for _ in range(AGAIN)]
+            joining = group.create_task(
+                in_turn([partial(self._join, stub, phone, joined) for phone in self.phones], AT_A_TIME)
+            )
+            for share in at_shares(count, kills, self.chance):
+                await self.keys.kill(lambda share=share: len(joined) >= share)  # type: ignore[misc]
+            await joining
+            for each in renewing:
+                each.cancel()
+        assert len({phone.id for phone in self.phones}) == count
+
+    async def _join(self, stub: Any, phone: Phone, joined: list[Phone]) -> None:
+        """Say the same until it is answered; some say it again."""
+        phone.membership = await self.to_keys.patiently(stub.Join, phone.joining())
+        joined.append(phone)
+        if self.chance.random() < TWICE:  # not all: no more than 200 of one address may join at a time
+            again = await self.to_keys.patiently(stub.Join, phone.joining())
+            assert again == phone.membership, "a phone became two"
+
+    async def _renew(self, stub: Any, joined: list[Phone]) -> None:
+        """Have memberships renewed, for ever: as the clock stands still, they stay what they are."""
+        while True:
+            if joined:
+                phone = self.chance.choice(joined)
+                assert await self.to_keys.patiently(stub.Renew, phone.renewing()) == phone.membership
+            else:
+                await asyncio.sleep(0.01)
+
+    async def announce(self, by_clock: Sequence[bool]) -> None:
+        """Queries are asked, and all contributions made before the first one is sent."""
+        channel, stub = counting(self.servers)
+        async with channel:
+            terms = await self.to_aggregation.patiently(stub.Standing, wire.StandingRequest())
+            assert terms.population == len(self.phones)
+            key = PublicKey.from_bytes(terms.public_key, simulation=True)
+            self.asked = questions(len(self.phones), key, by_clock)
+            for asked in self.asked:
+                announced = wire.AnnounceRequest(query=asked.query.to_bytes())
+                status = await self.to_aggregation.patiently(stub.Announce, announced)
+                assert status.phase == wire.COLLECTING
+        channel, phones_stub = collecting(self.servers)
+        async with channel:
+            for number, phone in enumerate(self.phones):
+                told = wire.AnnouncementsRequest(phone=phone.id)
+                reply = await self.to_aggregation.patiently(phones_stub.Announcements, told)
+                dealt = {each.query: each.cohort for each in reply.announcements}
+                for asked in self.asked:
+                    self._prepare(asked, number, dealt[asked.query.to_bytes()], key)
+
+    def _prepare(self, asked: Asked, number: int, cohort: int, key: PublicKey) -> None:
+        phone = self.phones[number]
+        made = phone.contribution(asked.query, key, cohort, vector(number, len(self.phones)))
+        content = ciphertexts_to(made.ciphertexts, key)
+        asked.messages.append(message_of(asked.query, phone, cohort, made, content))
+        asked.cohorts.append(cohort)
+
+    async def contribute(self, kills: int) -> None:
+        """Phones contribute to one query after the other; the server is killed meanwhile, and at closings."""
+        channel, stub = collecting(self.servers)
+        total = len(self.asked) * len(self.phones)
+        async with channel, asyncio.TaskGroup() as group:
+            chatting = [group.create_task(self._chat(stub)) for _ in range(AGAIN)]
+            working = group.create_task(self._contributed(stub))
+            for share in at_shares(total, kills, self.chance):
+                await self.aggregation.kill(lambda share=share: self._settled >= share)  # type: ignore[misc]
+            await working
+            for each in chatting:
+                each.cancel()
+
+    @property
+    def _settled(self) -> int:
+        return sum(asked.settled for asked in self.asked)
+
+    async def _contributed(self, stub: Any) -> None:
+        for asked in self.asked:
+            order = self.chance.sample(range(len(self.phones)), len(self.phones))
+            closing = asyncio.create_task(self._closed(asked))
+            await in_turn([partial(self._contribute, stub, asked, number) for number in order], AT_A_TIME)
+            await closing
+
+    async def _closed(self, asked: Asked) -> None:
+        """Let a query's time pass, where it has one, and kill the server about when it closes."""
+        early = len(self.phones) * 9 // 10 if asked.by_clock else len(self.phones)
+        await until(lambda: asked.settled >= early, "the end of a query", patience=120)
+        moving = asyncio.create_task(self._move(asked)) if asked.by_clock else None
+        await self.aggregation.kill(lambda: True, self.chance.uniform(0, 0.03))
+        if moving is not None:
+            await moving
+
+    async def _move(self, asked: Asked) -> None:
+        with contextlib.suppress(grpc.RpcError):  # it is killed, and begins at that time then
+            await asyncio.to_thread(self.servers.move, START + asked.query.closes_after * dt.timedelta(seconds=1))
+
+    async def _contribute(self, stub: Any, asked: Asked, number: int) -> None:
+        """Say the same until it is acknowledged or refused, some by two ways at a time."""
+        copies = 2 if self.chance.random() < TWICE else 1
+        said = [self.to_aggregation.patiently(stub.Contribute, asked.messages[number]) for _ in range(copies)]
+        outcomes = await asyncio.gather(*said, return_exceptions=True)
+        if len({type(outcome) for outcome in outcomes}) > 1:
+            self.contradictions.append(f"{asked.query.id}, phone {number}: {outcomes}")
+        outcome = next((each for each in outcomes if not isinstance(each, BaseException)), outcomes[0])
+        if isinstance(outcome, Refused):
+            asked.refused[number] = outcome.refusal
+            return
+        if isinstance(outcome, BaseException):
+            raise outcome
+        asked.acknowledged.add(number)
+
+    async def _chat(self, stub: Any) -> None:
+        """Say again what was acknowledged, for ever: it is acknowledged again, whatever has become of the query."""
+        while True:
+            known = [(asked, number) for asked in self.asked for number in asked.acknowledged if not number % CHATTY]
+            if known:
+                asked, number = self.chance.choice(known)
+                try:
+                    await self.to_aggregation.patiently(stub.Contribute, asked.messages[number])
+                except Refused as refused:
+                    self.contradictions.append(f"{asked.query.id}, phone {number}: acknowledged, and then {refused}")
+            else:
+                await asyncio.sleep(0.01)
+
+    async def decide(self, kills: int) -> None:
+        """Several closers race for each cohort, and the key server is killed meanwhile."""
+        with contextlib.closing(self._requests()) as requests:
+            heads = requests.requests()
+            wanted = [(head, list(requests.asking(head))) for head in heads]
+        assert len(wanted) == COHORTS * len(self.asked), "some were decided while there was no key server"
+        channel, stub = deciding(self.servers)
+        async with channel, asyncio.TaskGroup() as group:
+            racing = [group.create_task(self._race(stub, *each)) for each in wanted * RACING]
+            for share in at_shares(len(wanted), kills, self.chance):
+                await self.keys.kill(lambda share=share: len(self.answers) >= share)  # type: ignore[misc]
+            await until(lambda: len(self.answers) == len(wanted), "the last decision", patience=60)
+            for each in racing:
+                each.cancel()
+
+    async def _race(self, stub: Any, head: wire.DecideHead, messages: Sequence[wire.DecideRequest]) -> None:
+        async def told() -> AsyncIterator[wire.DecideRequest]:
+            for each in messages:
+                yield each
+
+        while True:
+            decision = await self.to_keys.patiently(stub.Decide, told)
+            self.answers.setdefault((head.query, head.cohort), set()).add(
+                decision.SerializeToString(deterministic=True)
+            )
+
+    def _requests(self) -> AggregationServer:
+        """The aggregation server's own file: what it asks the key server."""
+        return AggregationServer(
+            self.servers.database,
+            identity=self.servers.identity,
+            now=lambda: START,
+            rng=secure(),
+            simulation=True,
+        )
+
+    async def decisions(self) -> dict[tuple[bytes, int], wire.Decision]:
+        """What the aggregation server tells phones in the end."""
+        wanted = [
+            wire.DecisionWanted(query=asked.query.digest, cohort=cohort)
+            for asked in self.asked
+            for cohort in range(COHORTS)
+        ]
+        channel, stub = collecting(self.servers)
+        found: list[wire.Decision] = []
+        async with channel, asyncio.timeout(90):
+            while len(found) < len(wanted):
+                await asyncio.sleep(0.1)
+                asked = wire.DecisionsRequest(wanted=wanted)
+                found = list((await self.to_aggregation.patiently(stub.Decisions, asked)).decisions)
+        return {(each.query, each.cohort): each for each in found}
+
+    def wrong(self, decided: dict[tuple[bytes, int], wire.Decision]) -> list[str]:
+        """All that is wrong."""
+        return self.contradictions + [each for asked in self.asked for each in self._check(asked, decided)]
+
+    def _check(self, asked: Asked, decided: dict[tuple[bytes, int], wire.Decision]) -> Iterator[str]:
+        """What is wrong with the sums of a query."""
+        for cohort in range(COHORTS):
+            decision = decided[asked.query.digest, cohort]
+            if decision.outcome != wire.RELEASED:
+                yield f"{asked.query.id}, cohort {cohort}: {wire.Outcome.Name(decision.outcome)}"
+                continue
+            if not signed_by(self.servers.identity, statements.decision(decision), decision.signature):
+                yield f"{asked.query.id}, cohort {cohort}: not signed"
+            counted = times(sums(decision), len(self.phones))
+            for number, there in enumerate(counted):
+                should = int(asked.cohorts[number] == cohort and number in asked.acknowledged)
+                if there != should:
+                    yield f"{asked.query.id}, cohort {cohort}: phone {number} is counted {there} times, not {should}"

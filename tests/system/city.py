@@ -1,0 +1,239 @@
+"""Both servers as real processes, with phones of every kind and queries, for those who send them anything."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter as Asking
+from reticent.privacy import Query
+from reticent.protocol import Refused, statements
+from reticent.protocol.calls import REFUSAL, failure_of
+from reticent.protocol.layout import ciphertexts_to
+from reticent.v1 import counting_pb2 as wire
+from tests.keys.phones import Phone
+from tests.system.callers import message_of
+from tests.system.processes import ANALYST, PATIENCE, Process, Servers, reticent, running
+
+START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
+PHONES = 8
+OPTIONS = ("--least-honest", "2", "--membership-days", "1")
+LARGEST = 1 << 20
+
+ENROLMENT = {"Join": wire.JoinRequest, "Renew": wire.RenewRequest, "Leave": wire.LeaveRequest}
+DECIDING = {"Standing": wire.StandingRequest, "Countersign": wire.CountersignRequest, "Decide": wire.DecideRequest}
+COLLECTING = {
+    "Announcements": wire.AnnouncementsRequest,
+    "Key": wire.KeyRequest,
+    "Contribute": wire.Contribution,
+    "Decisions": wire.DecisionsRequest,
+}
+COUNTING = {
+    "Standing": wire.StandingRequest,
+    "Announce": wire.AnnounceRequest,
+    "Status": wire.StatusRequest,
+    "Abort": wire.AbortRequest,
+    "List": wire.ListRequest,
+}
+SERVICES: dict[str, dict[str, type[Message]]] = {
+    "Enrolment": ENROLMENT,
+    "Deciding": DECIDING,
+    "Collecting": COLLECTING,
+    "Counting": COUNTING,
+}
+SHOWN = {"Enrolment": None, "Deciding": "aggregation", "Collecting": None, "Counting": ANALYST}
+"""Whose certificate must be shown for a service."""
+METHODS = [f"{service}/{name}" for service, methods in SERVICES.items() for name in methods]
+
+
+@dataclasses.dataclass
+class City:
+    """Both servers with phones of every kind, a query that collects and one that is decided."""
+
+    servers: Servers
+    phones: list[Phone]
+    revoked: Phone
+    left: Phone
+    expired: Phone
+    late_invitation: bytes
+    spare: bytes
+    """An invitation that nobody has taken."""
+    key: PublicKey
+    open: Query
+    closed: Query
+    cohorts: dict[tuple[str, bytes], int]
+    """Of a query's id and a phone."""
+    first: wire.Contribution = dataclasses.field(default_factory=wire.Contribution)
+    """What the first phone has contributed to the open query."""
+
+    def place(self, service: str) -> tuple[Process, str]:
+        """The server of a service, and its address there."""
+        process = self.servers.keys if service in {"Enrolment", "Deciding"} else self.servers.aggregation
+        return process, process.phones if SHOWN[service] is None else process.others
+
+    @contextlib.contextmanager
+    def channel(self, service: str, name: str | None = "") -> Iterator[grpc.Channel]:
+        """As those who may call a service, or as the party of this name."""
+        shown = SHOWN[service] if name == "" else name
+        with grpc.secure_channel(self.place(service)[1], self.servers.credentials(shown)) as made:
+            yield made
+
+    def said(self, number: int, query: Query | None = None, **changes: Any) -> wire.Contribution:
+        """What a phone contributes, signed with what was changed."""
+        asked = query or self.open
+        phone = self.phones[number]
+        cohort = self.cohorts[asked.id, phone.id]
+        made = phone.contribution(asked, self.key, cohort, (1,))
+        message = message_of(asked, phone, cohort, made, ciphertexts_to(made.ciphertexts, self.key))
+        for name, value in changes.items():
+            setattr(message, name, value)
+        if changes:
+            message.signature = phone.signing.sign(statement_of(message, asked))
+        return message
+
+    def dumps(self) -> list[str]:
+        """All that both servers have written down."""
+        return [*dump(self.servers.journal), *dump(self.servers.database)]
+
+
+def statement_of(message: wire.Contribution, query: Query) -> bytes:
+    contents = statements.ciphertexts_hash(message.ciphertexts)
+    return statements.contribution(
+        query.digest, query.key_id, message.phone, message.cohort, contents, seeded=message.seeded
+    )
+
+
+def dump(path: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return list(database.iterdump())
+
+
+def call(channel: grpc.Channel, method: str, chunks: Sequence[bytes]) -> list[bytes]:
+    """Send messages, whatever they are; what comes back. Raises Refused or Unreachable.
+
+    Whatever the servers themselves refuse says so in the trailing metadata.
+    """
+    asking: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(f"/reticent.v1.{method}")
+    said = asking(iter(chunks), timeout=PATIENCE)
+    try:
+        return list(said)
+    except grpc.RpcError as error:
+        failure = failure_of(error)
+        own = "larger than max" in str(failure) or "Concurrent RPC limit" in str(failure)  # gRPC's own refusals
+        if isinstance(failure, Refused) and not own:
+            assert dict(said.trailing_metadata())[REFUSAL] == failure.refusal.name
+        raise failure from error
+
+
+def join(servers: Servers, tokens: Sequence[bytes]) -> list[Phone]:
+    phones = [Phone(token) for token in tokens]
+    with grpc.secure_channel(servers.keys.phones, servers.credentials()) as channel:
+        for phone in phones:
+            [answer] = call(channel, "Enrolment/Join", [phone.joining().SerializeToString()])
+            phone.membership = wire.Membership.FromString(answer)
+    return phones
+
+
+def ask(servers: Servers, query_id: str, key: PublicKey, seconds: int, population: int = PHONES) -> Query:
+    """Have a query announced."""
+    query = question(query_id, key.key_id.hex(), seconds, population)
+    with grpc.secure_channel(servers.aggregation.others, servers.credentials(ANALYST)) as channel:
+        [answer] = call(
+            channel, "Counting/Announce", [wire.AnnounceRequest(query=query.to_bytes()).SerializeToString()]
+        )
+    assert wire.QueryStatus.FromString(answer).phase == wire.COLLECTING
+    return query
+
+
+def question(query_id: str, key_id: str, seconds: int = 3600, population: int = PHONES, **changes: Any) -> Query:
+    parts: dict[str, Any] = {
+        "id": query_id,
+        "counters": [Asking("visits", 0, 1)],
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "l2_squared": 1,
+        "l1": 1,
+        "noise": "skellam",
+        "population": population,
+        "cohorts": 2,
+        "fewest": 3,
+        "liars": 0,
+        "key_id": key_id,
+        "closes_after": seconds,
+    }
+    return Query(**parts | changes)
+
+
+@contextlib.contextmanager
+def inhabited(folder: Path) -> Iterator[City]:
+    """A city in an empty folder."""
+    with running(folder, clock=START, keys_options=OPTIONS) as servers:
+        tokens = [each.token for each in servers.invitations(PHONES + 4)]
+        [late] = servers.invitations(1, days=1)
+        spare, *tokens = tokens
+        [expired] = join(servers, tokens[:1])
+        servers.move(START + dt.timedelta(days=2))
+        revoked, left, *phones = join(servers, tokens[1:])
+        reticent("keys", "revoke", revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
+        with grpc.secure_channel(servers.keys.phones, servers.credentials()) as channel:
+            call(channel, "Enrolment/Leave", [left.leaving().SerializeToString()])
+        with grpc.secure_channel(servers.aggregation.others, servers.credentials(ANALYST)) as channel:
+            [answer] = call(channel, "Counting/Standing", [b""])
+        key = PublicKey.from_bytes(wire.Terms.FromString(answer).public_key, simulation=True)
+        closed, still = ask(servers, "closed", key, 60), ask(servers, "open", key, 12 * 3600)
+        cohorts = {}
+        with contextlib.closing(sqlite3.connect(servers.database)) as database:
+            rows = database.execute("SELECT id, phone, cohort FROM dealt JOIN queries ON number = query")
+            cohorts = {(query, phone): cohort for query, phone, cohort in rows}
+        made = City(servers, phones, revoked, left, expired, late.token, spare, key, still, closed, cohorts)
+        made.first = made.said(0)
+        with made.channel("Collecting") as channel:
+            call(channel, "Collecting/Contribute", [made.first.SerializeToString()])
+        servers.move(START + dt.timedelta(days=2, hours=1))
+        wait_for_decisions(servers, closed)
+        yield made
+
+
+def wait_for_decisions(servers: Servers, query: Query) -> None:
+    """Return when all cohorts of a query are decided, after which neither server does anything of its own accord."""
+    wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in range(query.cohorts)]
+    asked = wire.DecisionsRequest(wanted=wanted).SerializeToString()
+    until = time.monotonic() + PATIENCE
+    with grpc.secure_channel(servers.aggregation.phones, servers.credentials()) as channel:
+        while time.monotonic() < until:
+            [answer] = call(channel, "Collecting/Decisions", [asked])
+            if len(wire.DecisionsReply.FromString(answer).decisions) == query.cohorts:
+                return
+            time.sleep(0.05)
+    raise TimeoutError(f"{query.id} is not decided")
+
+
+def still_serves(city: City) -> None:
+    """Both servers do for an honest phone what they did before."""
+    with city.channel("Collecting") as channel:
+        asked = wire.AnnouncementsRequest(phone=city.phones[1].id).SerializeToString()
+        [answer] = call(channel, "Collecting/Announcements", [asked])
+        [announcement] = wire.AnnouncementsReply.FromString(answer).announcements
+        assert announcement.query == city.open.to_bytes()
+        [acknowledged] = call(channel, "Collecting/Contribute", [city.first.SerializeToString()])
+        name = statements.digest(statement_of(city.first, city.open))
+        assert wire.Acknowledgement.FromString(acknowledged).contribution == name
+    with city.channel("Enrolment") as channel:
+        phone = city.phones[1]
+        [renewed] = call(channel, "Enrolment/Renew", [phone.renewing().SerializeToString()])
+        assert wire.Membership.FromString(renewed).phone == phone.id
+
+
+def sent(city: City, method: str, messages: Message | Sequence[Message], name: str | None = "") -> list[bytes]:
+    """Say something, as who may or as the party of this name."""
+    said = [messages] if isinstance(messages, Message) else messages
+    with city.channel(method.partition("/")[0], name) as channel:
+        return call(channel, method, [each.SerializeToString() for each in said])
