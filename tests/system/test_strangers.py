@@ -183,8 +183,8 @@ FLOODED = 16 << 10  # bytes of a message
 KNOWN = 4096  # calls that gRPC takes in before it lets go of some by itself
 A_CALL = 64 << 10
 """What there is of such a call at most: HTTP/2 lets a caller send so much that nobody has asked for."""
-KEPT = 16 << 20
-"""By how much further floods may leave a server larger: what allocators do, and no leak of calls or messages."""
+KEPT = FLOOD * FLOODED // 2
+"""By how much two further floods may leave a server larger: a quarter of what they bring, for allocators keep some."""
 
 
 async def flood(city: City, address: str, method: str, content: bytes) -> Counter[str]:
