@@ -227,10 +227,10 @@ def _private(name: str, flags: int) -> int:
 
 def _create(path: Path) -> None:
     """A file for the owner only, whose name survives a loss of power."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
     try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    except FileExistsError:
+        # It is not opened here: closing it would take SQLite's locks from another connection of this process.
         with contextlib.suppress(PermissionError):  # somebody else's file, which they let us use
-            os.fchmod(file, OWNER_ONLY)
-    finally:
-        os.close(file)
+            path.chmod(OWNER_ONLY)
     sync_folder(path.parent)

@@ -15,19 +15,16 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from reticent.clock import Clock, SystemClock
+from reticent.clock import SystemClock
 from reticent.database import Database
 from reticent.database import migrate as migrate_file
 from reticent.files import PUBLIC, create
-from reticent.protocol.secrets import KEY_BYTES
 from reticent.randomness import secure
 from reticent.server import process
 from reticent.server.certificates import Certificate, channel
 from reticent.server.configuration import configured
-from reticent.server.door import Handler
 from reticent.server.logs import begin
-from reticent.server.simulated import SERVICE, check_local
-from reticent.server.simulated import simulated_clock as clock_and_methods
+from reticent.server.simulated import clock_from
 from reticent_agg import administration
 from reticent_agg.administration import Report
 from reticent_agg.database import KIND, opened
@@ -83,8 +80,8 @@ def serve(
         phones: Where phones reach it, as host:port.
         analysts: Where analysts do.
         key_server: Where the key server listens for aggregation servers.
-        identity: The key server's identity, 64 hexadecimal digits, as `reticent keys serve` and `reticent keys status`
-            print it. Needed the first time; then it is in the folder.
+        identity: The key server's identity: the file identity.pub of its folder, or the 64 hexadecimal digits in it.
+            Needed the first time; then it is in this folder, too.
         certs: The folder of certificates, as `reticent certs init` makes it.
         simulation: Accept keys of 1024 and 2048 bits too, which are good for simulation only.
         ask_again: After how many seconds phones ask again what they are asked.
@@ -96,7 +93,7 @@ def serve(
     begin(log_level, log_json)
     if not 0 < ask_again <= ASK_AGAIN.total_seconds() * 60 * 24:
         raise ValueError(f"--ask-again must lie between 0 and a day, in seconds: got {ask_again:g}")
-    clock, further = _clock(simulated_clock, phones, analysts)
+    clock, further = clock_from(simulated_clock, phones, analysts)
     certificate = Certificate.load(certs, "aggregation")
     folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
     server = AggregationServer(
@@ -188,39 +185,15 @@ async def _either(stop: asyncio.Event, service: AggregationService) -> None:
 def _identity(path: Path, given: str | None) -> bytes:
     """The key server's identity, which is written down when it is given first, and never changes."""
     if given is not None:
-        content = _read_identity(given)
+        content = process.identity(given)
         with contextlib.suppress(FileExistsError):
             create(path, f"{content.hex()}\n".encode(), PUBLIC)
-    try:
-        kept = _read_identity(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError("--identity is needed the first time: `reticent keys status` prints it") from None
-    if given is not None and kept != _read_identity(given):
+    if not path.exists():
+        raise ValueError("--identity is needed the first time: `reticent keys status` prints it")
+    kept = process.identity(str(path))
+    if given is not None and kept != process.identity(given):
         raise ValueError(f"{path} names another key server: a folder is for one, and for its queries")
     return kept
-
-
-def _read_identity(text: str) -> bytes:
-    try:
-        content = bytes.fromhex(text.strip())
-    except ValueError:
-        content = b""
-    if len(content) != KEY_BYTES:
-        raise ValueError(f"an identity is {2 * KEY_BYTES} hexadecimal digits: got {text.strip()[:100]!r}")
-    return content
-
-
-def _clock(start: str | None, *addresses: str) -> tuple[Clock, dict[str, dict[str, Handler]]]:
-    """The clock, and the service that moves it where it is simulated."""
-    if start is None:
-        return SystemClock(), {}
-    check_local(addresses)
-    try:
-        instant = dt.datetime.fromisoformat(start)
-    except ValueError:
-        raise ValueError(f"an instant is like 2027-03-01T12:00:00Z: got {start!r}") from None
-    clock, methods = clock_and_methods(instant.replace(tzinfo=instant.tzinfo or dt.UTC).astimezone(dt.UTC))
-    return clock, {SERVICE: dict(methods)}
 
 
 @contextlib.contextmanager

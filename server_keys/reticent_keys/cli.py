@@ -21,9 +21,8 @@ from reticent.protocol.invitation import Invitation
 from reticent.server import process
 from reticent.server.certificates import Certificate
 from reticent.server.configuration import configured
-from reticent.server.door import Handler
 from reticent.server.logs import begin
-from reticent.server.simulated import SERVICE, check_local, simulated_clock
+from reticent.server.simulated import clock_from
 from reticent_keys import administration
 from reticent_keys.folder import Folder
 from reticent_keys.limits import QueryLimits
@@ -100,7 +99,7 @@ def serve(
         log_json: Log as JSON.
     """
     begin(log_level, log_json)
-    clock, further = _clock(simulated_clock, phones, decisions)
+    clock, further = clock_from(simulated_clock, phones, decisions)
     limits = QueryLimits(most_epsilon, most_delta, least_share, least_honest, most_ciphertexts)
     certificate = Certificate.load(certs, "keys")
     where = Folder(folder, bits=key_bits, simulation=simulation)
@@ -256,19 +255,6 @@ async def _served(service: Service, server: KeyServer, stop: asyncio.Event) -> N
         process.say(f"listening for phones at {service.phones.address}")
         process.say(f"listening for the aggregation server at {service.decisions.address}")
         await stop.wait()
-
-
-def _clock(start: str | None, *addresses: str) -> tuple[Clock, dict[str, dict[str, Handler]]]:
-    """The clock, and the service that moves it where it is simulated."""
-    if start is None:
-        return SystemClock(), {}
-    check_local(addresses)
-    try:
-        instant = dt.datetime.fromisoformat(start)
-    except ValueError:
-        raise ValueError(f"an instant is like 2027-03-01T12:00:00Z: got {start!r}") from None
-    clock, methods = simulated_clock(instant.replace(tzinfo=instant.tzinfo or dt.UTC).astimezone(dt.UTC))
-    return clock, {SERVICE: dict(methods)}
 
 
 def _tell_of_copy(server: KeyServer, clock: Clock) -> None:

@@ -1,6 +1,7 @@
 """The folder of a key server: its identity, its journal, its key pairs; and copies of it.
 
 folder/identity      by what phones know the server, sealed
+folder/identity.pub  the public part of it, for whoever checks signatures
 folder/journal.db    what it must never forget
 folder/pairs/ID.key  the key pairs that are in use, sealed
 """
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from reticent.database import Database
-from reticent.files import sync_folder
+from reticent.files import create, sync_folder
 from reticent.paillier import KEY_BITS
 from reticent_keys.errors import KeysError
 from reticent_keys.identity import Identity
@@ -32,6 +33,7 @@ from reticent_keys.server import KeyServer
 __all__ = ["Folder"]
 
 OWNER_ONLY = 0o700
+PUBLIC_IDENTITY = "identity.pub"
 
 
 class Folder:
@@ -72,6 +74,8 @@ class Folder:
         if not self.is_there:
             self._begin(passphrase)
         identity = Identity.load(self._identity, passphrase)
+        with contextlib.suppress(FileExistsError):
+            create(self.path / PUBLIC_IDENTITY, f"{identity.public.hex()}\n".encode())
         with contextlib.closing(open_journal(self._journal)) as journal, journal.claim():
             yield KeyServer(
                 journal,

@@ -15,7 +15,6 @@ import pytest
 from reticent import cli
 from reticent.privacy import CohortSum, Query
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.asking.cli import _identity
 from tests.agg.counting_server import DEADLINE, CountingServer
 
 QUERIES = Path(__file__).parents[2] / "examples" / "queries"
@@ -299,16 +298,6 @@ def test_where_to_ask_may_stand_in_a_file_or_the_environment(
     monkeypatch.setenv("RETICENT_COUNT_STATUS_ADDRESS", server.address)
     assert cli.main(["count", "status", "--certs", str(server.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
-
-
-def test_an_identity_is_digits_or_a_file_of_them(tmp_path: Path) -> None:
-    digits = bytes(range(32)).hex()
-    path = tmp_path / "identity.pub"
-    path.write_text(f"  {digits}\n")
-    assert _identity(digits) == _identity(str(path)) == bytes(range(32))
-    path.write_text("no digits")
-    with pytest.raises(ValueError, match="64 hexadecimal digits"):
-        _identity(str(path))
 
 
 def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: Path, file: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from reticent.server import process
 from reticent.server.process import passphrase
 
 SERVER = """
@@ -223,3 +224,14 @@ def at_a_terminal(how: str, typed: list[str]) -> Iterator[str]:
                     os.write(ours, f"{waiting.pop(0)}\n".encode())
         process.wait(timeout=20)
     os.close(ours)
+
+
+def test_an_identity_is_digits_or_a_file_of_them(tmp_path: Path) -> None:
+    digits = bytes(range(32)).hex()
+    path = tmp_path / "identity.pub"
+    path.write_text(f"  {digits}\n")
+    assert process.identity(digits) == process.identity(str(path)) == bytes(range(32))
+    path.write_text("no digits")
+    for wrong in (str(path), digits[:-2], ""):
+        with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file that holds them: got"):
+            process.identity(wrong)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import Refusal, Refused, Unreachable, statements
 from reticent.protocol.calls import answered
 from reticent.server import certificates
 from reticent.server.certificates import Certificate
@@ -24,14 +24,34 @@ from reticent.v1 import counting_pb2 as wire
 from tests.keys.phones import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad
 from tests.system.callers import in_turn
-from tests.system.city import LARGEST, METHODS, SERVICES, SHOWN, City, call, inhabited, sent, still_serves
+from tests.system.city import (
+    LARGEST,
+    METHODS,
+    SERVICES,
+    SHOWN,
+    City,
+    call,
+    inhabited,
+    join,
+    sent,
+    statement_of,
+    still_serves,
+)
 from tests.system.processes import ANALYST, PATIENCE
 
 
 @pytest.fixture(scope="module")
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
+    """After all that is sent to it, a new phone joins and one that was there contributes."""
     with inhabited(tmp_path_factory.mktemp("strangers")) as made:
         yield made
+        [newcomer] = join(made.servers, [made.spare])
+        assert newcomer.id not in {phone.id for phone in made.phones}
+        before = made.dumps()
+        [acknowledged] = sent(made, "Collecting/Contribute", said := made.said(1))
+        name = statements.digest(statement_of(said, made.open))
+        assert wire.Acknowledgement.FromString(acknowledged).contribution == name
+        assert made.dumps() != before
 
 
 @pytest.fixture(autouse=True)

@@ -71,6 +71,9 @@ class Listener:
             options=(
                 ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.max_metadata_size", 8192),
+                # Messages are small and callers near: probing how much a connection can hold costs more than it gives.
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.http2.lookahead_bytes", 1 << 20),
                 ("grpc.server_handshake_timeout_ms", 10_000),
                 ("grpc.max_concurrent_streams", limits.in_flight),
                 ("grpc.max_connection_idle_ms", 300_000),

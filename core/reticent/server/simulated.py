@@ -6,18 +6,36 @@ import asyncio
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
-from reticent.clock import ManualClock
+from reticent.clock import Clock, ManualClock, SystemClock
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.server.address import is_local
 from reticent.server.door import Caller, Door, Handler, unary
 from reticent.v1 import counting_pb2 as wire
 
-__all__ = ["SERVICE", "check_local", "simulated_clock"]
+__all__ = ["SERVICE", "check_local", "clock_from", "simulated_clock"]
 
 SERVICE = "reticent.v1.SimulatedClock"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def clock_from(start: str | None, *addresses: str) -> tuple[Clock, dict[str, Mapping[str, Handler]]]:
+    """A server's clock, and the service that moves it where it is simulated.
+
+    Args:
+        start: What `--simulated-clock` says; None for the system's clock.
+        addresses: Where the server listens: only this machine may reach it while its clock is simulated.
+    """
+    if start is None:
+        return SystemClock(), {}
+    check_local(addresses)
+    try:
+        instant = dt.datetime.fromisoformat(start)
+    except ValueError:
+        raise ValueError(f"an instant is like 2027-03-01T12:00:00Z: got {start!r}") from None
+    clock, methods = simulated_clock(instant.replace(tzinfo=instant.tzinfo or dt.UTC).astimezone(dt.UTC))
+    return clock, {SERVICE: methods}
 
 
 def simulated_clock(start: dt.datetime) -> tuple[ManualClock, Mapping[str, Handler]]:

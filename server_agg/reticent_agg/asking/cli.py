@@ -17,7 +17,7 @@ from rich.progress import Progress as Bars
 
 from reticent.errors import ReticentError
 from reticent.privacy import QueryBurnt
-from reticent.protocol.secrets import KEY_BYTES
+from reticent.server import process
 from reticent.server.certificates import Certificate
 from reticent.server.configuration import configured
 from reticent_agg.asking.analyst import Analyst, Terms
@@ -72,7 +72,7 @@ class Server:
         """The analyst's connection, while it is wanted."""
         patience = Patience(away=self.patience, poll=min(Patience.poll, self.patience))
         certificate = Certificate.load(self.certs, self.analyst)
-        with Analyst(self.address, certificate, _identity(self.identity), patience=patience) as analyst:
+        with Analyst(self.address, certificate, process.identity(self.identity), patience=patience) as analyst:
             yield analyst
 
 
@@ -280,17 +280,3 @@ def _show_plan(foreseen: Plan, as_json: bool) -> None:
 
 def _write(content: Any) -> None:
     sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def _identity(text: str) -> bytes:
-    """The key server's identity, from its digits or a file that holds them."""
-    digits = text
-    if len(text) != 2 * KEY_BYTES or Path(text).exists():
-        digits = Path(text).read_text(encoding="utf-8").strip()
-    try:
-        identity = bytes.fromhex(digits)
-    except ValueError:
-        identity = b""
-    if len(identity) != KEY_BYTES:
-        raise ValueError(f"the key server's identity has {2 * KEY_BYTES} hexadecimal digits: {text} has others")
-    return identity

@@ -87,9 +87,12 @@ class CountingMachine(RuleBasedStateMachine):
         raise NotImplementedError
 
     @initialize(
-        phones=st.integers(5, 8), asked=st.lists(ASKED, min_size=1, max_size=2), answer=st.integers(0, 8), faults=FAULTS
+        phones=st.integers(5, 8),
+        asked=st.lists(ASKED, min_size=1, max_size=2),
+        answers=st.integers(0, 8),
+        faults=FAULTS,
     )
-    def begins(self, phones: int, asked: Sequence[Asked], answer: int, faults: Sequence[Fault]) -> None:
+    def begins(self, phones: int, asked: Sequence[Asked], answers: int, faults: Sequence[Fault]) -> None:
         self.asked: list[Query] = []
         self.rotations = 0
         self.world = self.begin()
@@ -99,7 +102,7 @@ class CountingMachine(RuleBasedStateMachine):
         for each in asked:
             self._ask(each, Fault.NONE)
             self.world.countersign(Fault.NONE)
-        for device in self.world.devices[-answer:] if answer else ():
+        for device in self.world.devices[:answers]:
             self.world.visit(device, faults)
 
     # Membership.
