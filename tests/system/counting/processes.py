@@ -91,9 +91,13 @@ class Deployment:
         self._channels: list[grpc.aio.Channel] = []
         self._files: dict[str, sqlite3.Connection] = {}
         self.calls: Mapping[str, Callable[..., Any]] = {}
-        self.start(KEYS)
-        self.start(AGGREGATION)
-        self.connect()
+        try:
+            self.start(KEYS)
+            self.start(AGGREGATION)
+            self.connect()
+        except BaseException:
+            self.close()
+            raise
 
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.ports[name]}"
