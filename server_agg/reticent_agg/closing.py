@@ -91,13 +91,15 @@ class Closing:
         What was asked of the key server before may have been decided there: then that stands.
 
         Raises:
-            Refused: There is no such query.
+            Refused: There is no such query, or the key server has not countersigned it, for this reason.
         """
         with self._database.changing() as run:
-            row = run("SELECT digest, number FROM queries WHERE id = ?", (query_id,)).fetchone()
+            row = run("SELECT digest, number, refusal, detail FROM queries WHERE id = ?", (query_id,)).fetchone()
             if row is None:
                 raise Refused(Refusal.UNKNOWN_QUERY)
-            digest, number = row
+            digest, number, refusal, detail = row
+            if refusal is not None:
+                raise Refused(Refusal[refusal], detail)
             run("UPDATE queries SET aborted = 1 WHERE number = ? AND phase = ?", (number, wire.ANNOUNCED))
             self.close(run, digest, burn=True)
             run("UPDATE requests SET burn = 1 WHERE query = ?", (number,))

@@ -23,7 +23,9 @@ __all__ = ["Asked", "Queries"]
 
 LONGEST = dt.timedelta(days=366)
 """The longest that a query may collect."""
-LARGEST_CIPHERTEXTS = (1 << 20) - 1024
+LARGEST_CONTRIBUTION = 1 << 18
+"""The bytes of a phone's message: room for over 300 ciphertexts, and not too much when many come at a time."""
+LARGEST_CIPHERTEXTS = LARGEST_CONTRIBUTION - 1024
 """The most bytes of ciphertexts that fit a message beside all else that is in it."""
 _REMEMBERED = 256  # queries, and keys, that are not read anew for each batch
 

@@ -24,6 +24,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.batches import Batches
 from reticent_agg.collection import Outcome
 from reticent_agg.link import Link
+from reticent_agg.queries import LARGEST_CONTRIBUTION
 from reticent_agg.server import AggregationServer
 
 __all__ = ["COLLECTING", "COUNTING", "AggregationService"]
@@ -80,8 +81,9 @@ class AggregationService:
         self._began = asyncio.Event()
         self._link = Link(server, key_server, self._writer, self._began.set)
         self._rates = Rates(PHONE, PHONES_REMEMBERED)
+        of_phones = limits or Limits(message_bytes=LARGEST_CONTRIBUTION)
         self._phones = Listener(
-            phones, {COLLECTING: self._collecting(limits)}, credentials=phones_credentials, limits=limits
+            phones, {COLLECTING: self._collecting(of_phones)}, credentials=phones_credentials, limits=of_phones
         )
         names = None if analysts_credentials is None else (ANALYST,)
         self._analysts = Listener(
@@ -133,7 +135,7 @@ class AggregationService:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._working
 
-    def _collecting(self, limits: Limits | None) -> Methods:
+    def _collecting(self, limits: Limits) -> Methods:
         """What phones call."""
         door = Door(limits=limits)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from reticent.database import Database
+from reticent.database import Database, Run
 from reticent.paillier import centred, pad, tag
 from reticent.paillier.ciphertexts import BadCiphertexts
 from reticent.privacy import Query
@@ -85,8 +85,8 @@ class Decider:
             receipts: One for each contribution in the sum. They are read once, and not kept.
 
         Raises:
-            Refused: MALFORMED, UNKNOWN_QUERY, ALREADY_DECIDED, KEY_RETIRED, BAD_RECEIPTS, BAD_CIPHERTEXTS. Nothing is
-                recorded then.
+            Refused: MALFORMED, UNKNOWN_QUERY, ALREADY_DECIDED (or as good as decided, by a request of which the sum was
+                decrypted), KEY_RETIRED, BAD_RECEIPTS, BAD_CIPHERTEXTS. Nothing is recorded then.
         """
         asked = self._asked(head)
         if self._stored(asked, head.cohort) is not None:
@@ -102,6 +102,7 @@ class Decider:
         with self._one_at_a_time:  # whoever comes second finds the decision, and decrypts nothing
             if self._stored(asked, head.cohort) is not None:
                 return self._repeated(asked, head, request.digest())
+            self._begin(asked, head.cohort, request.digest())
             made = self._decrypted(asked, head, pair, ciphertexts, collected)
             made.request = request.digest()
             return self._recorded(asked, made)
@@ -216,6 +217,18 @@ class Decider:
             made.reason = NOT_THEIR_SUM
         return made
 
+    def _begin(self, asked: Asked, cohort: int, request: bytes) -> None:
+        """Write down which request is about to be decrypted: after a crash in the midst of it, no other one counts.
+
+        Or the cohort could be burnt, and its phones take their budget back, after its sum was seen.
+        """
+        with self._journal.changing() as run:
+            key = self._keyring.of_number(asked.key.number)
+            if key.state is KeyState.RETIRED:  # meanwhile
+                raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+            run("INSERT OR IGNORE INTO begun VALUES (?, ?, ?)", (asked.number, cohort, request))
+            _refuse_another(run, asked, cohort, request)
+
     def _recorded(self, asked: Asked, made: wire.Decision) -> wire.Decision:
         """Sign a decision and write it down, unless there is one, which then is the answer."""
         made.signature = self._identity.signing.sign(statements.decision(made))
@@ -223,6 +236,7 @@ class Decider:
             stored = self._stored(asked, made.cohort)
             if stored is not None:  # by another process
                 return _answer(stored, made.request)
+            _refuse_another(run, asked, made.cohort, made.request)
             key = self._keyring.of_number(asked.key.number)
             if key.state is KeyState.RETIRED:  # meanwhile
                 raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
@@ -234,6 +248,13 @@ class Decider:
             finish_drained(run, key.number)
         self._keyring.clear()
         return made
+
+
+def _refuse_another(run: Run, asked: Asked, cohort: int, request: bytes) -> None:
+    """Refuse a request where the sum of another one was decrypted."""
+    begun = run("SELECT request FROM begun WHERE query = ? AND cohort = ?", (asked.number, cohort)).fetchone()
+    if begun is not None and not hmac.compare_digest(begun[0], request):
+        raise Refused(Refusal.ALREADY_DECIDED)
 
 
 def _request(head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> bytes:

@@ -73,6 +73,12 @@ CREATE TABLE dealt (
     cohort INTEGER NOT NULL,
     PRIMARY KEY (query, phone)
 ) WITHOUT ROWID;
+CREATE TABLE begun (
+    query INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    request BLOB NOT NULL,
+    PRIMARY KEY (query, cohort)
+) WITHOUT ROWID;
 CREATE TABLE decisions (
     query INTEGER NOT NULL,
     cohort INTEGER NOT NULL,

@@ -26,7 +26,7 @@ class QueryLimits:
     delta: float = 1e-4
     fewest_share: float = 0.5
     honest: int = 20
-    ciphertexts: int = 1000
+    ciphertexts: int = 300
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and 0 < self.delta <= 1):

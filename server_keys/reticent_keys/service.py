@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from google.protobuf.message import Message
 
 from reticent.protocol import Refusal, Refused
-from reticent.server import Caller, Door, Listener, stream_in, stream_out, unary
+from reticent.server import Caller, Door, Limits, Listener, stream_in, stream_out, unary
 from reticent.server.certificates import AGGREGATION_SERVER, Certificate
 from reticent.server.door import Handler
 from reticent.server.rates import Rate, Rates
@@ -37,6 +37,9 @@ SILENCE = 60.0
 _log = logging.getLogger(__name__)
 
 Asked = TypeVar("Asked", bound=Message)
+LARGEST_OF_PHONES = 1 << 15
+"""The bytes of a message by which a phone joins, renews or leaves; it needs some hundred."""
+
 Answer = TypeVar("Answer")
 
 
@@ -69,10 +72,12 @@ class Service:
         self._joins = Rates(joins, ADDRESSES)
         self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
         self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
+        of_phones = Limits(message_bytes=LARGEST_OF_PHONES)
         self.phones = Listener(
             phones,
-            {ENROLMENT: self._enrolment(Door()), **(further or {})},
+            {ENROLMENT: self._enrolment(Door(limits=of_phones)), **(further or {})},
             credentials=certificate.server_credentials(callers_show_theirs=False),
+            limits=of_phones,
         )
         self.decisions = Listener(
             decisions,

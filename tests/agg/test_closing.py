@@ -216,6 +216,23 @@ def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
     server.close()
 
 
+def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
+    path: Path, server: AggregationServer
+) -> None:
+    query = parties.ask()
+    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+    server.refused(query, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
+
+    def rows() -> list[object]:
+        with opened(path).reading() as run:
+            return run("SELECT * FROM queries").fetchall()
+
+    before = rows()
+    with pytest.raises(Refused, match="NOT_ENROLLED_ENOUGH: there are 3"):
+        server.abort(wire.AbortRequest(id=query.id))
+    assert rows() == before
+
+
 def test_an_abort_after_closing_burns_what_is_not_decided_and_gives_way_to_what_is(
     server: AggregationServer, time: Time
 ) -> None:

@@ -13,6 +13,10 @@ from reticent_keys import KeyPair
 from tests.keys.phones import Contribution, House, expected, honest, refused, request, summed, sums
 
 
+class Crash(BaseException):
+    """As if the process were killed."""
+
+
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     house = House(tmp_path / "journal.db")
@@ -97,6 +101,33 @@ def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(house: House,
     head, receipts = request(query, 1, house.key, [], [])
     assert house.server.decide(head, receipts).outcome == wire.BURNT
     assert not decryptions
+
+
+@pytest.mark.parametrize("other", ["given up", "fewer", "another sum"])
+def test_what_was_decrypted_before_a_crash_is_never_burnt(
+    house: House, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """Its phones would take their budget back for a sum that was seen."""
+    query = house.query()
+    given = house.contributions(query, 0)
+
+    def dying(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr("reticent_keys.deciding.Decider._recorded", dying)
+        with pytest.raises(Crash):
+            house.server.decide(*honest(query, 0, house.key, given))
+    assert decisions(house) == 0
+    house.restart()
+    some = {"given up": given, "fewer": given[:1], "another sum": given[:-1]}[other]
+    head, receipts = honest(query, 0, house.key, some)
+    if other == "given up":
+        head.ciphertexts = b""
+    refused(Refusal.ALREADY_DECIDED, lambda: house.server.decide(head, receipts))
+    made = house.server.decide(*honest(query, 0, house.key, given))
+    assert made.outcome == wire.RELEASED
+    assert sums(made) == expected(given)
 
 
 def test_the_same_request_gets_the_same_answer_for_ever_and_is_decrypted_once(
@@ -334,24 +365,25 @@ def test_two_servers_on_one_journal_decide_once(house: House) -> None:
     assert answers[0].outcome == made.outcome == wire.RELEASED
 
 
-class Crash(BaseException):
-    """As if the process were killed."""
-
-
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after it"])
-def test_a_crash_about_the_commit_leaves_no_decision_or_the_one_that_is_repeated(
-    house: House, before: bool, monkeypatch: pytest.MonkeyPatch, decryptions: list[int]
+@pytest.mark.parametrize("commit", [1, 2], ids=["what is about to be decrypted", "the decision"])
+def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
+    house: House, commit: int, before: bool, monkeypatch: pytest.MonkeyPatch, decryptions: list[int]
 ) -> None:
     query = house.query()
     head, receipts = honest(query, 0, house.key, house.contributions(query, 0))
     told = list(receipts)
     execute = type(house.server.journal).execute
+    commits = 0
 
     def crashing(database: object, statement: str, values: tuple[object, ...] = ()) -> object:
-        if statement == "COMMIT" and before:
+        nonlocal commits
+        commits += statement == "COMMIT"
+        crashes = statement == "COMMIT" and commits == commit
+        if crashes and before:
             raise Crash
         done = execute(database, statement, values)  # type: ignore[arg-type]
-        if statement == "COMMIT":
+        if crashes:
             raise Crash
         return done
 
@@ -360,9 +392,9 @@ def test_a_crash_about_the_commit_leaves_no_decision_or_the_one_that_is_repeated
         with pytest.raises(Crash):
             house.server.decide(head, told)
     house.restart()
-    assert decisions(house) == (0 if before else 1)
+    assert decisions(house) == (1 if commit == 2 and not before else 0)
     made = house.server.decide(head, told)
     assert made.outcome == wire.RELEASED
-    assert len(decryptions) == (2 if before else 1)
+    assert len(decryptions) == (2 if commit == 2 and before else 1)
     with house.server.journal.reading() as run:
         assert run("SELECT answer FROM decisions").fetchone() == (made.SerializeToString(deterministic=True),)

@@ -29,6 +29,9 @@ _LAST_MOMENT = 0.05
 HEALTH = "grpc.health.v1.Health"
 """The service by which others ask whether a service is there: one call for each question, none that stay."""
 
+PENDING = 4096
+"""Calls that wait until somebody looks at them."""
+
 Methods = Mapping[str, Handler]
 
 
@@ -71,15 +74,16 @@ class Listener:
             options=(
                 ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.max_metadata_size", 8192),
-                # Messages are small and callers near: probing how much a connection can hold costs more than it gives.
-                ("grpc.http2.bdp_probe", 0),
-                ("grpc.http2.lookahead_bytes", 1 << 20),
+                ("grpc.http2.bdp_probe", 0),  # or what a connection may send ahead grows with the callers' speed
                 ("grpc.server_handshake_timeout_ms", 10_000),
                 ("grpc.max_concurrent_streams", limits.in_flight),
                 ("grpc.max_connection_idle_ms", 300_000),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+                # Or gRPC lets go of calls without a word, of which the door would have said that they are to come back.
+                ("grpc.server.max_pending_requests", PENDING),
+                ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING),
                 ("grpc.so_reuseport", 0),  # a second server at the same port is an error
             ),
             compression=grpc.Compression.NoCompression,

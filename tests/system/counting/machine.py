@@ -373,7 +373,6 @@ class CountingMachine(RuleBasedStateMachine):
     def _abort(self, query: Query, fault: Fault) -> None:
         self.world.evidence.aborted.add(query.id)
         try:
-            self.world.ask("Status", wire.StatusRequest(id=query.id))  # one that was refused has nothing to abort
             self.world.ask("Abort", wire.AbortRequest(id=query.id), fault)
         except Refused as refused:
             assert refused.refusal in {  # noqa: PT017  # whichever it is
