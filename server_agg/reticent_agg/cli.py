@@ -21,7 +21,7 @@ from reticent.database import migrate as migrate_file
 from reticent.files import PUBLIC, create
 from reticent.randomness import secure
 from reticent.server import process
-from reticent.server.certificates import Certificate, channel
+from reticent.server.certificates import KEY_SERVER, Certificate, channel
 from reticent.server.configuration import configured
 from reticent.server.logs import begin
 from reticent.server.simulated import clock_from
@@ -37,7 +37,7 @@ FOLDER = Path("aggregation")
 CERTIFICATES = Path("certs")
 PHONES = "127.0.0.1:7201"
 ANALYSTS = "127.0.0.1:7202"
-KEY_SERVER = "127.0.0.1:7102"
+DECISIONS = "127.0.0.1:7102"
 KEPT_DAYS = 30
 
 _FILE = "aggregation.db"
@@ -61,7 +61,7 @@ def serve(
     folder: At = FOLDER,
     phones: str = PHONES,
     analysts: str = ANALYSTS,
-    key_server: str = KEY_SERVER,
+    key_server: str = DECISIONS,
     identity: str | None = None,
     certs: Annotated[Path, Parameter(name="--certs")] = CERTIFICATES,
     simulation: bool = False,
@@ -106,7 +106,7 @@ def serve(
     )
 
     async def serve_until(stop: asyncio.Event) -> None:
-        way = channel(key_server, certificate.channel_credentials())
+        way = channel(key_server, certificate.channel_credentials(), KEY_SERVER)
         service = AggregationService(
             server,
             clock=clock,

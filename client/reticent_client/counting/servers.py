@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from reticent.protocol.calls import answered
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import channel, channel_credentials
+from reticent.server.certificates import AGGREGATION_SERVER, KEY_SERVER, channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, EnrolmentStub
 
@@ -38,8 +38,8 @@ class Servers:
     async def __aenter__(self) -> Self:
         """Connections are made when they are needed."""
         credentials = channel_credentials(self._invitation.authority.encode())
-        self._keys = channel(self._invitation.key_server, credentials)
-        self._aggregation = channel(self._invitation.aggregation_server, credentials)
+        self._keys = channel(self._invitation.key_server, credentials, KEY_SERVER)
+        self._aggregation = channel(self._invitation.aggregation_server, credentials, AGGREGATION_SERVER)
         self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._keys)
         self._collecting: CollectingAsyncStub = CollectingStub(self._aggregation)
         return self

@@ -34,6 +34,7 @@ _SEQUENCE = "sequence "  # how the account of a sequence begins, and that of no 
 _SMALLEST_DEVIATION = 4  # of a share on its grid: what is rounded there is as good as Gaussian
 _SUMS = 2**62  # sums of one phone's squares stay below this, so that they are exact in 64 bits
 _FRACTION_BITS = 52  # more than a float has would say nothing
+_MOST_COHORTS = 100_000  # whoever reads a query counts the phones of each
 _MOST = 2**63 - 1  # what an integer of the encoding can be
 
 
@@ -94,7 +95,7 @@ class Query:
         noise: "skellam" for whole numbers, "gaussian" for fixed-point ones.
         fraction_bits: Numbers are multiples of 2^-fraction_bits; 0 for whole ones.
         population: How many phones are enrolled.
-        cohorts: Among how many cohorts they are dealt.
+        cohorts: Among how many cohorts they are dealt; at most 100,000.
         fewest: With how few contributions a cohort may still be decrypted.
         liars: How many of those may, at most, be liars or collude.
         key_id: Under which key contributions are encrypted.
@@ -312,6 +313,8 @@ class Query:
             )
 
     def _refuse_cohorts_that_do_not_fit(self) -> None:
+        if self.cohorts > _MOST_COHORTS:
+            raise ValueError(f"there are at most {_MOST_COHORTS} cohorts: got {self.cohorts}")
         smallest = self.population // self.cohorts
         if self.fewest > smallest:
             raise ValueError(

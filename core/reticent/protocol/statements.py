@@ -1,8 +1,8 @@
 """The bytes that are signed: one string for each thing that can be said, and for no other.
 
 Each begins with a line that says what it is. Then come its parts in the order of the function's arguments: an integer
-is 8 bytes, two's complement, big-endian; bytes are their length as an integer, then themselves; text is its UTF-8 as
-bytes.
+is 8 bytes, big-endian, two's complement where it may be negative; bytes are their length as an integer, then
+themselves; text is its UTF-8 as bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ __all__ = [
     "renewal",
     "shortest",
 ]
+
+
+_64_BITS = 2**64 - 1
 
 
 def joining(invitation: bytes, verify_key: bytes, agreement_key: bytes) -> bytes:
@@ -116,6 +119,6 @@ def _said(kind: bytes, *parts: int | str | bytes) -> bytes:
 
 def _encoded(part: int | str | bytes) -> bytes:
     if isinstance(part, int):
-        return part.to_bytes(8, "big", signed=True)
+        return (part & _64_BITS).to_bytes(8, "big")  # a number off the wire may be too large for a sign
     content = part.encode() if isinstance(part, str) else part
     return len(content).to_bytes(8, "big") + content

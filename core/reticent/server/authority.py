@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from reticent.errors import ReticentError
 
-__all__ = ["Authority", "CertificateError", "common_name", "host_name", "hosts_of", "new_key", "pem"]
+__all__ = ["Authority", "CertificateError", "common_name", "host_name", "hosts_of", "new_key", "pem", "role_host"]
 
 YEARS = 10
 """How long an authority lasts."""
@@ -28,6 +28,7 @@ _SKEW = dt.timedelta(hours=1)
 """How far clocks of other machines may be behind."""
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_ROLES = ".reticent.internal"  # how the names of roles end, under which no host is
 _DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.IGNORECASE)
 
 
@@ -85,13 +86,23 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
         if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+            names = [x509.DNSName(role_host(name)), *hosts]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self.key, hashes.SHA256())
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
     """A private key of the kind that all certificates here have."""
     return ec.generate_private_key(ec.SECP256R1())
+
+
+def role_host(name: str) -> str:
+    """By which name a server of this role is known to callers, wherever it is: nobody else's certificate has it.
+
+    >>> role_host("key server")
+    'key-server.reticent.internal'
+    """
+    return f"{name.replace(' ', '-')}{_ROLES}"
 
 
 def host_name(host: str) -> x509.GeneralName:
@@ -104,7 +115,7 @@ def host_name(host: str) -> x509.GeneralName:
         found = ipaddress.ip_address(host)
         if "%" not in host:  # which names a machine's own network, and nothing that others know
             return x509.IPAddress(found)
-    if not _DNS_NAME.fullmatch(host):
+    if not _DNS_NAME.fullmatch(host) or host.lower().endswith(_ROLES):
         raise ValueError(f"a host is a name such as keys.example.org, or an address such as 10.0.0.1: got {host!r}")
     return x509.DNSName(host.lower())
 
@@ -112,9 +123,10 @@ def host_name(host: str) -> x509.GeneralName:
 def hosts_of(certificate: x509.Certificate) -> list[x509.GeneralName]:
     """At which hosts its owner serves."""
     try:
-        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         return []
+    return [name for name in names if not str(name.value).endswith(_ROLES)]
 
 
 def common_name(certificate: x509.Certificate) -> str:

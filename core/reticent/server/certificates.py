@@ -39,6 +39,7 @@ from reticent.server.authority import (
     is_issued_by,
     new_key,
     pem,
+    role_host,
 )
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "channel",
     "channel_credentials",
     "create",
+    "played_by",
     "renew",
 ]
 
@@ -142,16 +144,32 @@ def channel_credentials(authority: bytes) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(authority)
 
 
-def channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
-    """A way to a server; without credentials only on this machine."""
-    options = (
+def played_by(server: str) -> tuple[str, str]:
+    """The option of a channel that has only the server of this role answer.
+
+    The certificates of both servers may name the same hosts. Whoever holds the one must not be taken for the other: the
+    key server could read what phones send to the aggregation server.
+    """
+    return "grpc.ssl_target_name_override", role_host(server)
+
+
+def channel(address: str, credentials: grpc.ChannelCredentials | None, server: str | None = None) -> grpc.aio.Channel:
+    """A way to a server; without credentials only on this machine.
+
+    Args:
+        address: Where it is.
+        credentials: What is shown to it, and by what it is known.
+        server: Its role, `KEY_SERVER` or `AGGREGATION_SERVER`: then its certificate has to name that, and not the host.
+    """
+    options: tuple[tuple[str, int | str], ...] = (
         ("grpc.keepalive_time_ms", 60_000),  # no shorter than listeners suffer
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 10_000),
     )
     if credentials is not None:
-        return grpc.aio.secure_channel(address, credentials, options=options)
+        roles = () if server is None else (played_by(server),)
+        return grpc.aio.secure_channel(address, credentials, options=(*options, *roles))
     if not is_local(address):
         raise ValueError(f"{address} may be another machine: it is spoken to with certificates only")
     return grpc.aio.insecure_channel(address, options=options)

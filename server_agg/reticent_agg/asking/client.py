@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
 from reticent.server import is_local
-from reticent.server.certificates import Certificate
+from reticent.server.certificates import AGGREGATION_SERVER, Certificate, played_by
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
 
@@ -161,7 +161,9 @@ class CountingClient:
 
 def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:
     if certificate is not None:
-        return grpc.secure_channel(address, certificate.channel_credentials(), options=_OPTIONS)
+        return grpc.secure_channel(
+            address, certificate.channel_credentials(), options=(*_OPTIONS, played_by(AGGREGATION_SERVER))
+        )
     if not is_local(address):
         raise ValueError(f"{address} may be another machine: an analyst shows a certificate there")
     return grpc.insecure_channel(address, options=_OPTIONS)

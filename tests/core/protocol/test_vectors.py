@@ -66,6 +66,13 @@ def test_the_encoding_is_the_one_that_is_said() -> None:
     assert found == b"reticent.contribution.1\n" + _encoded(b"q", "k", b"p", 7, b"c", 1)
 
 
+def test_the_largest_numbers_of_the_wire_can_be_signed() -> None:
+    largest, next_one = (wire.Decision(contributors=number) for number in (2**64 - 1, 2**64 - 2))
+    assert statements.decision(largest) != statements.decision(next_one)
+    assert statements.decision(largest) != statements.decision(wire.Decision())
+    assert len({statements.renewal(b"phone", expires) for expires in (-(2**63), -1, 0, 2**63 - 1)}) == 4
+
+
 DECISIONS = st.builds(
     wire.Decision,
     query=st.binary(max_size=3),
