@@ -50,7 +50,7 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
         value: Any = counted.get(counter.name, 0.0)  # apps are not checked by anybody else
         try:
             number = math.nan if isinstance(value, str | bytes) else float(value)
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # noqa: BLE001  # an app's own kind of number may fail in its own way
             number = math.nan
         if not math.isfinite(number):
             raise Declined(Reason.BAD_COUNTERS, f"{counter.name!r} must be a finite number: got {value!r}", query.id)

@@ -16,9 +16,11 @@ much reserved, never too little.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -43,7 +45,7 @@ __all__ = ["Counters", "ForeignAnswer", "Participant"]
 Counters = Callable[[Query], Mapping[str, float] | None]
 """What an app has counted, by the names of a query's counters; None where it has nothing to say to this query."""
 
-MESSAGE_BYTES = 1_000_000
+MESSAGE_BYTES = 1 << 18
 """Servers take no larger messages than a little more than this."""
 
 DAY = dt.timedelta(days=1)
@@ -97,17 +99,21 @@ class Participant:
         self._counters = counters
         self._backoff = Backoff(secure()) if backoff is None else backoff
         self._simulation = simulation
+        self._one_at_a_time = threading.RLock()
         limit = (ledger.limit.epsilon, ledger.limit.delta)
         self._rules = json.dumps([policy.to_json(), limit, simulation])  # under which something is declined for good
         self._recover()
 
     def key_wanted(self, announcement: wire.Announcement) -> bytes | None:
         """The id of the public key that `asked` needs for an announcement; None where it needs none."""
+        member = self.enrolment.current
         try:
             query = _read(announcement.query)
             wanted = bytes.fromhex(query.key_id)
         except (ValueError, ArithmeticError):
             return None
+        if member is None or not _is_countersigned(announcement, query, member):
+            return None  # nobody makes the phone fetch and keep keys but the key server
         record = self.records.of(query.digest)
         is_open = record is None or record.state is State.INTENDED
         return wanted if is_open and self._refusals.lasting(_name_of(announcement), self._rules) is None else None
@@ -126,13 +132,14 @@ class Participant:
             Declined: The phone does not take part, or not now.
         """
         name = _name_of(announcement)
-        try:
-            message = self._answered(announcement, public_key, situation or Situation(), name)
-        except Declined as declined:
-            if declined.reason is not Reason.ANSWERED:
-                self._refusals.remember(name, declined, self._rules)
-            raise
-        self._refusals.forget(name)
+        with self._one_at_a_time:
+            try:
+                message = self._answered(announcement, public_key, situation or Situation(), name)
+            except Declined as declined:
+                if declined.reason is not Reason.ANSWERED:
+                    self._refusals.remember(name, declined, self._rules)
+                raise
+            self._refusals.forget(name)
         return message
 
     def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
@@ -192,7 +199,8 @@ class Participant:
 
         Raises:
             ForeignAnswer: The decision is of no query and cohort of this phone's, is not signed by the key server that
-                countersigned it, or contradicts one that was.
+                countersigned it, or contradicts one that was. Where the key server says after all that what it called
+                burnt was released, the budget is spent nevertheless, as far as there is any.
         """
         record = self.records.of(decision.query)
         if record is None or record.state is State.INTENDED or record.cohort != decision.cohort:
@@ -202,12 +210,21 @@ class Participant:
         state = OUTCOMES.get(decision.outcome)
         if state is None:
             raise ForeignAnswer(f"the decision about {record.id!r} says no outcome: {decision.outcome}")
+        if record.state is State.BURNT and state in SPENT:
+            self._spend_after_all(record, state)
         if record.state not in UNDECIDED and record.state is not state:
             raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
         if record.state in UNDECIDED:
             self.records.advance(record.query, state, decision.reason)
         self._settle()
         return state
+
+    def _spend_after_all(self, record: Record, state: State) -> None:
+        """The key server has signed two decisions: what is out is out."""
+        with contextlib.suppress(BudgetExceeded):
+            self._ledger.reserve(record.account, record.cost)
+            self._ledger.spend(record.account)
+        self.records.advance(record.query, state, "the key server had called it burnt before")
 
     def _answered(
         self, announcement: wire.Announcement, public_key: bytes, situation: Situation, name: bytes
@@ -248,13 +265,17 @@ class Participant:
         except (BudgetExceeded, Contradiction) as error:  # somebody else who uses the same ledger was faster
             self.records.forget(query.digest)
             raise Declined(Reason.BUDGET, str(error), query.id) from error
-        self.records.keep(query.digest, made.message, made.name, made.norms)
-        return made.message
+        if self.records.keep(query.digest, made.message, made.name, made.norms):
+            return made.message
+        # Somebody runs the same phone without a claim, and was faster: only one answer ever leaves it.
+        standing = self.records.of(query.digest)
+        if standing is None or standing.message is None:
+            raise Declined(Reason.ANSWERED, f"{query.id!r} was answered meanwhile", query.id)
+        return _message(standing)
 
     def _examine(self, announcement: wire.Announcement, query: Query, member: Member) -> None:
         """Decline what the key server has not said, or not like this."""
-        statement = statements.countersigned(query.digest)
-        if not signed_by(member.invitation.identity, statement, announcement.countersignature):
+        if not _is_countersigned(announcement, query, member):
             raise Declined(Reason.NOT_COUNTERSIGNED, query=query.id)
         if announcement.cohort >= query.cohorts:
             raise Declined(
@@ -336,6 +357,12 @@ class Participant:
                 self.records.forget(record.query)
             else:
                 self.records.settle(record.query)
+
+
+def _is_countersigned(announcement: wire.Announcement, query: Query, member: Member) -> bool:
+    """Whether the key server that the phone joined will decide the query."""
+    statement = statements.countersigned(query.digest)
+    return signed_by(member.invitation.identity, statement, announcement.countersignature)
 
 
 @lru_cache(maxsize=64)

@@ -102,7 +102,7 @@ class Records:
         """Write down that a query is about to be answered, before its budget is reserved."""
         with self._database.changing() as run:
             run(
-                f"INSERT OR REPLACE INTO contributions ({_COLUMNS}) "  # noqa: S608  # constants
+                f"INSERT OR IGNORE INTO contributions ({_COLUMNS}) "  # noqa: S608  # constants
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, x'', NULL, 0, 0, 0, 0, ?, '', 0)",
                 (
                     query.digest,
@@ -117,11 +117,11 @@ class Records:
                 ),
             )
 
-    def keep(self, query: bytes, message: wire.Contribution, contribution: bytes, norms: Norms) -> None:
-        """Keep an answer before it is sent for the first time."""
+    def keep(self, query: bytes, message: wire.Contribution, contribution: bytes, norms: Norms) -> bool:
+        """Keep an answer before it is sent for the first time; whether it is the one that stands."""
         content = message.SerializeToString()
         with self._database.changing() as run:
-            run(
+            kept = run(
                 "UPDATE contributions SET state = ?, l1 = ?, l2_squared = ?, contribution = ?, message = ?, size = ?, "
                 "seeded = ? WHERE query = ? AND state = ?",
                 (
@@ -136,6 +136,7 @@ class Records:
                     State.INTENDED.name,
                 ),
             )
+        return kept.rowcount == 1
 
     def forget(self, query: bytes) -> None:
         """Forget a query that was about to be answered, and was not."""

@@ -30,7 +30,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class Network(EnrolmentServicer, CollectingServicer):
-    """Both servers at one port.
+    """Both servers, each at a port of its own.
 
     Args:
         servers: Who signs.
@@ -39,6 +39,9 @@ class Network(EnrolmentServicer, CollectingServicer):
     def __init__(self, servers: Servers) -> None:
         self.servers = servers
         self.address = ""
+        """Of the key server."""
+        self.collecting = ""
+        """Of the aggregation server."""
         self.authority = ""
         self.queries: list[Query] = []
         self.taken: dict[bytes, list[bytes]] = {}
@@ -52,25 +55,30 @@ class Network(EnrolmentServicer, CollectingServicer):
 
     @property
     def invitation(self) -> Invitation:
-        return Invitation(bytes(16), self.servers.identity.public, self.authority, self.address, self.address)
+        return Invitation(bytes(16), self.servers.identity.public, self.authority, self.address, self.collecting)
 
     @contextlib.asynccontextmanager
     async def listening(self, folder: Path) -> AsyncIterator[Network]:
         """Serve, with certificates in a folder."""
         if not (folder / "keys.crt").exists():
             create(folder, hosts=["localhost"], analysts=[])
-        certificate = Certificate.load(folder, "keys")
+        keys, aggregation = Certificate.load(folder, "keys"), Certificate.load(folder, "aggregation")
         server = grpc.aio.server()
         add_EnrolmentServicer_to_server(self, server)
         add_CollectingServicer_to_server(self, server)
-        wanted = self.address or "localhost:0"
-        port = server.add_secure_port(wanted, certificate.server_credentials(callers_show_theirs=False))
-        self.address, self.authority = f"localhost:{port}", certificate.authority.decode()
+        self.address = self._at(server, self.address, keys)
+        self.collecting = self._at(server, self.collecting, aggregation)
+        self.authority = keys.authority.decode()
         await server.start()
         try:
             yield self
         finally:
             await server.stop(None)
+
+    @staticmethod
+    def _at(server: grpc.aio.Server, address: str, certificate: Certificate) -> str:
+        credentials = certificate.server_credentials(callers_show_theirs=False)
+        return f"localhost:{server.add_secure_port(address or 'localhost:0', credentials)}"
 
     async def Join(self, request: wire.JoinRequest, context: Context) -> wire.Membership:  # noqa: N802
         await self._called("Join", context)
