@@ -154,7 +154,8 @@ def _explained(error: ModuleNotFoundError, wanted: str) -> ImportError:
 
 
 def _say(error: Exception | str, code: int) -> int:
-    print(f"reticent: {error}", file=sys.stderr)  # noqa: T201  # the user's own terminal
+    told = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(error))
+    print(f"reticent: {told}", file=sys.stderr)  # noqa: T201  # the user's own terminal, which obeys what others sent
     return code
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ from reticent.files import OWNER_ONLY, drafted, sync_folder
 __all__ = ["Database", "Kind", "Occupied", "migrate"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
+
+_PRIMARY = 0xFF  # of SQLite's codes for errors, which say more above it
+_ERRNO = {
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
 
 Run = Callable[..., sqlite3.Cursor]
 
@@ -141,13 +151,16 @@ class Database:
                     copy.execute("PRAGMA journal_mode = DELETE")  # all in this one file
                     (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
                 except sqlite3.OperationalError as error:
-                    raise OSError(None, str(error), str(path)) from error
+                    raise _os_error(error, path) from error
             if found != "ok":
                 raise self._kind.refused(f"{self.path} is damaged: {found}")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file. What was forgotten is then in its log no more either, unless others use it still."""
         with self._lock:
+            with contextlib.suppress(sqlite3.Error):  # whoever begins with the file next takes the log in
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
 
     def _open(self) -> None:
@@ -157,6 +170,8 @@ class Database:
             (application,) = run("PRAGMA application_id").fetchone()
             (version,) = run("PRAGMA user_version").fetchone()
             (tables,) = run("SELECT count(*) FROM sqlite_master").fetchone()
+            if application == kind.application or (tables == 0 and application == 0):
+                self._keep_private()
             if tables == 0 and application == 0:
                 kind.bring(run, 0)
                 run(f"PRAGMA application_id = {kind.application}")
@@ -167,10 +182,20 @@ class Database:
             elif version != kind.version:
                 way = f"; `{kind.command}` brings it there" if kind.command and 0 < version < kind.version else ""
                 raise kind.refused(f"{self.path} has format version {version}: this program reads {kind.version}{way}")
+            if missing := _shape_of(kind) - _shape(run):
+                raise kind.refused(
+                    f"{self.path} has no {'.'.join(min(missing))}: another version of this program made it, or damage"
+                )
         with self.reading() as run:
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = FULL")
-            run("PRAGMA secure_delete = ON")  # what is forgotten is not on the disk either
+            run("PRAGMA secure_delete = ON")  # what is forgotten is overwritten, when the log is taken in
+
+    def _keep_private(self) -> None:
+        """Have nobody else read the file, now that it is known to be ours, and what SQLite has put beside it."""
+        for end in () if self.path is None else ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(PermissionError, FileNotFoundError):  # somebody else's, which they let us use
+                Path(f"{self.path}{end}").chmod(OWNER_ONLY)
 
     @contextlib.contextmanager
     def _damage(self) -> Iterator[None]:
@@ -178,7 +203,7 @@ class Database:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise OSError(None, str(error), str(self.path)) from error
+            raise _os_error(error, self.path) from error
         except sqlite3.DatabaseError as error:
             if type(error) is not sqlite3.DatabaseError:  # a statement that is wrong, or against a constraint
                 raise
@@ -208,6 +233,30 @@ def claimed(path: Path) -> Iterator[None]:
         yield
 
 
+def _os_error(error: sqlite3.OperationalError, path: Path | None) -> OSError:
+    """What the system would say of a file that SQLite cannot use now."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    return OSError(_ERRNO.get(code, errno.EIO), str(error), str(path))
+
+
+@lru_cache
+def _shape_of(kind: Kind) -> frozenset[tuple[str, str]]:
+    """The tables of the present version of a kind."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+        kind.bring(empty.execute, 0)
+        return _shape(empty.execute)
+
+
+def _shape(run: Run) -> frozenset[tuple[str, str]]:
+    """Each table with each of its columns."""
+    return frozenset(
+        run(
+            "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+            " WHERE tables.type = 'table'"
+        ).fetchall()
+    )
+
+
 def _statements(script: str) -> Iterator[str]:
     """The statements of a script, of which some may hold others, as triggers do."""
     begun = ""
@@ -227,10 +276,7 @@ def _private(name: str, flags: int) -> int:
 
 def _create(path: Path) -> None:
     """A file for the owner only, whose name survives a loss of power."""
-    try:
+    # One that is there is not opened: closing it would take the locks of another connection of this process from it.
+    with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
-    except FileExistsError:
-        # It is not opened here: closing it would take SQLite's locks from another connection of this process.
-        with contextlib.suppress(PermissionError):  # somebody else's file, which they let us use
-            path.chmod(OWNER_ONLY)
     sync_folder(path.parent)

@@ -12,13 +12,14 @@ from reticent_agg.server import AggregationServer
 
 if TYPE_CHECKING:
     from reticent_agg.asking.analyst import Analyst, Terms
-    from reticent_agg.asking.handle import Handle, NotDecided, Progress
+    from reticent_agg.asking.handle import Handle, NeverDecided, NotDecided, Progress
     from reticent_agg.asking.plan import Plan, plan
     from reticent_agg.asking.question import Question, QuestionSequence
 
 _LATER = {
     "Analyst": "analyst",
     "Handle": "handle",
+    "NeverDecided": "handle",
     "NotDecided": "handle",
     "Plan": "plan",
     "Progress": "handle",
@@ -35,6 +36,7 @@ __all__ = [
     "BadAnswer",
     "BadStore",
     "Handle",
+    "NeverDecided",
     "NotDecided",
     "Plan",
     "Progress",

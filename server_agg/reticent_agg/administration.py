@@ -19,13 +19,13 @@ class Report:
 
     Args:
         id: Its name.
-        phase: announced, refused, collecting, closing or decided.
+        phase: announced, refused, collecting, closing, decided, or lost, which is closing and will never be decided.
         population: How many phones it asks.
         contributors: How many have contributed, of each cohort.
-        decided: How many cohorts are.
+        outcomes: What became of each cohort that is decided: released, burnt or void.
         announced: When it was.
         closes: When collecting ends, or ended, at the latest; None before it has begun.
-        refusal: Why the key server does not countersign it.
+        refusal: Why the key server does not countersign it, or decide it.
         pruned: Whether it is forgotten who took part.
     """
 
@@ -33,7 +33,7 @@ class Report:
     phase: str
     population: int
     contributors: tuple[int, ...]
-    decided: int
+    outcomes: tuple[str, ...]
     announced: dt.datetime
     closes: dt.datetime | None
     refusal: str | None
@@ -46,10 +46,10 @@ def report(database: Database) -> list[Report]:
         return [
             Report(
                 id=name,
-                phase="refused" if refusal else wire.Phase.Name(phase).lower(),
+                phase=_phase(phase, is_refused=refusal is not None),
                 population=Query.from_bytes(content).population,
                 contributors=tuple(number for (number,) in run(_CONTRIBUTORS, (query,)).fetchall()),
-                decided=run("SELECT count(*) FROM decisions WHERE query = ?", (query,)).fetchone()[0],
+                outcomes=tuple(_outcome(answer) for (answer,) in run(_ANSWERS, (query,)).fetchall()),
                 announced=instant(announced),
                 closes=None if closes is None else instant(closes),
                 refusal=f"{refusal}: {detail}" if refusal else None,
@@ -60,19 +60,40 @@ def report(database: Database) -> list[Report]:
 
 
 def prune(database: Database, before: dt.datetime) -> list[str]:
-    """Forget who took part in queries that were decided before then; what was decided stays. The ids of the queries."""
+    """Forget who took part in queries that were decided before then; what was decided stays. The ids of the queries.
+
+    Queries that were announced before then, and refused, are forgotten altogether.
+    """
+    moment = milliseconds(before)
     with database.reading() as run:
-        old = run(_OLD, (wire.DECIDED, milliseconds(before))).fetchall()
+        old = run(_OLD, (wire.DECIDED, moment)).fetchall()
+        refused = run(_REFUSED, (wire.ANNOUNCED, moment)).fetchall()
+    if refused:
+        with database.changing() as run:
+            for number, _ in refused:
+                run("DELETE FROM queries WHERE number = ? AND refusal IS NOT NULL", (number,))
     for number, _ in old:
         with database.changing() as run:  # one after the other: the server may want to write meanwhile
             for table in ("dealt", "receipts", "requests"):
                 run(f"DELETE FROM {table} WHERE query = ?", (number,))  # noqa: S608  # one of three names
             run("UPDATE queries SET pruned = 1 WHERE number = ?", (number,))
-    return [name for _, name in old]
+    return [name for _, name in sorted(old + refused)]
+
+
+def _phase(phase: int, *, is_refused: bool) -> str:
+    if is_refused:
+        return "refused" if phase == wire.ANNOUNCED else "lost"
+    return wire.Phase.Name(wire.Phase.ValueType(phase)).lower()
+
+
+def _outcome(answer: bytes) -> str:
+    return wire.Outcome.Name(wire.Decision.FromString(answer).outcome).lower()
 
 
 _QUERIES = """
 SELECT number, id, content, phase, announced, closes, refusal, detail, pruned FROM queries ORDER BY number DESC
 """
 _CONTRIBUTORS = "SELECT contributors FROM sums WHERE query = ? ORDER BY cohort"
+_ANSWERS = "SELECT answer FROM decisions WHERE query = ? ORDER BY cohort"
+_REFUSED = "SELECT number, id FROM queries WHERE phase = ? AND refusal IS NOT NULL AND announced < ? ORDER BY number"
 _OLD = "SELECT number, id FROM queries WHERE phase = ? AND decided < ? AND NOT pruned ORDER BY number"

@@ -30,6 +30,7 @@ from reticent_agg.administration import Report
 from reticent_agg.database import KIND, opened
 from reticent_agg.server import ASK_AGAIN, AggregationServer
 from reticent_agg.service import AggregationService
+from reticent_agg.words import in_words, printable
 
 __all__ = ["app"]
 
@@ -39,6 +40,7 @@ PHONES = "127.0.0.1:7201"
 ANALYSTS = "127.0.0.1:7202"
 DECISIONS = "127.0.0.1:7102"
 KEPT_DAYS = 30
+MOST_DAYS = 36_500
 
 _FILE = "aggregation.db"
 _IDENTITY = "identity.pub"
@@ -139,21 +141,24 @@ def migrate(*, folder: At = FOLDER) -> None:
 
 @app.command
 def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
-    """Forget which phones took part in queries that were decided long ago, while the server runs or not.
+    """Forget which phones took part in queries that were decided long ago, and queries that were refused long ago.
 
-    What was asked and what was decided stays for ever. A phone that sends its contribution to such a query again is
-    told that it is late.
+    The server may run meanwhile. What was asked of phones and what was decided stays for ever. A phone that sends its
+    contribution to such a query again is told that it is late.
 
     Args:
         folder: Where the server keeps everything.
         days: How many days ago they must have been decided, by this machine's clock.
     """
-    if days < 0:
-        raise ValueError(f"--days must not be negative: got {days:g}")
+    if not 0 <= days <= MOST_DAYS:
+        raise ValueError(f"--days must lie between 0 and {MOST_DAYS:,}: got {days:g}")
+    before = SystemClock().now() - dt.timedelta(days=days)
     with _database_of(folder) as database:
-        forgotten = administration.prune(database, SystemClock().now() - dt.timedelta(days=days))
+        forgotten = administration.prune(database, before)
     for name in forgotten:
-        process.say(name)
+        process.say(f"{printable(name)}  pruned")
+    if not forgotten:
+        process.say(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @app.command
@@ -205,15 +210,18 @@ def _database_of(folder: Path) -> Iterator[Database]:
 
 
 def _line(query: Report) -> str:
+    decided = f"{len(query.outcomes)} of {len(query.contributors)} cohorts decided"
     contributed = f"{sum(query.contributors):,} of {query.population:,} phones"
     what = {
         "announced": "waits for the key server",
         "refused": query.refusal,
+        "lost": f"{contributed}, {decided}; will never be decided: {query.refusal}",
         "collecting": f"{contributed}, until {query.closes:%Y-%m-%d %H:%M:%S} UTC" if query.closes else contributed,
-        "closing": f"{contributed}, {query.decided} of {len(query.contributors)} cohorts decided",
+        "closing": f"{contributed}, {decided}",
         "decided": f"{contributed}{', pruned' if query.pruned else ''}",
     }
-    return f"{query.id}  {query.phase}  {what[query.phase]}"
+    word = in_words(query.outcomes) if query.phase == "decided" else query.phase
+    return printable(f"{query.id}  {word}  {what[query.phase]}")
 
 
 def _as_text(value: Any) -> str:

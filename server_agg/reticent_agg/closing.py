@@ -94,11 +94,11 @@ class Closing:
             Refused: There is no such query, or the key server has not countersigned it, for this reason.
         """
         with self._database.changing() as run:
-            row = run("SELECT digest, number, refusal, detail FROM queries WHERE id = ?", (query_id,)).fetchone()
+            row = run("SELECT digest, number, refusal, detail, phase FROM queries WHERE id = ?", (query_id,)).fetchone()
             if row is None:
                 raise Refused(Refusal.UNKNOWN_QUERY)
-            digest, number, refusal, detail = row
-            if refusal is not None:
+            digest, number, refusal, detail, phase = row
+            if refusal is not None and phase == wire.ANNOUNCED:
                 raise Refused(Refusal[refusal], detail)
             run("UPDATE queries SET aborted = 1 WHERE number = ? AND phase = ?", (number, wire.ANNOUNCED))
             self.close(run, digest, burn=True)
@@ -164,12 +164,23 @@ class Closing:
             run(_DECIDED, (wire.DECIDED, milliseconds(self._now()), number, wire.CLOSING))
 
     def not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
-        """The key server refuses a request: what was asked before an abort stands if that was decided already."""
-        if refused.refusal is not Refusal.ALREADY_DECIDED:
+        """The key server refuses a request.
+
+        What was asked before an abort stands if that was decided already. Where the key is retired, nothing will be.
+        """
+        if refused.refusal not in {Refusal.ALREADY_DECIDED, Refusal.KEY_RETIRED}:
             return
+        number = self._number(head.query)
         with self._database.changing() as run:
-            number = self._number(head.query)
-            run("UPDATE requests SET burn = 0 WHERE query = ? AND cohort = ?", (number, head.cohort))
+            if refused.refusal is Refusal.KEY_RETIRED:
+                run(_NEVER, (refused.refusal.name, refused.detail, number, wire.CLOSING))
+            else:
+                run("UPDATE requests SET burn = 0 WHERE query = ? AND cohort = ?", (number, head.cohort))
+
+    def name(self, head: wire.DecideHead) -> str:
+        """The id of the query of which a cohort is to be decided."""
+        with self._database.reading() as run:
+            return self._queries.asked(run, head.query).query.id
 
     def _disguised(self, asked: Asked, content: bytes) -> bytes:
         """Other ciphertexts of the same sums."""
@@ -194,9 +205,11 @@ SELECT phone, ciphertexts_hash, seeded, signature FROM receipts
 WHERE query = ? AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
 """
 _DECIDED = """
-UPDATE queries SET phase = ?, decided = ? WHERE number = ? AND phase = ?
+UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE number = ? AND phase = ?
 AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
 """
+
+_NEVER = "UPDATE queries SET refusal = ?, detail = ? WHERE number = ? AND phase = ?"
 
 
 def _head(content: bytes, *, burn: bool) -> wire.DecideHead:

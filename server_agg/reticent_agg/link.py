@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
@@ -24,12 +25,21 @@ _log = logging.getLogger(__name__)
 
 SHORTEST, LONGEST = 0.1, 30.0
 """Seconds from one attempt to the next."""
+RAREST = 3600.0
+"""And to the next where the key server has refused to decide, the longer the more often it has."""
 PATIENCE = 10.0
 """Seconds that somebody waits who could come back."""
 PASSING = {Refusal.BUSY, Refusal.UNAVAILABLE, Refusal.NOT_PERMITTED}
 """What is no answer to the question: it is asked again, the last when the operator has mended the certificates."""
 
 Result = TypeVar("Result")
+
+
+class _Refused(NamedTuple):
+    """A cohort that the key server has refused to decide."""
+
+    again: float  # when to ask again, by the loop's clock
+    pause: float  # seconds, since it was asked last
 
 
 class Link:
@@ -52,6 +62,8 @@ class Link:
         self._one_at_a_time = asyncio.Lock()
         self._to_countersign = asyncio.Event()
         self._to_decide = asyncio.Event()
+        self._trouble: ReticentError | None = None
+        self._refused: dict[tuple[bytes, int], _Refused] = {}
 
     async def standing(self) -> wire.Terms:
         """Who could be asked now, and under which key, which is kept.
@@ -61,9 +73,14 @@ class Link:
         """
         try:
             terms = await answered(self._deciding.Standing(wire.StandingRequest(), timeout=PATIENCE))
+            await self._work(self._server.learned, terms)
         except Unreachable as error:
+            self._heard(error)
             raise Refused(Refusal.UNAVAILABLE, "the key server cannot be reached") from error
-        await self._work(self._server.learned, terms)
+        except ReticentError as error:
+            self._heard(error)
+            raise
+        self._heard(None)
         return terms
 
     async def countersign(self) -> None:
@@ -83,13 +100,39 @@ class Link:
         await asyncio.gather(
             _again_and_again(self._to_countersign, self._countersign_all),
             _again_and_again(self._to_decide, self._decide_all),
+            self._look_now_and_then(),
         )
 
-    async def _countersign_all(self) -> bool:
+    async def _look_now_and_then(self) -> None:
+        """See whether the key server is there, and how many phones are, also while there is nothing else to ask."""
+        while True:
+            try:
+                await self.standing()
+            except (ReticentError, OSError) as error:
+                _log.debug("who could be asked is not known: %s", error)
+            except Exception:  # noqa: BLE001  # a fault of ours must not end the looking
+                _log.exception("asking the key server failed")
+            await asyncio.sleep(LONGEST)
+
+    def _heard(self, trouble: ReticentError | None) -> None:
+        """Log when the key server goes away, and when it is back; once each."""
+        if trouble is not None and self._trouble is None:
+            _log.warning("the key server is away, or does not answer as it should, and is asked again: %s", trouble)
+        elif trouble is None and self._trouble is not None:
+            _log.info("the key server is back")
+        self._trouble = trouble
+
+    async def _countersign_all(self) -> float | None:
+        """None: all is done that was to be."""
         async with self._one_at_a_time:
-            for query in await self._work(self._server.uncountersigned):
-                await self._countersign(query)
-        return True
+            try:
+                for query in await self._work(self._server.uncountersigned):
+                    await self._countersign(query)
+                    self._heard(None)
+            except ReticentError as error:
+                self._heard(error)
+                raise
+        return None
 
     async def _countersign(self, query: Query) -> None:
         asked = wire.CountersignRequest(query=query.to_bytes())
@@ -106,21 +149,45 @@ class Link:
         _log.info("%r is countersigned, and collects", query.id)
         self._began()
 
-    async def _decide_all(self) -> bool:
-        """Whether all is decided that was to be."""
-        complete = True
-        for head in await self._work(self._server.requests):
+    async def _decide_all(self) -> float | None:
+        """None where all is decided that was to be; or in how many seconds to ask again."""
+        now = asyncio.get_running_loop().time()
+        heads = await self._work(self._server.requests)
+        places = {(head.query, head.cohort) for head in heads}
+        self._refused = {place: each for place, each in self._refused.items() if place in places}
+        for head in heads:
+            place = (head.query, head.cohort)
+            if place in self._refused and self._refused[place].again > now:
+                continue
             try:
                 decision = await answered(self._deciding.Decide(self._messages(head)))
             except Refused as refused:
                 if refused.refusal in PASSING:
+                    self._heard(refused)
                     raise
-                _log.error("cohort %d is not decided: %s", head.cohort, refused)
-                await self._work(self._server.not_decided, head, refused)
-                complete = False
+                await self._not_decided(head, refused)
+            except Unreachable as error:
+                self._heard(error)
+                raise
             else:
                 await self._work(self._server.decided, decision)
-        return complete
+                self._refused.pop(place, None)
+            self._heard(None)
+        if not self._refused:
+            return None
+        return max(0.0, min(each.again for each in self._refused.values()) - asyncio.get_running_loop().time())
+
+    async def _not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
+        """Ask again later, and rarely where it is of no use."""
+        place = (head.query, head.cohort)
+        before = self._refused.get(place)
+        pause = SHORTEST if before is None else min(RAREST, 2 * before.pause)
+        if refused.refusal is Refusal.KEY_RETIRED:
+            pause = RAREST
+        name = await self._work(self._server.name, head)
+        _log.error("cohort %d of %r is not decided, asked again in %.1f s: %s", head.cohort, name, pause, refused)
+        await self._work(self._server.not_decided, head, refused)
+        self._refused[place] = _Refused(asyncio.get_running_loop().time() + pause, pause)
 
     async def _messages(self, head: wire.DecideHead) -> AsyncIterator[wire.DecideRequest]:
         messages = self._server.asking(head)
@@ -131,22 +198,23 @@ class Link:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)
 
 
-async def _again_and_again(wanted: asyncio.Event, attempt: Callable[[], Awaitable[bool]]) -> None:
-    """Attempt it whenever it is wanted, until it is done; at first in any case."""
+async def _again_and_again(wanted: asyncio.Event, attempt: Callable[[], Awaitable[float | None]]) -> None:
+    """Attempt it whenever it is wanted, and when it says; where it fails, after longer and longer pauses."""
     pause = SHORTEST
     while True:
         wanted.clear()
         try:
-            done = await attempt()
-        except (ReticentError, OSError) as error:
-            _log.warning("the key server is asked again in %.1f s: %s", pause, error)
-            done = False
+            again = await attempt()
+        except ReticentError as error:
+            _log.debug("the key server is asked again in %.1f s: %s", pause, error)
+        except OSError as error:
+            _log.error("what the key server says cannot be kept, and is asked again in %.1f s: %s", pause, error)
         except Exception:  # noqa: BLE001  # a fault of ours in one question must not keep the next from being asked
             _log.exception("asking the key server failed")
-            done = False
-        if done:
-            pause = SHORTEST
-            await wanted.wait()
         else:
-            await asyncio.sleep(pause)
-            pause = min(LONGEST, 2 * pause)
+            pause = SHORTEST
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wanted.wait(), again)
+            continue
+        await asyncio.sleep(pause)
+        pause = min(LONGEST, 2 * pause)

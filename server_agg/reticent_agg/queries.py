@@ -91,24 +91,33 @@ class Queries:
         _remember(self._keys, key.key_id, key)
         self._terms = terms
 
-    def knows(self, key_id: str) -> bool:
-        """Whether a query may name this key."""
+    def can_judge(self, query: Query) -> bool:
+        """Whether what is known here answers its announcement.
+
+        It was made before, or its key and its phones are among what the key server has said last.
+        """
         with self._database.reading() as run:
-            return self._key(run, key_id) is not None
+            known = run("SELECT 1 FROM queries WHERE digest = ? AND refusal IS NULL", (query.digest,)).fetchone()
+            if known is not None:
+                return True
+            there = self._key(run, query.key_id) is not None
+        return there and self._terms is not None and query.population <= self._terms.population
 
     def announce(self, content: bytes) -> Query:
         """Write a query down, so that it will be countersigned. The same one again changes nothing.
 
         Raises:
-            Refused: It is none, or its id is that of another one, or it names a key that is not known.
+            Refused: It is none, or its id is that of another one, or it names a key that is not known, or more phones
+                than are enrolled.
         """
         query = _read(content)
         with self._database.changing() as run:
-            known = run("SELECT digest, refusal FROM queries WHERE id = ?", (query.id,)).fetchone()
-            if known is not None and known[1] is None:
+            known = run("SELECT digest, refusal, phase FROM queries WHERE id = ?", (query.id,)).fetchone()
+            if known is not None and (known[1] is None or known[2] != wire.ANNOUNCED):
                 if known[0] != query.digest:
                     raise Refused(Refusal.CONFLICT, f"there is another query of the name {query.id!r}")
                 return query
+            self._refuse_too_many(query)
             run("DELETE FROM queries WHERE id = ?", (query.id,))  # the key server would not have that one
             key = self._key(run, query.key_id)
             if key is None:
@@ -190,6 +199,12 @@ class Queries:
         if found is None:
             raise Refused(Refusal.KEY_RETIRED, "there is no such key")
         return found
+
+    def _refuse_too_many(self, query: Query) -> None:
+        """Before anything is made for a query: nothing it asks for may be larger than what there is."""
+        enrolled = self.standing().population
+        if query.population > enrolled:
+            raise Refused(Refusal.NOT_ENROLLED_ENOUGH, f"{enrolled} phones are enrolled, of {query.population}")
 
     def _key(self, run: Run, key_id: str) -> PublicKey | None:
         try:

@@ -94,7 +94,8 @@ class AggregationServer:
         """Write a query down; the key server is to be asked for its countersignature then. The same again is safe.
 
         Raises:
-            Refused: BAD_QUERY, KEY_RETIRED (see `learned`), or CONFLICT with another one of this id.
+            Refused: BAD_QUERY, KEY_RETIRED or NOT_ENROLLED_ENOUGH (see `learned`), or CONFLICT with another one of this
+                id.
         """
         return self._telling.status(self._queries.announce(asked.query).id)
 
@@ -117,9 +118,9 @@ class AggregationServer:
         """Take in who could be asked now, and the key that queries may name from now on."""
         self._queries.learned(terms)
 
-    def knows(self, key_id: str) -> bool:
-        """Whether a query may name this key."""
-        return self._queries.knows(key_id)
+    def can_judge(self, query: Query) -> bool:
+        """Whether its announcement can be answered by what the key server has said so far."""
+        return self._queries.can_judge(query)
 
     def uncountersigned(self) -> list[Query]:
         """What the key server must be asked to countersign."""
@@ -166,6 +167,10 @@ class AggregationServer:
     def not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
         """The key server refuses to decide; what it is asked next time may be what it was asked before an abort."""
         self._closing.not_decided(head, refused)
+
+    def name(self, head: wire.DecideHead) -> str:
+        """The id of the query of which a cohort is to be decided."""
+        return self._closing.name(head)
 
     # For whoever runs it.
 

@@ -182,12 +182,12 @@ class AggregationService:
         }
 
     async def _announce(self, asked: wire.AnnounceRequest, caller: Caller) -> wire.QueryStatus:
-        if not await self._write(self._server.knows, _key_of(asked)):
-            await self._link.standing()  # it may be a new one
+        query = await self._read(_query_of, asked)
+        if not await self._write(self._server.can_judge, query):
+            await self._link.standing()  # there may be a new key, or more phones
         status = await self._write(self._server.announce, asked)
         if status.phase != wire.ANNOUNCED:
             return status
-        query = Query.from_bytes(asked.query)
         _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
         await self._link.countersign()
         return await self._read(self._server.status, wire.StatusRequest(id=query.id))
@@ -251,8 +251,8 @@ class AggregationService:
         return await asyncio.get_running_loop().run_in_executor(self._reader, function, *arguments)
 
 
-def _key_of(asked: wire.AnnounceRequest) -> str:
+def _query_of(asked: wire.AnnounceRequest) -> Query:
     try:
-        return Query.from_bytes(asked.query).key_id
+        return Query.from_bytes(asked.query)
     except ValueError as error:
         raise Refused(Refusal.BAD_QUERY, str(error)) from error

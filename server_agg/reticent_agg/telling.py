@@ -69,25 +69,29 @@ class Telling:
 
         Raises:
             Refused: There is none; or the key server would not countersign it, for the reason that is given.
+
+        One that will never be decided has no phase, and its cohorts.
         """
         with self._database.reading() as run:
             row = run(f"{_QUERIES} WHERE id = ?", (query_id,)).fetchone()
             if row is None:
                 raise Refused(Refusal.UNKNOWN_QUERY, f"there is no query of the name {query_id!r}")
-            if row[4] is not None:
+            if row[4] is not None and row[2] == wire.ANNOUNCED:
                 raise Refused(Refusal[row[4]], row[5])
             return self._status(run, row)
 
     def queries(self) -> wire.ListReply:
-        """All queries that are not refused, the latest first, as many as fit a message."""
+        """All queries, the latest first, as many as fit a message; those that are refused have no phase."""
         with self._database.reading() as run:
-            rows = run(f"{_QUERIES} WHERE refusal IS NULL ORDER BY number DESC")
+            rows = run(f"{_QUERIES} ORDER BY number DESC")
             return wire.ListReply(queries=_that_fit(self._status(run, row) for row in rows))
 
     def _status(self, run: Run, row: tuple[int, bytes, int, int | None, str | None, str | None]) -> wire.QueryStatus:
-        number, content, phase, closes, _, _ = row
+        number, content, phase, closes, refusal, _ = row
         left = 0
-        if phase == wire.ANNOUNCED:
+        if refusal is not None:
+            phase = wire.PHASE_UNSPECIFIED
+        elif phase == wire.ANNOUNCED:
             left = Query.from_bytes(content).closes_after * 1000
         elif phase == wire.COLLECTING and closes is not None:
             left = max(0, closes - milliseconds(self._now()))

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from reticent.database import Database
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.invitation import TOKEN_BYTES
+from reticent.protocol.secrets import PHONE_BYTES
 from reticent_keys.journal import instant, milliseconds
 from reticent_keys.membership import REVOKED, end, invitation_hash
 
-__all__ = ["Enrolled", "KeyReport", "Report", "enrolled", "invite", "report", "revoke"]
+__all__ = ["Enrolled", "KeyReport", "Report", "enrolled", "invite", "phone_of", "report", "revoke"]
 
 PAGE = 1000
+SHORTEST = 16  # digits of a phone's id that are enough to name it, where no other begins with them
 
 
 @dataclass(frozen=True)
@@ -94,17 +96,43 @@ def invite(journal: Database, count: int, *, expires: dt.datetime) -> list[bytes
     return tokens
 
 
-def revoke(journal: Database, phone: bytes) -> None:
+def phone_of(journal: Database, digits: str) -> bytes:
+    """The phone whose id this is, or how it begins: as phones show it themselves.
+
+    Raises:
+        Refused: UNKNOWN_PHONE.
+    """
+    size = 2 * PHONE_BYTES
+    try:
+        first, last = (bytes.fromhex(digits.ljust(size, fill)) for fill in "0f")
+    except ValueError:
+        first = last = b""
+    if not SHORTEST <= len(digits) <= size or len(first) != PHONE_BYTES:
+        raise ValueError(f"a phone's id is {size} hexadecimal digits, or the first {SHORTEST} of them: got {digits!r}")
+    with journal.reading() as run:
+        found = run("SELECT id FROM phones WHERE id BETWEEN ? AND ? LIMIT 2", (first, last)).fetchall()
+    if not found:
+        raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {digits}")
+    if len(found) > 1:
+        raise ValueError(f"more than one phone's id begins with {digits}: say all of it")
+    return bytes(found[0][0])
+
+
+def revoke(journal: Database, phone: bytes) -> bool:
     """Have a phone be no member any more, whatever it says. Queries that were dealt before are not changed.
+
+    Returns:
+        Whether it was not revoked before.
 
     Raises:
         Refused: UNKNOWN_PHONE.
     """
     with journal.reading() as run:
-        found = run("SELECT number FROM phones WHERE id = ?", (phone,)).fetchone()
+        found = run("SELECT number, gone FROM phones WHERE id = ?", (phone,)).fetchone()
     if found is None:
         raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone.hex()}")
     end(journal, found[0], REVOKED)
+    return bool(found[1] != REVOKED)
 
 
 def enrolled(journal: Database, now: dt.datetime) -> Iterator[Enrolled]:

@@ -19,6 +19,7 @@ from reticent.files import create
 from reticent.paillier import KEY_BITS
 from reticent.protocol.invitation import Invitation
 from reticent.server import process
+from reticent.server.address import check_address
 from reticent.server.certificates import Certificate
 from reticent.server.configuration import configured
 from reticent.server.logs import begin
@@ -35,6 +36,8 @@ CERTIFICATES = Path("certs")
 PHONES = "127.0.0.1:7101"
 DECISIONS = "127.0.0.1:7102"
 AGGREGATION_SERVER = "127.0.0.1:7201"
+LONGEST = 36500
+"""Days that an invitation, or a membership, may last."""
 ALLOWED = QueryLimits()
 _DAY = dt.timedelta(days=1)
 
@@ -68,6 +71,7 @@ def serve(
     most_delta: float = ALLOWED.delta,
     least_share: float = ALLOWED.fewest_share,
     least_honest: int = ALLOWED.honest,
+    least_liars: float = ALLOWED.liars_share,
     most_ciphertexts: int = ALLOWED.ciphertexts,
     simulated_clock: Annotated[str | None, Parameter(name="--simulated-clock")] = None,
     log_level: str = "info",
@@ -92,6 +96,7 @@ def serve(
         most_delta: The largest delta.
         least_share: The least part of a cohort with which a query may have it decrypted.
         least_honest: The least number of contributions, without those of liars, with which it may.
+        least_liars: The least part of the fewest contributions that a query must allow to be those of liars.
         most_ciphertexts: The most ciphertexts that a query may ask of a phone.
         simulated_clock: For tests, on this machine only: the clock stands still at this instant, like
             2027-03-01T12:00:00Z, until it is moved.
@@ -99,8 +104,9 @@ def serve(
         log_json: Log as JSON.
     """
     begin(log_level, log_json)
+    _check_days("a membership", membership_days)
     clock, further = clock_from(simulated_clock, phones, decisions)
-    limits = QueryLimits(most_epsilon, most_delta, least_share, least_honest, most_ciphertexts)
+    limits = QueryLimits(most_epsilon, most_delta, least_share, least_honest, most_ciphertexts, least_liars)
     certificate = Certificate.load(certs, "keys")
     where = Folder(folder, bits=key_bits, simulation=simulation)
     secret = process.passphrase(passphrase_file, new=not where.is_there)
@@ -157,10 +163,13 @@ def invite(
         output: The folder that they are written to, for their owner only. Nothing in it is overwritten.
         key_server: Where phones reach the key server, as host:port.
         aggregation_server: Where they reach the aggregation server.
-        days: How long they are good.
+        days: How long they are good, a hundred years at most.
         folder: Where the server keeps everything.
         certs: The folder of certificates, whose authority phones will trust.
     """
+    _check_days("an invitation", days)
+    for address in (key_server, aggregation_server):
+        check_address(address)
     now = SystemClock().now()
     authority = Certificate.load(certs, "keys").authority.decode()
     with closing(Folder(folder).journal()) as journal:
@@ -178,15 +187,13 @@ def revoke(phone: str, /, *, folder: At = FOLDER) -> None:
     """Have a phone be no member any more. Queries that were dealt before are not changed.
 
     Args:
-        phone: Its id, as `reticent keys phones` lists it.
+        phone: Its id, as `reticent keys phones` lists it, or the first 16 digits of it, which the phone shows itself.
         folder: Where the server keeps everything.
     """
-    try:
-        wanted = bytes.fromhex(phone)
-    except ValueError:
-        raise ValueError(f"a phone's id is 32 hexadecimal digits: got {phone!r}") from None
     with closing(Folder(folder).journal()) as journal:
-        administration.revoke(journal, wanted)
+        wanted = administration.phone_of(journal, phone.rstrip("…"))
+        anew = administration.revoke(journal, wanted)
+    process.say(f"phone {wanted.hex()} {'is' if anew else 'was'} revoked{'' if anew else ' before'}")
 
 
 @app.command
@@ -247,6 +254,11 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     if found.copied is not None:
         lines.append(f"put back     from a backup of {found.copied:%Y-%m-%d %H:%M} UTC")
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _check_days(what: str, days: int) -> None:
+    if not 1 <= days <= LONGEST:
+        raise ValueError(f"{what} lasts from 1 to {LONGEST} days: got {days}")
 
 
 async def _served(service: Service, server: KeyServer, stop: asyncio.Event) -> None:

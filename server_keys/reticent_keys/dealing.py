@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -17,6 +18,8 @@ from reticent_keys.keyring import Keyring, PublicPart
 from reticent_keys.limits import QueryLimits
 
 __all__ = ["Dealer", "query_of"]
+
+_log = logging.getLogger(__name__)
 
 PHONES_A_MESSAGE = 1000  # of some 60 bytes each
 QUERIES_KEPT = 16  # of up to a megabyte each
@@ -125,6 +128,10 @@ class Dealer:
             assert number is not None  # noqa: S101  # it was inserted
             for phone, cohort in self._shuffled(enrolled, query):
                 run("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", (number, phone, cohort))
+        _log.info(
+            "countersigned",
+            extra={"query": query.id, "phones": query.population, "cohorts": query.cohorts, "key": query.key_id[:16]},
+        )
         return number
 
     def _enrolled(self) -> list[int]:

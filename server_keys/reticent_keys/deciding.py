@@ -7,11 +7,12 @@ given. Here a sum is told only if it is that of contributions for which there ar
 from __future__ import annotations
 
 import hmac
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from reticent.database import Database, Run
 from reticent.paillier import centred, pad, tag
@@ -27,6 +28,8 @@ from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, PublicPart, finish_drained
 
 __all__ = ["Decider"]
+
+_log = logging.getLogger(__name__)
 
 RECEIPTS_AT_A_TIME = 200
 NOT_THEIR_SUM = "what was decrypted is not the sum of these contributions"
@@ -57,7 +60,12 @@ class Collected:
     tags: list[int]
     pads: list[int]
     seeded: bool = False
-    phones: set[int] = field(default_factory=set)
+    phones: int = 0
+
+    @classmethod
+    def of(cls, plaintexts: int) -> Self:
+        """Nothing yet, for so many plaintexts."""
+        return cls([0] * plaintexts, [0] * plaintexts)
 
 
 class Decider:
@@ -94,11 +102,14 @@ class Decider:
         if asked.key.state is KeyState.RETIRED:
             raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
         if head.contributors < asked.query.fewest or not head.ciphertexts:
-            return self._burnt(asked, head, _request(head, receipts))
+            return self._burnt(asked, head, receipts)
         pair = self._keyring.pair(asked.key)
         ciphertexts = _ciphertexts(head, asked.query, pair)
         request = statements.Request(head)
-        collected = self._collected(asked, head, pair, _counted(head, _told(request, receipts)))
+        collected = Collected.of(packing_of(asked.query, asked.key.bits).plaintexts)
+        for receipt, phone in self._checked(asked, head, _counted(head, _told(request, receipts))):
+            collected.seeded |= receipt.seeded
+            self._expect(head, pair, receipt.phone, phone, collected)
         with self._one_at_a_time:  # whoever comes second finds the decision, and decrypts nothing
             if self._stored(asked, head.cohort) is not None:
                 return self._repeated(asked, head, request.digest())
@@ -133,7 +144,9 @@ class Decider:
         assert stored is not None  # noqa: S101  # it is there for ever
         return _answer(stored, request)
 
-    def _burnt(self, asked: Asked, head: wire.DecideHead, request: bytes) -> wire.Decision:
+    def _burnt(self, asked: Asked, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
+        request = statements.Request(head)
+        checked = sum(1 for _ in self._checked(asked, head, _counted(head, _told(request, receipts))))
         reason = (
             TOO_FEW.format(head.contributors, asked.query.fewest)
             if head.contributors < asked.query.fewest
@@ -143,26 +156,23 @@ class Decider:
             query=head.query,
             cohort=head.cohort,
             outcome=wire.BURNT,
-            contributors=head.contributors,
+            contributors=checked,
             reason=reason,
-            request=request,
+            request=request.digest(),
         )
         with self._one_at_a_time:
             return self._recorded(asked, made)
 
-    def _collected(
-        self, asked: Asked, head: wire.DecideHead, pair: KeyPair, receipts: Iterator[wire.Receipt]
-    ) -> Collected:
-        """Check the receipts, and add up what their phones must have put into the sum."""
-        places = packing_of(asked.query, asked.key.bits).plaintexts
-        collected = Collected([0] * places, [0] * places)
+    def _checked(
+        self, asked: Asked, head: wire.DecideHead, receipts: Iterator[wire.Receipt]
+    ) -> Iterator[tuple[wire.Receipt, Dealt]]:
+        """The receipts with their phones: each dealt to the cohort, all distinct, all signed."""
+        seen: set[int] = set()
         while some := list(islice(receipts, RECEIPTS_AT_A_TIME)):
             for receipt, phone in zip(some, self._phones_of(asked, head.cohort, some), strict=True):
-                self._check(asked.query, head.cohort, receipt, phone, collected.phones)
-                collected.phones.add(phone.number)
-                collected.seeded |= receipt.seeded
-                self._expect(head, pair, receipt.phone, phone, collected)
-        return collected
+                self._check(asked.query, head.cohort, receipt, phone, seen)
+                seen.add(phone.number)
+                yield receipt, phone
 
     def _phones_of(self, asked: Asked, cohort: int, receipts: Sequence[wire.Receipt]) -> list[Dealt]:
         with self._journal.reading() as run:
@@ -195,6 +205,7 @@ class Decider:
         """Add a phone's tags and pads to those of the others."""
         agreement = self._identity.agreement
         secret = shared_secret(agreement, phone=phone_id, phone_key=phone.agreement_key, server_key=agreement.public)
+        collected.phones += 1
         for place in range(len(collected.tags)):
             collected.tags[place] += tag(secret, head.query, head.cohort, place)
             collected.pads[place] += pad(secret, head.query, head.cohort, place, pair.public.n)
@@ -207,7 +218,7 @@ class Decider:
         hidden = pair.decrypt(ciphertexts)
         plain = [centred(number - pads, n) for number, pads in zip(hidden, collected.pads, strict=True)]
         found = packing_of(asked.query, asked.key.bits).unpack(plain)
-        made = wire.Decision(query=head.query, cohort=head.cohort, contributors=len(collected.phones))
+        made = wire.Decision(query=head.query, cohort=head.cohort, contributors=collected.phones)
         made.seeded = collected.seeded
         if _same(found.tags, collected.tags, asked.key.bits):
             made.outcome = wire.RELEASED
@@ -247,6 +258,8 @@ class Decider:
             )
             finish_drained(run, key.number)
         self._keyring.clear()
+        told = {"query": asked.query.id, "cohort": made.cohort, "outcome": wire.Outcome.Name(made.outcome)}
+        _log.info("decided", extra=told | {"contributors": made.contributors, "reason": made.reason})
         return made
 
 

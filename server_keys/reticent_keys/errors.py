@@ -4,6 +4,7 @@
     └── KeysError
         ├── KeyFileError       secrets at rest that are damaged, foreign or too new
         │   └── WrongPassphrase  or sealed with another passphrase
+        ├── NoServer           a folder in which no key server was begun
         └── JournalError       a journal that is damaged, foreign, of another version or of another server
 
 Bad arguments raise `ValueError`; these are about facts that arise while running.
@@ -11,7 +12,7 @@ Bad arguments raise `ValueError`; these are about facts that arise while running
 
 from reticent.errors import ReticentError
 
-__all__ = ["JournalError", "KeyFileError", "KeysError", "WrongPassphrase"]
+__all__ = ["JournalError", "KeyFileError", "KeysError", "NoServer", "WrongPassphrase"]
 
 
 class KeysError(ReticentError):
@@ -24,6 +25,10 @@ class KeyFileError(KeysError):
 
 class WrongPassphrase(KeyFileError):
     """The secrets were sealed with another passphrase."""
+
+
+class NoServer(KeysError, ValueError):
+    """There is no key server where one was named: a bad argument as well."""
 
 
 class JournalError(KeysError):

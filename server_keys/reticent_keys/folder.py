@@ -21,7 +21,7 @@ from pathlib import Path
 from reticent.database import Database
 from reticent.files import create, sync_folder
 from reticent.paillier import KEY_BITS
-from reticent_keys.errors import KeysError
+from reticent_keys.errors import KeysError, NoServer
 from reticent_keys.identity import Identity
 from reticent_keys.journal import Now, is_owned, milliseconds, open_journal
 from reticent_keys.keypair import KeyPair
@@ -91,14 +91,14 @@ class Folder:
         """The journal, for whoever needs no secret key.
 
         Raises:
-            KeysError: There is no key server here.
+            NoServer: There is no key server here.
         """
         if self._journal.exists():
             journal = open_journal(self._journal)
             if is_owned(journal):  # it may have been killed before
                 return journal
             journal.close()
-        raise KeysError(f"there is no key server in {self.path}: `reticent keys serve` begins one")
+        raise NoServer(f"there is no key server in {self.path}: `reticent keys serve` begins one")
 
     def rotate(self, passphrase: str, now: Now, *, retire: bool = False) -> str:
         """Make a new key the active one, while the server runs or not; the new key's id.

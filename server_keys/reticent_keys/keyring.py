@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from reticent_keys.journal import KeyState, Now, milliseconds
 from reticent_keys.keypair import KeyPair
 
 __all__ = ["Keyring", "PublicPart", "Vault", "finish_drained", "retire_all"]
+
+_log = logging.getLogger(__name__)
 
 USED = (KeyState.ACTIVE.name, KeyState.DRAINING.name)
 SUFFIX = ".key"
@@ -58,8 +61,9 @@ class Vault:
         """Have the pair no longer, if it was there."""
         with self._lock:
             self._open.pop(key_id, None)
-        if self._folder is not None:
+        if self._folder is not None and self._path(key_id).exists():
             self._path(key_id).unlink(missing_ok=True)
+            _log.info("a secret key is destroyed", extra={"key": key_id[:16]})
 
     def _loaded(self, key_id: str) -> KeyPair:
         if self._folder is None or not self._path(key_id).exists():
@@ -104,6 +108,7 @@ class Keyring:
         self._vault = vault
         self._generate = generate
         self._now = now
+        self._told = ""  # which key the log says to be active
 
     def begin(self) -> None:
         """Make a first key where none is active, and finish what a crash may have cut short.
@@ -155,6 +160,9 @@ class Keyring:
         found = self._active()
         if found is None:
             raise Refused(Refusal.UNAVAILABLE, "no key is active at present")
+        if found.id != self._told:  # by whomever it was made
+            _log.info("a key is active", extra={"key": found.id[:16], "bits": found.bits})
+            self._told = found.id
         return found
 
     def of_id(self, key_id: str) -> PublicPart | None:

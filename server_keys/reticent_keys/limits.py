@@ -20,6 +20,7 @@ class QueryLimits:
         fewest_share: The least part of its smallest cohort with which a query may have a cohort decrypted.
         honest: The least number of contributions, liars taken off, with which it may.
         ciphertexts: The most that a phone may be asked for.
+        liars_share: The least part of its fewest contributions that a query must allow to be those of liars.
     """
 
     epsilon: float = 4.0
@@ -27,12 +28,15 @@ class QueryLimits:
     fewest_share: float = 0.5
     honest: int = 20
     ciphertexts: int = 300
+    liars_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and 0 < self.delta <= 1):
             raise ValueError(f"epsilon and delta must be positive: got {self.epsilon} and {self.delta}")
         if not 0 <= self.fewest_share <= 1:
             raise ValueError(f"fewest_share must lie in [0, 1]: got {self.fewest_share}")
+        if not 0 <= self.liars_share < 1:
+            raise ValueError(f"liars_share must lie in [0, 1): got {self.liars_share}")
         if self.honest < 0 or self.ciphertexts < 1:
             raise ValueError(f"honest must not be negative, and ciphertexts be positive: got {self!r}")
 
@@ -44,11 +48,13 @@ class QueryLimits:
         """
         share = query.fewest / (query.population // query.cohorts)
         honest = query.fewest - query.liars
+        liars = query.liars / query.fewest
         for asked, limit, sentence in (
             (query.epsilon, self.epsilon, "epsilon may be at most {1:g}: got {0:g}"),
             (query.delta, self.delta, "delta may be at most {1:g}: got {0:g}"),
             (ciphertexts, self.ciphertexts, "a phone may be asked for at most {1} ciphertexts: got {0}"),
             (-share, -self.fewest_share, "fewest must be at least {3:g} of the smallest cohort: got {2:.3g}"),
+            (-liars, -self.liars_share, "liars must be at least {3:g} of fewest: got {2:.3g}"),
             (-honest, -self.honest, "fewest must exceed liars by at least {3}: got {2}"),
         ):
             if asked > limit:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from reticent.database import Database
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
-from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES
+from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
 from reticent_keys.journal import Now, milliseconds
@@ -68,6 +68,8 @@ class Members:
         _sized("verify_key", asked.verify_key, KEY_BYTES)
         _sized("agreement_key", asked.agreement_key, KEY_BYTES)
         self._check_agreement_key(asked.agreement_key)
+        if is_anybodys(asked.verify_key):
+            raise Refused(Refusal.MALFORMED, "the verify key is one under which anybody can sign")
         statement = statements.joining(asked.invitation, asked.verify_key, asked.agreement_key)
         _check_signature(asked.verify_key, statement, asked.signature)
         now = milliseconds(self._now())

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from reticent.protocol import Refusal, Refused
 from reticent.server import Caller, Door, Limits, Listener, stream_in, stream_out, unary
+from reticent.server.address import network
 from reticent.server.certificates import AGGREGATION_SERVER, Certificate
 from reticent.server.door import Handler
 from reticent.server.rates import Rate, Rates
@@ -27,7 +28,7 @@ ENROLMENT = "reticent.v1.Enrolment"
 DECIDING = "reticent.v1.Deciding"
 
 JOINS = Rate(per_second=5.0, burst=200.0)
-"""How fast phones of one address may join: many may share one, and guessing tokens is hopeless anyway."""
+"""How fast phones of one address, or network, may join: many may share one, and guessing tokens is hopeless anyway."""
 
 ADDRESSES = 20_000
 FOR_PHONES, FOR_DECISIONS = 4, 4  # threads
@@ -55,7 +56,7 @@ class Service:
         decisions: Where the aggregation server does.
         certificate: The key server's.
         further: Services that phones' listener has besides, by their names.
-        joins: How fast phones of one address may join.
+        joins: How fast phones of one address, or IPv6 network, may join.
     """
 
     def __init__(
@@ -106,9 +107,9 @@ class Service:
         server = self._server
 
         async def join(asked: wire.JoinRequest, caller: Caller) -> wire.Membership:
-            wait = self._joins.take(caller.address, asyncio.get_running_loop().time())
+            wait = self._joins.take(network(caller.address), asyncio.get_running_loop().time())
             if wait:
-                raise Refused(Refusal.BUSY, f"{caller.address} joins too often", retry_after=wait)
+                raise Refused(Refusal.BUSY, f"{network(caller.address)} joins too often", retry_after=wait)
             made = await self._for_phone(server.join, asked)
             _log.info("a phone is a member", extra={"phone": made.phone.hex()})  # and not where it is
             return made
@@ -142,12 +143,9 @@ class Service:
                 raise Refused(Refusal.MALFORMED, "a request to decide begins with its head")
             receipts = _Receipts(messages, asyncio.get_running_loop())
             try:
-                made = await self._for_decision(server.decide, first.head, receipts)
+                return await self._for_decision(server.decide, first.head, receipts)
             finally:
                 receipts.stop()
-            outcome = wire.Outcome.Name(made.outcome)
-            _log.info("decided", extra={"query": made.query.hex(), "cohort": made.cohort, "outcome": outcome})
-            return made
 
         return {
             "Standing": unary(door, wire.StandingRequest, standing),

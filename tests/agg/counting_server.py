@@ -81,6 +81,8 @@ class CountingServer:
         self.population = 60
         self.address = "127.0.0.1:0"
         self.standing: dict[str, wire.QueryStatus] = {}
+        self.refused: dict[str, Refused] = {}
+        """Queries that the key server would not countersign."""
         self.refusals: list[Refused] = []
         """What the next calls are refused for."""
         self.calls: list[str] = []
@@ -147,6 +149,15 @@ class CountingServer:
         ]
         return self._set(query, wire.DECIDED, cohorts, 0)
 
+    def refuse(self, query: Query, detail: str) -> None:
+        """The key server does not countersign it."""
+        self._set(query, wire.PHASE_UNSPECIFIED, [], 0)
+        self.refused[query.id] = Refused(Refusal.BAD_QUERY, detail)
+
+    def lost(self, query: Query) -> None:
+        """It will never be decided."""
+        self._set(query, wire.PHASE_UNSPECIFIED, [wire.CohortStatus(contributors=9)] * query.cohorts, 0)
+
     def _set(
         self, query: Query, phase: wire.Phase.ValueType, cohorts: list[wire.CohortStatus], closes_in_ms: int
     ) -> wire.QueryStatus:
@@ -183,6 +194,8 @@ class CountingServer:
     async def _announce(self, asked: wire.AnnounceRequest, _: Caller) -> wire.QueryStatus:
         self._called("announce")
         query = Query.from_bytes(asked.query)
+        if self.refused.pop(query.id, None) is not None:
+            del self.standing[query.id]
         there = self.standing.get(query.id)
         if there is not None:
             if there.query != asked.query:
@@ -196,6 +209,8 @@ class CountingServer:
         self._called("status")
         if asked.id not in self.standing:
             raise Refused(Refusal.UNKNOWN_QUERY)
+        if asked.id in self.refused:
+            raise self.refused[asked.id]
         return self.standing[asked.id]
 
     async def _abort(self, asked: wire.AbortRequest, _: Caller) -> wire.QueryStatus:

@@ -89,7 +89,7 @@ class KeyServer:
 
     identity = SigningKey(bytes(range(32)))
 
-    def terms(self, population: int = 6) -> wire.Terms:
+    def terms(self, population: int = 1000) -> wire.Terms:
         return wire.Terms(population=population, public_key=pair().public.to_bytes())
 
     def deals(self, query: Query, **others: Any) -> list[wire.Deal]:

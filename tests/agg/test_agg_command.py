@@ -139,17 +139,20 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.Capture
     assert main(["agg", "prune"]) == 0
     assert main(["agg", "status"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        query.id,
+        f"{query.id}  pruned",
         f"{unwanted.id}  refused  BAD_QUERY: too dear",
         f"{waiting.id}  announced  waits for the key server",
         f"{collecting.id}  collecting  0 of 6 phones, until 2027-02-01 01:00:00 UTC",
-        f"{query.id}  decided  2 of 6 phones, pruned",
+        f"{query.id}  released  2 of 6 phones, pruned",
     ]
     assert main(["agg", "prune"]) == 0
+    assert capsys.readouterr().out.startswith("nothing to prune: no query was decided or refused before 20")
     assert main(["agg", "status", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(each["id"], each["contributors"]) for each in found][-1] == (query.id, [2])
-    assert main(["agg", "prune", "--days", "-1"]) == 2
+    assert [(each["id"], each["contributors"], each["outcomes"]) for each in found][-1] == (query.id, [2], ["released"])
+    for days in ("-1", "1e12", "nan", "inf"):
+        assert main(["agg", "prune", "--days", days]) == 2
+        assert "--days must lie between 0 and 36,500" in capsys.readouterr().err
 
 
 def test_help_says_what_each_command_is_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.asking.analyst import Analyst
 from reticent_agg.asking.client import Patience
-from reticent_agg.asking.handle import NotDecided, Progress
+from reticent_agg.asking.handle import NeverDecided, NotDecided, Progress
 from reticent_agg.asking.question import Question
 from reticent_agg.errors import BadAnswer
 from reticent_sim.local_counts import LocalCounts
@@ -162,7 +162,7 @@ FORGERIES: dict[str, tuple[Callable[[CountingServer, wire.QueryStatus], object],
     "none": (lambda _, status: status.cohorts[1].ClearField("decision"), "called decided, and 1 cohorts are not"),
     "a cohort too few": (lambda _, status: status.cohorts.pop(), "tells of 2 cohorts"),
     "a cohort too many": (lambda _, status: status.cohorts.append(status.cohorts[0]), "tells of 4 cohorts"),
-    "no phase": (lambda _, status: setattr(status, "phase", 0), "tells of"),
+    "no phase": (lambda _, status: setattr(status, "phase", 9), "tells of"),
     "another query": (
         lambda _, status: setattr(status, "query", asked("gym", epsilon=0.5).to_bytes()),
         "another query",
@@ -242,7 +242,7 @@ def test_what_was_decrypted_is_spent_though_the_query_is_burnt(
             sums()(decision)
             decision.outcome = outcome
         signed(server.signer, decision)
-        with pytest.raises(QueryBurnt, match="1 were decrypted, and their phones have spent") as burnt:
+        with pytest.raises(QueryBurnt, match="1 was decrypted, and its phones have spent") as burnt:
             handle.result()
         with pytest.raises(QueryBurnt) as again:
             handle.result()
@@ -510,3 +510,90 @@ def test_releases_are_distributed_as_those_of_a_simulation() -> None:
 def _of_squares(error: np.ndarray) -> float:
     """How likely independent unit normal errors have no larger sum of squares."""
     return float(stats.chi2.cdf((error**2).sum(), len(error)))
+
+
+# What is refused, and what is lost.
+
+
+def test_a_corrected_query_may_have_the_id_of_a_refused_one(server: CountingServer, analyst: Analyst) -> None:
+    server.refuse(asked(), "fewest must be at least 0.5 of a cohort: got 0.357")
+    with pytest.raises(Refused, match=r"got 0\.357"):
+        analyst.find("gym")
+    server.phones = lambda _: KNOWN
+    assert analyst.count(asked(fewest=13)).contributors == 45
+
+
+def test_refused_queries_are_listed_with_the_reason(server: CountingServer, analyst: Analyst) -> None:
+    server.refuse(asked(), "too dear")
+    server.collecting(asked("other"))
+    other, gym = analyst.queries()
+    assert (other.phase, other.refusal) == ("collecting", None)
+    assert (gym.phase, gym.refusal, gym.outcomes) == ("refused", "BAD_QUERY: too dear", (None,) * 3)
+    assert gym.to_json()["refusal"] == "BAD_QUERY: too dear"
+
+
+def test_a_query_that_will_never_be_decided_is_not_waited_for(server: CountingServer) -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    with server.analyst(ledger=ledger) as analyst:
+        handle = analyst.start(asked())
+        server.lost(asked())
+        with pytest.raises(
+            NeverDecided, match="'gym' will never be decided: the key server was restored from a backup"
+        ):
+            handle.result()
+        assert analyst.queries()[0].phase == "lost"
+        assert len(ledger.entries()) == 1  # phones may never know that it was not released
+
+
+# What an analyst types.
+
+
+def test_an_identity_is_bytes_or_digits_or_a_file(server: CountingServer, tmp_path: Path) -> None:
+    digits = server.signer.public.hex()
+    (tmp_path / "identity.pub").write_text(f"{digits}\n")
+    server.phones = lambda _: KNOWN
+    certificate = Certificate.load(server.folder, "ann")
+    for identity in (server.signer.public, digits, tmp_path / "identity.pub", str(tmp_path / "identity.pub")):
+        with Analyst(server.address, certificate, identity) as analyst:
+            analyst.start(asked(f"q {identity!r}")).result()
+    with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file"):
+        Analyst(server.address, certificate, tmp_path / "nowhere")
+
+
+def test_what_is_shown_in_a_notebook_is_short(server: CountingServer, analyst: Analyst) -> None:
+    handle = analyst.start(asked())
+    server.collecting(asked(), 7)
+    assert repr(handle.status()) == "Progress('gym', collecting, 21 of 60 phones, 0 of 3 cohorts decided)"
+    assert repr(handle) == "Handle('gym', collecting)"
+    assert repr(analyst) == f"Analyst('{server.address}')"
+
+
+# Who is waited for.
+
+
+def test_patience_is_not_exceeded(server: CountingServer) -> None:
+    server.stop()
+    begun = time.monotonic()
+    hindered: list[str] = []
+    patience = Patience(away=1.0, poll=1.0)
+    with (
+        server.analyst(patience=patience, hindered=hindered.append) as analyst,
+        pytest.raises(Unreachable, match="has not answered for"),
+    ):
+        analyst.terms()
+    assert time.monotonic() - begun < 1.5
+    assert set(hindered) == {f"the aggregation server at {server.address}"}
+
+
+def test_a_key_server_that_is_away_is_named(server: CountingServer) -> None:
+    server.refusals = [Refused(Refusal.UNAVAILABLE, "the key server cannot be reached")] * 2
+    hindered: list[str] = []
+    with server.analyst(hindered=hindered.append) as analyst:
+        assert analyst.terms().population == 60
+    assert hindered == ["the key server"] * 2
+    server.refusals = [Refused(Refusal.UNAVAILABLE, "the key server cannot be reached")] * 200
+    with (
+        server.analyst(patience=Patience(call=1.0, away=0.5, poll=0.1)) as analyst,
+        pytest.raises(Unreachable, match="cannot do this, and could not for"),
+    ):
+        analyst.terms()

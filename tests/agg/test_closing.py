@@ -296,3 +296,35 @@ def test_nothing_is_closed_by_a_commit_that_fails(
     assert (server.requests(), status_of(server, query).phase) == ([], wire.COLLECTING)
     assert server.close_due() == [query.id]
     assert parties.phones_in(server.requests()[0]) == {0, 1}
+
+
+def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(server: AggregationServer, time: Time) -> None:
+    """After the key server was restored from a backup."""
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    contribute(server, query, *range(8))
+    first, second = parties.closed(server, time, query)
+    decide(server, first)
+    server.not_decided(second, Refused(Refusal.KEY_RETIRED, "it is in a copy of the journal"))
+    status = status_of(server, query)
+    assert (status.phase, [each.HasField("decision") for each in status.cohorts]) == (0, [True, False])
+    assert server.queries().queries[0] == status
+    assert server.announce(wire.AnnounceRequest(query=query.to_bytes())) == status
+    with pytest.raises(Refused, match="CONFLICT"):
+        server.announce(wire.AnnounceRequest(query=parties.ask(id=query.id, fewest=3).to_bytes()))
+    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.PHASE_UNSPECIFIED
+    (last,) = server.requests()  # it is asked again all the same, rarely: the copy may be replaced
+    assert server.name(last) == query.id
+    decide(server, last)
+    assert status_of(server, query).phase == wire.DECIDED
+
+
+def test_pruning_forgets_what_was_refused(path: Path, server: AggregationServer, time: Time) -> None:
+    refused, waiting = parties.ask(), parties.ask()
+    for query in (refused, waiting):
+        server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+    server.refused(refused, Refused(Refusal.BAD_QUERY, "too dear"))
+    with_database = opened(path)
+    assert prune(with_database, time()) == []
+    assert prune(with_database, time() + dt.timedelta(seconds=1)) == [refused.id]
+    assert [each.id for each in report(with_database)] == [waiting.id]
+    with_database.close()

@@ -195,7 +195,9 @@ def test_without_waiting_it_is_looked_at_later(server: CountingServer, run: Run,
     [standing] = json.loads(out)
     assert (standing["phase"], standing["contributors"], standing["outcomes"]) == ("collecting", [9] * 3, [None] * 3)
     _, err = run("result", "second", "--timeout", "2", code=1)
-    assert err.startswith("reticent: 'second' is not decided after 2 s: 0 of its 3 cohorts are, and collecting")
+    assert err.splitlines()[-1].startswith(
+        "reticent: 'second' is not decided after 2 s: 0 of its 3 cohorts are, and collecting"
+    )
     threading.Timer(0.5, server.decided, [query, KNOWN]).start()
     out, _ = run("result", "second")
     assert rows(out)["visits"][0] == "63.0"
@@ -207,7 +209,7 @@ def test_all_queries_are_listed(server: CountingServer, run: Run, file: str) -> 
     server.decided(Query.from_bytes(server.standing["one"].query), KNOWN)
     out, _ = run("status")
     assert list(rows(out)) == ["query", "two", "one"]
-    assert rows(out)["one"] == ["decided", "45", "60", "3", "of", "3", "-"]
+    assert rows(out)["one"] == ["released", "45", "60", "3", "of", "3", "-"]
 
 
 # What goes wrong.
@@ -227,7 +229,7 @@ def test_what_a_void_cohort_has_cost_is_said(server: CountingServer, run: Run, f
     status = server.decided(query, [CohortSum(2, None), KNOWN[1], CohortSum(1, None)])
     _, err = run("result", "gym", code=1)
     assert err == (
-        "reticent: 'gym' is burnt: 2 of its 3 cohorts are left out, and 1 were decrypted, and their phones have spent "
+        "reticent: 'gym' is burnt: 2 of its 3 cohorts are left out, and 1 was decrypted, and its phones have spent "
         "their budget\n"
     )
     assert status.cohorts[1].decision.outcome == wire.RELEASED
@@ -238,8 +240,11 @@ def test_what_a_void_cohort_has_cost_is_said(server: CountingServer, run: Run, f
 def test_an_abort_burns_the_query(run: Run, file: str) -> None:
     run("new", file, "--yes", "--no-wait")
     out, _ = run("abort", "gym")
-    assert rows(out)["gym"][:1] == ["decided"]
+    assert rows(out)["gym"][:1] == ["burnt"]
     run("result", "gym", code=1)
+    out, err = run("abort", "gym")
+    assert rows(out)["gym"][:1] == ["burnt"]
+    assert err == "'gym' was decided before: nothing is changed\n"
 
 
 def test_a_query_is_asked_once(server: CountingServer, run: Run, file: str) -> None:

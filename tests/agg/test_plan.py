@@ -2,6 +2,7 @@
 
 import math
 import time
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -511,3 +512,44 @@ def test_a_plan_of_a_million_phones_takes_no_time() -> None:
     begun = time.perf_counter()
     plan(query, absent=0.2, lying=100)
     assert time.perf_counter() - begun < 2.0
+
+
+@pytest.mark.parametrize("population", [1_000_000, 10_000])
+@pytest.mark.parametrize("lying", [0.6, 0.34, 0.01, 0.0034, 0.003])
+@pytest.mark.parametrize("cohorts", [None, 1, 3, 101, 1001, 5001, 100_000])
+def test_many_liars_are_planned_for_or_refused_in_a_moment(population: int, lying: float, cohorts: int | None) -> None:
+    liars = int(population * lying)
+    begun = time.perf_counter()
+    try:
+        crowd = chances.choose(
+            population=population, absent=0.1, lying=liars, risk=0.01, variance=20.0, cohorts=cohorts
+        )
+        query = asked(
+            population=population, cohorts=crowd.cohorts, fewest=crowd.fewest, liars=min(crowd.liars, crowd.fewest - 2)
+        )
+        foreseen = plan(query, absent=0.1, lying=liars, risk=0.01)
+        assert 0 < foreseen.liars.hit <= crowd.cohorts
+    except ValueError as error:
+        assert "cohorts" in str(error)  # noqa: PT017  # either will do
+    assert time.perf_counter() - begun < 4.0
+
+
+def test_so_many_liars_that_one_is_in_each_cohort() -> None:
+    """Where nothing is computed, it is as where it is."""
+    for liars in (300, 400, 500, 700, 1200):
+        window = next(islice(chances._hits(10_000, 10), liars, None))
+        exact = np.zeros(11)
+        exact[window[0] : window[0] + len(window[1])] = window[1]
+        assert chances.hit_cohorts(10_000, 10, liars) == pytest.approx(exact, abs=1e-13)
+
+
+@pytest.mark.parametrize(("liars", "allowed"), [(5000, 480), (5000, 500), (5000, 560), (20, 0), (9990, 995)])
+def test_the_tail_of_liars_in_a_cohort_is_the_whole_of_it(liars: int, allowed: int) -> None:
+    tail = stats.hypergeom(10_000, liars, 1000).sf(allowed)
+    assert chances.crowded(10_000, 10, allowed, liars) == pytest.approx(min(1.0, 10 * tail), rel=1e-6)
+
+
+@pytest.mark.parametrize("bits", [-8, 0, 7, 8, 1023, 3071, 10**9])
+def test_a_key_of_no_length_is_refused_in_a_moment(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"1024, 2048, 3072, 4096; got {bits}"):
+        encryption_seconds(asked(), bits)

@@ -191,7 +191,8 @@ def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: Aggr
     with pytest.raises(Refused, match="there are 3") as caught:
         server.status(wire.StatusRequest(id=query.id))
     assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
-    assert len(server.queries().queries) == 0
+    (listed,) = server.queries().queries
+    assert (listed.phase, listed.query, len(listed.cohorts)) == (wire.PHASE_UNSPECIFIED, query.to_bytes(), 0)
     announce(server, query)
     assert server.uncountersigned() == [query]
     server.refused(query, Refused(Refusal.BAD_QUERY))
@@ -222,7 +223,9 @@ def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time:
     with pytest.raises(Refused):
         server.key(wire.KeyRequest(key_id=other.key_id))
     server.learned(wire.Terms(population=9, public_key=other.to_bytes()))
-    assert (server.knows(other.key_id.hex()), server.knows(key.key_id.hex())) == (True, True)  # it drains
+    for each in (other, key):  # which drains
+        assert server.can_judge(parties.ask(population=9, key_id=each.key_id.hex()))
+        assert not server.can_judge(parties.ask(population=10, key_id=each.key_id.hex()))
     with pytest.raises(BadAnswer):
         server.learned(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
     strict = AggregationServer(None, identity=KeyServer.identity.public, now=time, rng=seeded(1))
@@ -255,3 +258,22 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
         parties.opened(path, time)
     with pytest.raises(ValueError, match="32 bytes: got 3"):
         AggregationServer(None, identity=b"key", now=time, rng=seeded(1))
+
+
+def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, path: Path) -> None:
+    """Before anything is made for them: a hundred thousand cohorts of no phones cost nothing."""
+    server.learned(KeyServer().terms(population=8))
+    for query in (parties.ask(population=9), parties.ask(population=2_000_000, cohorts=100_000)):
+        assert not server.can_judge(query)
+        with pytest.raises(Refused, match=f"8 phones are enrolled, of {query.population}") as caught:
+            announce(server, query)
+        assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
+    assert len(server.queries().queries) == 0
+    known = parties.collecting(server, parties.ask(population=8))
+    server.learned(KeyServer().terms(population=2))
+    assert server.can_judge(known)
+    assert announce(server, known).phase == wire.COLLECTING  # what was announced before is
+    again = AggregationServer(path, identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True)
+    with pytest.raises(Refused, match="the key server has not answered yet"):
+        announce(again, parties.ask())
+    again.close()

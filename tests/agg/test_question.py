@@ -1,3 +1,4 @@
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -112,14 +113,18 @@ def test_a_file_says_what_a_question_says() -> None:
     ("right", "wrong", "said"),
     [
         ("epsilon = 1.0", "", "says epsilon as well"),
-        ("absent = 0.2", "", "says absent as well"),
+        ("absent = 0.2", "", r"says \[expected\] absent as well: got delta"),
         ("epsilon", "epsilom", "got epsilom"),
         ("absent = 0.2", "l1 = 3", r"\[expected\] says absent, lying, risk: got 'l1'"),
         ("absent = 0.2", 'absent = "few"', "absent is a number: got 'few'"),
         ("absent = 0.2", "absent = true", "absent is a number: got True"),
         ('id = "gym"', "id = 3", "id is text: got 3"),
         ("[0, 7]", "[0, 7, 8]", "visits = \\[0, 7, 8\\]"),
-        ("[0, 7]", "[0, 7.5]", "its least and its most"),
+        ("[0, 7]", "[0, 7.5]", r"two whole numbers, as in visits = \[0, 7\]: got visits"),
+        ("[0, 7]", "[0, 1e300]", "two whole numbers"),
+        ("absent = 0.2", "absent = 0.2\nlies = 1", r"\[expected\] says absent, lying, risk: got 'lies'"),
+        ("epsilon", "epsilom = 2\nepsilon", r"\[bounds\] l1, \[bounds\] l2_squared"),
+        ("delta = 1e-6", "delta = 1e-6\nenough = " + "9" * 400, "enough is too large"),
         ("[0, 7]", "7", "got visits = 7"),
         ("visits = [0, 7]", "", "at least one counter"),
         ("[counters]\nvisits = [0, 7]", "counters = 3", r"\[counters\] is a table: got 3"),
@@ -147,3 +152,16 @@ def test_questions_of_a_sequence_share_what_it_says() -> None:
     assert [q.id for q in queries] == ["Mon", "Tue"]
     with pytest.raises(ValueError, match="says epsilon, l1 for all"):
         week.question("Wed", [Counter("a", 0, 1)], absent=0.1, epsilon=2.0, l1=3)
+
+
+def test_a_length_of_time_may_be_one() -> None:
+    assert wanted(closes_after=dt.timedelta(minutes=90)) == wanted(closes_after=5400)
+    assert wanted(closes_after=dt.timedelta(minutes=90)).ask(1000, "k1").closes_after == 5400
+    with pytest.raises(ValueError, match="a whole number of seconds: got 0:00:01.500000"):
+        wanted(closes_after=dt.timedelta(seconds=1.5))
+
+
+def test_bounds_may_be_whole_numbers_with_a_point() -> None:
+    question = Question.from_toml(SAMPLE.replace("[0, 7]", "[0.0, 7.0]"))
+    assert list(question.counters) == [Counter("visits", 0, 7)]
+    assert type(question.counters[0].high) is int

@@ -438,3 +438,72 @@ def test_no_contribution_but_the_right_one_is_taken_in() -> None:
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {0, 1}
     server.close()
+
+
+def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
+    tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.link.LONGEST", 0.2)
+    caplog.set_level("INFO", "reticent_agg.link")
+
+    def logged(what: str) -> int:
+        return sum(what in record.getMessage() for record in caplog.records)
+
+    async def wait() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener:
+            address = listener.address
+        async with network(tmp_path, certs, address) as net:
+            await until(lambda: logged("the key server is away") == 1)
+            net.server.learned(KeyServer().terms())
+            query = parties.ask()
+            net.server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await asyncio.sleep(1)
+            async with keys.listener(address):
+                await until(lambda: logged("the key server is back") == 1)
+            await until(lambda: logged("the key server is away") == 2)
+
+    run(wait())
+
+
+def test_what_will_never_be_decided_is_asked_rarely_and_named(
+    tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.link.LONGEST", 0.1)
+
+    async def refuse() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones = await net.analyst(), await net.phones()
+            lost, other = parties.ask(enough=2), parties.ask(enough=2)
+            for query in (lost, other):
+                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            keys.refuses = Refusal.KEY_RETIRED
+            for number in range(2):
+                await phones.Contribute(Phone(number).contribution(lost))
+            await until(lambda: net.server.status(wire.StatusRequest(id=lost.id)).phase == wire.PHASE_UNSPECIFIED)
+            await asyncio.sleep(1)
+            assert len(keys.heads) == 1
+            assert f"cohort 0 of {lost.id!r} is not decided, asked again in 3600.0 s: KEY_RETIRED" in caplog.text
+            keys.refuses = None
+            for number in range(2):
+                await phones.Contribute(Phone(number).contribution(other))
+            await until(lambda: len(keys.heads) == 2)  # the others are not kept waiting
+            await until(lambda: len(net.server.requests()) == 1)
+
+    run(refuse())
+
+
+def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: Path) -> None:
+    async def ask() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst = await net.analyst()
+            await analyst.Standing(wire.StandingRequest())
+            net.server.learned(KeyServer().terms(population=5))
+            query = parties.ask(population=6)  # one has joined since
+            assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.COLLECTING
+            huge = wire.AnnounceRequest(query=parties.ask(population=2_000_000, cohorts=100_000).to_bytes())
+            assert (await refusal_of(analyst.Announce(huge))).refusal is Refusal.NOT_ENROLLED_ENOUGH
+
+    run(ask())

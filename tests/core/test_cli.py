@@ -102,6 +102,7 @@ def test_the_exit_code_is_what_the_subcommand_returns(stage: cyclopts.App, retur
         (FileNotFoundError(2, "No such file", "days.csv"), 2, "days.csv: No such file"),
         (OSError("no space"), 2, "no space"),
         (ReticentError("the budget is spent"), 1, "the budget is spent"),
+        (ReticentError("refused: x\x1b[2K\r\nall is well\u202e"), 1, r"refused: x\x1b[2K\r\nall is well\u202e"),
         (
             MissingExtra("optimal", "plan", "scipy"),
             2,

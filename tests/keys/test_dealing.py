@@ -155,6 +155,7 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
         (QueryLimits(delta=9e-6, honest=2, fewest_share=0.3), "delta may be at most 9e-06: got 1e-05"),
         (QueryLimits(honest=5, fewest_share=0.3), "fewest must exceed liars by at least 5: got 4"),
         (QueryLimits(honest=2, fewest_share=0.51), "fewest must be at least 0.51 of the smallest cohort: got 0.5"),
+        (QueryLimits(honest=2, liars_share=0.21), "liars must be at least 0.21 of fewest: got 0.2"),
         (QueryLimits(honest=2, ciphertexts=1), "asked for at most 1 ciphertexts: got "),
     ],
 )
@@ -171,7 +172,15 @@ def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> No
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 2.0}, {"fewest_share": 1.5}, {"honest": -1}, {"ciphertexts": 0}],
+    [
+        {"epsilon": 0.0},
+        {"delta": 0.0},
+        {"delta": 2.0},
+        {"fewest_share": 1.5},
+        {"honest": -1},
+        {"ciphertexts": 0},
+        {"liars_share": 1.0},
+    ],
 )
 def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"got"):

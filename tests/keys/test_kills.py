@@ -47,12 +47,13 @@ def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
                 key = PublicKey.from_bytes(terms.public_key, simulation=True)
                 assert active == f"the active key is {key.key_id.hex()}\n"
                 gone = next(iter(phones))
-                place.run("revoke", gone.hex())
+                assert place.run("revoke", gone.hex()[:16]) == f"phone {gone.hex()} is revoked\n"
+                assert place.run("revoke", gone.hex()) == f"phone {gone.hex()} was revoked before\n"
                 assert (await standing(to)).population == terms.population - 1
                 assert len(list((place.path / "keys" / "pairs").iterdir())) == 2
                 assert (await decided(to, wire.DecideHead(query=query.digest, cohort=1), [])).outcome == wire.BURNT
                 assert len(list((place.path / "keys" / "pairs").iterdir())) == 1
-                assert "no phone has the id 00" in place.run("revoke", "00", code=1)
+                assert "no phone has the id 00" in place.run("revoke", 32 * "0", code=1)
                 assert "32 hexadecimal digits" in place.run("revoke", "nobody", code=2)
 
         asyncio.run(after())

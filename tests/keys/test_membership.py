@@ -82,6 +82,16 @@ def test_a_request_to_join_with_a_bad_part_is_malformed(house: House, part: str,
     assert house.server.standing().population == 0
 
 
+@pytest.mark.parametrize("y", [0, 1, 2**255 - 20, 2**255 - 18, 1 + 2**255])
+def test_a_key_under_which_anybody_can_sign_is_no_phones(house: House, y: int) -> None:
+    """With the zero signature, which says nothing of a private key: there is none."""
+    asked = house.invited().joining()
+    asked.verify_key = y.to_bytes(32, "little")
+    asked.signature = b"\1" + bytes(63)
+    refused(Refusal.MALFORMED, lambda: house.server.join(asked), "anybody can sign")
+    assert house.server.standing().population == 0
+
+
 def test_who_joins_proves_to_hold_the_key(house: House) -> None:
     phone = house.invited()
     asked = phone.joining()

@@ -209,10 +209,10 @@ def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, 
 def test_the_environment_and_a_file_say_what_flags_do_not(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (served.path / "other.toml").write_text('[keys.status]\nfolder = "nowhere"\njson = true\n')
     monkeypatch.setenv("RETICENT_CONFIG", "other.toml")
-    assert "no key server in nowhere" in served.run("status", code=1, inherit=True)
+    assert "no key server in nowhere" in served.run("status", code=2, inherit=True)
     monkeypatch.setenv("RETICENT_KEYS_STATUS_FOLDER", "keys")
     assert json.loads(served.run("status", inherit=True))["members"] >= 0
-    assert "no key server in elsewhere" in served.run("status", "--folder", "elsewhere", code=1, inherit=True)
+    assert "no key server in elsewhere" in served.run("status", "--folder", "elsewhere", code=2, inherit=True)
 
 
 def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:
@@ -260,7 +260,17 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
         (("serve", "--most-epsilon", "0"), "epsilon and delta must be positive"),
         (("serve", "--simulated-clock", "now"), "an instant is like 2027-03-01T12:00:00Z: got 'now'"),
         (("serve", "--simulated-clock", "2027-03-01", "--phones", "0.0.0.0:1"), "for this machine alone"),
-        (("serve", "--membership-days", "0"), "at least a second"),
+        (("serve", "--membership-days", "0"), "a membership lasts from 1 to 36500 days: got 0"),
+        (("serve", "--membership-days", "9999999"), "a membership lasts from 1 to 36500 days"),
+        (("serve", "--least-liars", "1"), "liars_share must lie in [0, 1): got 1.0"),
+        (("invite", "--days", "0"), "an invitation lasts from 1 to 36500 days: got 0"),
+        (("invite", "--days=-1"), "an invitation lasts from 1 to 36500 days: got -1"),
+        (("invite", "--days", "9999999"), "an invitation lasts from 1 to 36500 days: got 9999999"),
+        (
+            ("invite", "--key-server", "nonsense"),
+            "such as keys.example.org:7101: got 'nonsense'",
+        ),
+        (("invite", "--aggregation-server", "a:0"), "an address is host:port"),
         (("invite", "-n", "0"), "there is no key server in keys"),
         (("status",), "there is no key server in keys"),
         (("rotate",), "there is no key server in keys"),
@@ -270,7 +280,7 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
 def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     place = Site(tmp_path)
     secret = ("--passphrase-file", "passphrase") if arguments[0] in {"serve", "rotate"} else ()
-    told = place.run(*arguments, *secret, code=1 if "no key server" in sentence else 2)
+    told = place.run(*arguments, *secret, code=2)
     assert sentence in told
     assert "Traceback" not in told
 

@@ -89,7 +89,7 @@ def test_a_command_of_two_words_has_its_options_too(
 def test_other_commands_options_are_not_ours(
     run: Run, seen: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("reticent.toml").write_text('[stage.serve]\naddress = "file:1"\n[other]\nphone = "three"\n')
+    Path("reticent.toml").write_text('[stage.serve]\naddress = "file:1"\n[phone]\nphone = "three"\n')
     monkeypatch.setenv("RETICENT_OTHER_TAKE_BACK_PHONE", "four")
     assert run("take-back") == 0
     assert seen == {"phone": "nobody"}
@@ -116,6 +116,9 @@ def test_the_environment_names_another_file(
         (b"[stage.serve]\nadress = 'a:1'\n", "adress"),
         (b"[stage.serve]\nin-flight = 'many'\n", "many"),
         (b"[stage]\nserve = 1\n", "must be a mapping"),
+        (b"[stagf.serve]\naddress = 'a:1'\n", "reticent.toml has a table of no command: [stagf]"),
+        (b"[stage.server]\naddress = 'a:1'\n", "reticent.toml has a table of no command: [stage.server]"),
+        (b"address = 'a:1'\n", "reticent.toml has a table of no command: [address]"),
     ],
 )
 def test_a_file_that_is_wrong_is_an_error_of_one_sentence(
@@ -127,6 +130,16 @@ def test_a_file_that_is_wrong_is_an_error_of_one_sentence(
     assert said in err
     assert err.count("\n") == 1
     assert not seen
+
+
+def test_the_tables_of_others_and_of_other_commands_are_theirs(run: Run, seen: dict[str, object]) -> None:
+    Path("reticent.toml").write_text(
+        "[keys.serve]\nx = 1\n[agg.zzz]\nx = 1\n[count]\n[phone.watch]\n[stage.take-back]\nphone = 'a'\n"
+    )
+    assert run("serve") == 0
+    assert seen["address"] == "localhost:1"
+    assert run("take-back") == 0
+    assert seen == seen | {"phone": "a"}
 
 
 def test_an_option_of_the_environment_that_is_wrong_is_named(

@@ -20,7 +20,6 @@ from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.server import Caller, Door, Limits, Listener
 from reticent.server.certificates import ANALYST, KEY_SERVER, Certificate, channel_credentials
-from reticent.server.door import _network
 from reticent.server.rates import Rate
 from reticent.v1 import counting_pb2 as wire
 from tests.server.services import Echo, calling, certified, served, until
@@ -398,22 +397,8 @@ def test_a_caller_is_known_by_its_machine(peer: str, address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("10.1.2.3", "10.1.2.3"),
-        ("unix", "unix"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::ffff", "2001:db8:1:2::/64"),
-        ("::ffff:10.1.2.3", "10.1.2.3"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
+    "wrong", [{"in_flight": 0}, {"in_flight_of_one": -1}, {"message_bytes": 0}, {"patience": 0.0}, {"connections": 0}]
 )
-def test_whoever_has_a_network_is_one_caller(address: str, network: str) -> None:
-    """Nobody gets more by taking another of the addresses that are all theirs."""
-    assert _network(address) == network
-
-
-@pytest.mark.parametrize("wrong", [{"in_flight": 0}, {"in_flight_of_one": -1}, {"message_bytes": 0}, {"patience": 0.0}])
 def test_limits_are_positive(wrong: dict[str, Any]) -> None:
     [(name, value)] = wrong.items()
     with pytest.raises(ValueError, match=f"{name} must be positive: got {value}"):

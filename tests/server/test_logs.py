@@ -126,6 +126,22 @@ def test_an_error_has_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert line["trace"].endswith("KeyError: 'lost'")
 
 
+def fail(words: str) -> None:
+    raise ValueError(words)
+
+
+def test_a_trace_cannot_move_the_cursor_of_whoever_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.begin("info", as_json=False)
+    try:
+        fail("said by others\x1b[2K\rall is well\u202e")
+    except ValueError:
+        logging.getLogger("a").exception("failed")
+    told = capsys.readouterr().err
+    assert "said by others\\x1b[2K" in told
+    assert "\nTraceback" in told
+    assert all(each.isprintable() for each in told.replace("\n", ""))
+
+
 def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     logs.begin("warning", as_json=True)
     logging.getLogger("a").info("no")

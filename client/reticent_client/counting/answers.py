@@ -38,10 +38,13 @@ class Answer(NamedTuple):
 
 
 def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
-    """Run by the phone. A number for each counter: 0 where the app has none.
+    """Run by the phone. A number for each counter, within its bounds: 0 where the app has none, or has no number (NaN).
+
+    Whether the phone takes part is seen, so it must not depend on what was counted: whatever arithmetic may bring
+    about is said as some number. Only what is of no numeric type is declined, which is a mistake of the app.
 
     Raises:
-        Declined: The app has nothing to say to this query, or says what is no number.
+        Declined: The app has nothing to say to this query, or says what is of no numeric type.
     """
     if counted is None:
         raise Declined(Reason.NOTHING_TO_SAY, f"there are no counters for {query.id!r}", query.id)
@@ -49,13 +52,22 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
     for counter in query.counters:
         value: Any = counted.get(counter.name, 0.0)  # apps are not checked by anybody else
         try:
-            number = math.nan if isinstance(value, str | bytes) else float(value)
-        except Exception:  # noqa: BLE001  # an app's own kind of number may fail in its own way
-            number = math.nan
-        if not math.isfinite(number):
-            raise Declined(Reason.BAD_COUNTERS, f"{counter.name!r} must be a finite number: got {value!r}", query.id)
-        values.append(number)
+            number = _number(value)
+        except Exception as error:  # an app's own kind of number may fail in its own way
+            raise Declined(
+                Reason.BAD_COUNTERS, f"{counter.name!r} must be a number: got a {type(value).__name__}", query.id
+            ) from error
+        values.append(0.0 if math.isnan(number) else min(max(number, float(counter.low)), float(counter.high)))
     return values
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError("text is no number")
+    try:
+        return float(value)
+    except OverflowError:  # an int may be too large
+        return math.inf if value > 0 else -math.inf
 
 
 def answer(

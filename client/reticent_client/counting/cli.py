@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 
 from reticent.clock import SystemClock
 from reticent.privacy import Cost, Ledger
+from reticent.protocol import Refused, Unreachable
 from reticent.randomness import secure, seeded
 from reticent.server import process
 from reticent.server.configuration import configured
@@ -27,6 +28,7 @@ from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.records import Records
 from reticent_client.counting.running import Round, enrol, run, take_part
 from reticent_client.counting.servers import Servers
+from reticent_client.counting.telling import printable
 from reticent_client.serving.database import SqliteStore
 
 STORE = Path("phone.db")
@@ -135,6 +137,8 @@ def contribute(
             return 0
         done = asyncio.run(_once(participant, servers, situation))
     tell.round(done)
+    if done.troubles:
+        _complain("something did not get through: run it again later")
     return 1 if done.troubles else 0
 
 
@@ -234,12 +238,17 @@ async def _enrolled(participant: Participant) -> None:
     member = participant.enrolment.member
     if member is None:
         raise NotJoined("this phone has no invitation")
-    async with Servers(member.invitation) as servers, _patience(f"the key server at {member.invitation.key_server}"):
-        await enrol(participant, servers)
+    async with Servers(member.invitation) as servers, _patience(servers.keys):
+        try:
+            await enrol(participant, servers)
+        except Unreachable as error:
+            raise Unreachable(printable(f"{servers.keys} is not there: run it again ({error})")) from error
+        except Refused as error:
+            raise Refused(error.refusal, printable(error.detail), retry_after=error.retry_after) from error
 
 
 async def _once(participant: Participant, servers: Servers, situation: Situation) -> Round:
-    async with servers, _patience("the servers"):
+    async with servers, _patience(_both(servers)):
         return await take_part(participant, servers, situation)
 
 
@@ -247,7 +256,12 @@ async def _watched(
     participant: Participant, servers: Servers, situation: Situation, stop: asyncio.Event,
     tell: Callable[[Round], None],
 ) -> None:  # fmt: skip
-    async with servers:
+    async with servers, _patience(_both(servers)) as answered:
+
+        def told(done: Round) -> None:
+            answered()
+            tell(done)
+
         await run(
             participant,
             servers,
@@ -255,16 +269,20 @@ async def _watched(
             situation=lambda: situation,
             stop=stop,
             backoff=Backoff(secure()),
-            tell=tell,
+            tell=told,
         )
 
 
+def _both(servers: Servers) -> str:
+    return f"{servers.keys} and {servers.aggregation}"
+
+
 @contextlib.asynccontextmanager
-async def _patience(whom: str) -> AsyncIterator[None]:
-    """Tell the user, after a while, what is waited for."""
+async def _patience(whom: str) -> AsyncIterator[Callable[[], None]]:
+    """Tell the user, after a while, what is waited for; unless what is yielded is called before."""
     handle = asyncio.get_running_loop().call_later(PATIENCE, _complain, f"waiting for {whom}")
     try:
-        yield
+        yield handle.cancel
     finally:
         handle.cancel()
 

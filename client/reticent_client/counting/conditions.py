@@ -35,6 +35,7 @@ class Reason(Enum):
     SHARE_OF_BUDGET = "it takes a larger share of the budget than is allowed"
     NOT_ALLOWED = "its name, or that of a counter, is not among those that are allowed"
     FEW_HONEST = "it may be decrypted with fewer honest phones than is allowed"
+    FEW_LIARS = "it allows for fewer liars than are wanted"
     TOO_LARGE = "the answer would be larger than is allowed"
     BUDGET = "it costs more than is left of the budget"
     NOTHING_TO_SAY = "the app has nothing to say to it"
@@ -103,6 +104,8 @@ class Participation:
         queries: Patterns such as "gym-*" of which the query's name must fit one.
         counters: Patterns of which each counter's name must fit one.
         least_honest: Among how many honest phones this one wants to be at least: fewest less liars of a query.
+        least_liars_share: How large a part of the fewest a query must at least allow to be liars, who add no noise or
+            tell theirs: 0.1 wants a tenth of them.
         only_charging: Take part while the phone is charging only.
         only_unmetered: Take part over networks that are not metered only.
         queries_a_day: How many queries to answer in any 24 hours.
@@ -119,6 +122,7 @@ class Participation:
     queries: tuple[str, ...] = ("*",)
     counters: tuple[str, ...] = ("*",)
     least_honest: int = 2
+    least_liars_share: float = 0.0
     only_charging: bool = False
     only_unmetered: bool = False
     queries_a_day: int | None = None
@@ -130,6 +134,7 @@ class Participation:
         for name in ("queries_a_day", "bytes_a_day"):
             _refuse_bad_count(name, getattr(self, name), optional=True)
         _refuse_bad_count("least_honest", self.least_honest)
+        _refuse_bad_part("least_liars_share", self.least_liars_share)
         for name in ("only_charging", "only_unmetered"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false: got {getattr(self, name)!r}")
@@ -168,6 +173,14 @@ class Participation:
             raise Declined(
                 Reason.FEW_HONEST,
                 f"{query.id!r} may be decrypted with {honest} honest phones, and {self.least_honest} are wanted",
+                query.id,
+            )
+
+        if query.liars / query.fewest < self.least_liars_share:
+            raise Declined(
+                Reason.FEW_LIARS,
+                f"{query.id!r} allows for {query.liars} liars among {query.fewest}, and a part of "
+                f"{self.least_liars_share:g} is wanted",
                 query.id,
             )
 
@@ -266,6 +279,11 @@ def _refuse_bad_limit(name: str, value: Any) -> None:
     number = not isinstance(value, bool) and isinstance(value, int | float)
     if value is not None and not (number and math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a positive number, or None: got {value!r}")
+
+
+def _refuse_bad_part(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and less than 1: got {value!r}")
 
 
 def _refuse_bad_count(name: str, value: Any, *, optional: bool = False) -> None:

@@ -42,16 +42,19 @@ class Counted:
         return {**({} if self._path is None else _read(self._path)), **self._said}
 
     def among(self, query: Query) -> Mapping[str, float] | None:
-        """What there is to say to a query; None where that is nothing.
+        """What there is to say to a query; None where neither a file nor a pair was given.
+
+        It never depends on what was counted whether there is something to say: both servers see who takes part.
 
         Raises:
             Declined: The file cannot be read, as while somebody writes it.
         """
+        if self._path is None and not self._said:
+            return None
         try:
-            counted = self.all()
+            return self.all()
         except (OSError, ValueError) as error:
             raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
-        return counted if counted.keys() & {counter.name for counter in query.counters} else None
 
 
 def kept_budget(store: SqliteStore, epsilon: float | None, delta: float | None) -> Cost:

@@ -16,7 +16,6 @@ much reserved, never too little.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import hashlib
 import json
@@ -28,12 +27,12 @@ import numpy as np
 
 from reticent.paillier import PublicKey
 from reticent.privacy import BudgetExceeded, Contradiction, Ledger, Norms, Query
-from reticent.privacy.ledger import SELF
 from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.answers import Answer, answer, values_of, wire_size
 from reticent_client.counting.backoff import Backoff
+from reticent_client.counting.booking import Booking
 from reticent_client.counting.conditions import Declined, Participation, Reason, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
 from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, Record, Records, Refusals, State
@@ -43,7 +42,11 @@ from reticent_client.serving.database import SqliteStore
 __all__ = ["Counters", "ForeignAnswer", "Participant"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
-"""What an app has counted, by the names of a query's counters; None where it has nothing to say to this query."""
+"""What an app has counted, by the names of a query's counters; what it leaves out is 0.
+
+None, where the app says nothing to this query. That may depend on the query and on the app, and never on what was
+counted: both servers see who takes part, and no noise hides it. Nor may it raise.
+"""
 
 MESSAGE_BYTES = 1 << 18
 """Servers take no larger messages than a little more than this."""
@@ -94,6 +97,7 @@ class Participant:
         self.policy = policy
         self._refusals = Refusals(store, now)
         self._ledger = ledger
+        self._booking = Booking(self.records, ledger)
         self._rng = rng
         self._now = now
         self._counters = counters
@@ -102,7 +106,7 @@ class Participant:
         self._one_at_a_time = threading.RLock()
         limit = (ledger.limit.epsilon, ledger.limit.delta)
         self._rules = json.dumps([policy.to_json(), limit, simulation])  # under which something is declined for good
-        self._recover()
+        self._booking.recover()
 
     def key_wanted(self, announcement: wire.Announcement) -> bytes | None:
         """The id of the public key that `asked` needs for an announcement; None where it needs none."""
@@ -200,7 +204,8 @@ class Participant:
         Raises:
             ForeignAnswer: The decision is of no query and cohort of this phone's, is not signed by the key server that
                 countersigned it, or contradicts one that was. Where the key server says after all that what it called
-                burnt was released, the budget is spent nevertheless, as far as there is any.
+                burnt was decrypted, that stands, and its cost is spent; where the budget has no room for it any more,
+                the phone answers nothing new.
         """
         record = self.records.of(decision.query)
         if record is None or record.state is State.INTENDED or record.cohort != decision.cohort:
@@ -210,21 +215,15 @@ class Participant:
         state = OUTCOMES.get(decision.outcome)
         if state is None:
             raise ForeignAnswer(f"the decision about {record.id!r} says no outcome: {decision.outcome}")
-        if record.state is State.BURNT and state in SPENT:
-            self._spend_after_all(record, state)
-        if record.state not in UNDECIDED and record.state is not state:
-            raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
-        if record.state in UNDECIDED:
+        contradicts = record.state not in UNDECIDED and record.state is not state
+        if record.state is State.BURNT and state in SPENT:  # what is out is out
+            self.records.revoke(record.query, state, "the key server had called it burnt before")
+        elif record.state in UNDECIDED:
             self.records.advance(record.query, state, decision.reason)
-        self._settle()
+        self._booking.settle()
+        if contradicts:
+            raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
         return state
-
-    def _spend_after_all(self, record: Record, state: State) -> None:
-        """The key server has signed two decisions: what is out is out."""
-        with contextlib.suppress(BudgetExceeded):
-            self._ledger.reserve(record.account, record.cost)
-            self._ledger.spend(record.account)
-        self.records.advance(record.query, state, "the key server had called it burnt before")
 
     def _answered(
         self, announcement: wire.Announcement, public_key: bytes, situation: Situation, name: bytes
@@ -247,7 +246,7 @@ class Participant:
         self._examine(announcement, query, member)
         self.policy.examine(query, self._ledger.limit)
         self.policy.examine_situation(situation, query.id)
-        self._examine_ledger(query)
+        self._booking.examine(query, _terms(query))
         key = self._examined_key(query, public_key)
         values = values_of(query, self._counters(query))
         used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
@@ -265,7 +264,7 @@ class Participant:
         except (BudgetExceeded, Contradiction) as error:  # somebody else who uses the same ledger was faster
             self.records.forget(query.digest)
             raise Declined(Reason.BUDGET, str(error), query.id) from error
-        if self.records.keep(query.digest, made.message, made.name, made.norms):
+        if self.records.keep(made.message, made.name, made.norms, member.invitation.identity):
             return made.message
         # Somebody runs the same phone without a claim, and was faster: only one answer ever leaves it.
         standing = self.records.of(query.digest)
@@ -294,29 +293,6 @@ class Participant:
                 Reason.NAME_TAKEN, f"another query was called {query.id!r}: a second attempt needs a new name", query.id
             )
 
-    def _examine_ledger(self, query: Query) -> None:
-        """Decline what does not fit the budget, or what the ledger and the store do not agree about."""
-        self._settle()  # where the disk was full once, for example
-        live = self.records.within(LIVE, query.account)
-        if any(record.terms != _terms(query) for record in live):
-            raise Declined(
-                Reason.OTHER_TERMS,
-                f"other queries of the sequence {query.sequence!r} name other bounds, cost or noise",
-                query.id,
-            )
-        entries = self._ledger.entries(subject=SELF)
-        if not live and any(entry.query == query.account for entry in entries):
-            # The store was lost, or somebody else books under this name: this may be a second answer.
-            raise Declined(
-                Reason.BOOKED_ELSEWHERE, f"the budget is booked for {query.account!r} already, not by this", query.id
-            )
-        try:
-            quote = self._ledger.quote(query.account, query.cost)
-        except (Contradiction, ValueError) as error:
-            raise Declined(Reason.BUDGET, str(error), query.id) from error
-        if not quote.fits:
-            raise Declined(Reason.BUDGET, str(BudgetExceeded(SELF, query.account, quote, entries)), query.id)
-
     def _examined_key(self, query: Query, content: bytes) -> PublicKey:
         """The key that the query names; its answers are not too large."""
         try:
@@ -334,29 +310,6 @@ class Participant:
         queries, sent = self.records.since(self._now() - DAY)
         self.policy.examine_day(query, size, queries=queries, sent=sent)
         return key
-
-    def _recover(self) -> None:
-        """Finish what a kill has left unfinished."""
-        self._settle()
-        held = {entry.query for entry in self._ledger.entries(subject=SELF)}
-        for record in self.records.within(LIVE):
-            if record.account not in held:  # the ledger was lost: what was said still counts
-                self._ledger.reserve(record.account, record.cost)
-                if record.state in SPENT:
-                    self._ledger.spend(record.account)
-
-    def _settle(self) -> None:
-        """Tell the ledger what it may not know."""
-        for record in self.records.unsettled():
-            if record.state in SPENT:
-                self._ledger.reserve(record.account, record.cost)  # there already, unless the ledger was lost
-                self._ledger.spend(record.account)
-            elif not self.records.within(LIVE, record.account):  # a sequence is given back with its last query
-                self._ledger.give_back(record.account)
-            if record.state is State.INTENDED:
-                self.records.forget(record.query)
-            else:
-                self.records.settle(record.query)
 
 
 def _is_countersigned(announcement: wire.Announcement, query: Query, member: Member) -> bool:

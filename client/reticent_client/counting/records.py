@@ -14,7 +14,7 @@ from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.errors import FileError
 from reticent_client.serving.database import SqliteStore
 
-__all__ = ["LIVE", "UNDECIDED", "Record", "Records", "Refusals", "State"]
+__all__ = ["LIVE", "SPENT", "UNDECIDED", "Record", "Records", "Refusals", "State"]
 
 REMEMBERED = 1000
 """Announcements that were declined for good: those from longest ago are forgotten."""
@@ -117,13 +117,20 @@ class Records:
                 ),
             )
 
-    def keep(self, query: bytes, message: wire.Contribution, contribution: bytes, norms: Norms) -> bool:
-        """Keep an answer before it is sent for the first time; whether it is the one that stands."""
+    def keep(self, message: wire.Contribution, contribution: bytes, norms: Norms, identity: bytes) -> bool:
+        """Keep an answer before it is sent for the first time; whether it is the one that stands.
+
+        Args:
+            message: What is sent; of the cohort, and to be decided by the identity, that were intended.
+            contribution: Its digest.
+            norms: The size of what it says.
+            identity: The key that signs the decision.
+        """
         content = message.SerializeToString()
         with self._database.changing() as run:
             kept = run(
                 "UPDATE contributions SET state = ?, l1 = ?, l2_squared = ?, contribution = ?, message = ?, size = ?, "
-                "seeded = ? WHERE query = ? AND state = ?",
+                "seeded = ? WHERE query = ? AND state = ? AND cohort = ? AND identity = ?",
                 (
                     State.STORED.name,
                     norms.l1,
@@ -132,8 +139,10 @@ class Records:
                     content,
                     len(content),
                     message.seeded,
-                    query,
+                    message.query,
                     State.INTENDED.name,
+                    message.cohort,
+                    identity,
                 ),
             )
         return kept.rowcount == 1
@@ -157,6 +166,14 @@ class Records:
             run("UPDATE contributions SET state = ?, detail = ? WHERE query = ?", (state.name, detail, query))
             if state not in UNDECIDED:
                 run("UPDATE contributions SET message = NULL WHERE query = ?", (query,))
+
+    def revoke(self, query: bytes, state: State, detail: str) -> None:
+        """Go back on a decision: the ledger has to be told anew."""
+        with self._database.changing() as run:
+            run(
+                "UPDATE contributions SET state = ?, detail = ?, settled = 0 WHERE query = ?",
+                (state.name, detail, query),
+            )
 
     def settle(self, query: bytes) -> None:
         """Note that the ledger knows how a query was decided."""

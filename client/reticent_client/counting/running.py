@@ -17,7 +17,7 @@ from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.conditions import Declined, Situation
 from reticent_client.counting.enrolment import BadMembership
 from reticent_client.counting.participant import ForeignAnswer, Participant
-from reticent_client.counting.records import Record, State
+from reticent_client.counting.records import UNDECIDED, Record, State
 from reticent_client.counting.servers import Servers
 
 __all__ = ["AGAIN", "Round", "enrol", "run", "take_part"]
@@ -40,9 +40,12 @@ class Trouble(NamedTuple):
     """Something that did not get through, and will be tried again."""
 
     what: str
+    server: str
     error: Refused | Unreachable | ForeignAnswer | BadMembership
 
     def __str__(self) -> str:
+        if isinstance(self.error, Unreachable):
+            return f"{self.what}: {self.server} is not there ({self.error})"
         return f"{self.what}: {self.error}"
 
 
@@ -54,6 +57,7 @@ class Round:
         answered: The queries that were announced, which this phone has answered, now or before.
         declined: Those that it has not.
         decided: Those of which a decision has come.
+        waiting: All that this phone has answered, and of which none has come.
         troubles: What did not get through.
         again: When to ask again.
     """
@@ -61,6 +65,7 @@ class Round:
     answered: tuple[Record, ...]
     declined: tuple[Declined, ...]
     decided: tuple[Record, ...]
+    waiting: tuple[Record, ...]
     troubles: tuple[Trouble, ...]
     again: dt.timedelta
 
@@ -165,19 +170,20 @@ class _Visit:
         self._again = AGAIN
 
     async def run(self) -> Round:
-        with self._trouble("the key server"):
+        with self._trouble("the membership", self._servers.keys):
             await enrol(self._participant, self._servers)
-        with self._trouble("announcements"):
+        with self._trouble("announcements", self._servers.aggregation):
             async for announcement in self._announcements():
                 await self._answer(announcement)
         for contribution in self._participant.due(self._situation):
             await self._send(contribution)
-        with self._trouble("decisions"):
+        with self._trouble("decisions", self._servers.aggregation):
             await self._take_decisions()
         return Round(
             self._records(self._answered),
             tuple(self._declined),
             self._records(self._decided),
+            tuple(self._participant.records.within(UNDECIDED)),
             tuple(self._troubles),
             self._again,
         )
@@ -212,16 +218,16 @@ class _Visit:
             self._participant.not_taken(contribution.query, error)
             for record in self._records([contribution.query]):
                 if record.state is State.STORED:  # or it was refused for good, as its state says
-                    self._troubles.append(Trouble(f"the answer to {record.id!r}", error))
+                    self._note(f"the answer to {record.id!r}", self._servers.aggregation, error)
         except ForeignAnswer as error:
             self._participant.not_taken(contribution.query, Unreachable(str(error)))
-            self._troubles.append(Trouble("an acknowledgement", error))
+            self._note("an acknowledgement", self._servers.aggregation, error)
 
     async def _take_decisions(self) -> None:
         wanted = self._participant.wanted()
         for start in range(0, len(wanted), AT_ONCE):
             for decision in await self._servers.decisions(wanted[start : start + AT_ONCE]):
-                with self._trouble("a decision"):
+                with self._trouble("a decision", self._servers.aggregation):
                     self._participant.decided(decision)
                     self._decided.append(decision.query)
 
@@ -230,13 +236,16 @@ class _Visit:
         return tuple(record for record in found if record is not None)
 
     @contextlib.contextmanager
-    def _trouble(self, what: str) -> Iterator[None]:
+    def _trouble(self, what: str, server: str) -> Iterator[None]:
         try:
             yield
         except (Refused, Unreachable, ForeignAnswer, BadMembership) as error:
-            trouble = Trouble(what, error)
-            _log.info("%s", trouble)
-            self._troubles.append(trouble)
+            self._note(what, server, error)
+
+    def _note(self, what: str, server: str, error: Refused | Unreachable | ForeignAnswer | BadMembership) -> None:
+        trouble = Trouble(what, server, error)
+        _log.info("%r", str(trouble))  # what a server says may hold anything
+        self._troubles.append(trouble)
 
 
 async def _wait(clock: Clock, instant: dt.datetime, stop: asyncio.Event) -> None:

@@ -35,21 +35,31 @@ class Servers:
         self._invitation = invitation
         self._deadline = deadline
 
+    @property
+    def keys(self) -> str:
+        """What to call the key server."""
+        return f"the key server at {self._invitation.key_server}"
+
+    @property
+    def aggregation(self) -> str:
+        """What to call the aggregation server."""
+        return f"the aggregation server at {self._invitation.aggregation_server}"
+
     async def __aenter__(self) -> Self:
         """Connections are made when they are needed."""
         credentials = channel_credentials(self._invitation.authority.encode())
-        self._keys = channel(self._invitation.key_server, credentials, KEY_SERVER)
-        self._aggregation = channel(self._invitation.aggregation_server, credentials, AGGREGATION_SERVER)
-        self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._keys)
-        self._collecting: CollectingAsyncStub = CollectingStub(self._aggregation)
+        self._to_keys = channel(self._invitation.key_server, credentials, KEY_SERVER)
+        self._to_aggregation = channel(self._invitation.aggregation_server, credentials, AGGREGATION_SERVER)
+        self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._to_keys)
+        self._collecting: CollectingAsyncStub = CollectingStub(self._to_aggregation)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Hang up."""
-        await self._keys.close()
-        await self._aggregation.close()
+        await self._to_keys.close()
+        await self._to_aggregation.close()
 
     async def join(self, asked: wire.JoinRequest) -> wire.Membership:
         """Of the key server."""

@@ -12,15 +12,25 @@ from reticent.clock import SystemClock
 from reticent.privacy import Cost, Entry
 from reticent.privacy.cost import added
 from reticent.server.process import say
+from reticent_client.counting.booking import unbooked
 from reticent_client.counting.conditions import Declined
 from reticent_client.counting.enrolment import Member, Standing
 from reticent_client.counting.records import Record, Refusals
 from reticent_client.counting.running import Round
 from reticent_client.serving.database import SqliteStore
 
-__all__ = ["Status", "Teller", "membership", "refusals"]
+__all__ = ["Status", "Teller", "membership", "printable", "refusals"]
 
-_SHOWN = 8  # bytes of a phone's id
+
+def printable(text: str) -> str:
+    r"""Text of others as one line that a terminal shows as it is: what is not printable is escaped.
+
+    Names, refusals and reasons come from servers, and could move the cursor or turn the reading direction.
+
+    >>> printable("gym\x1b[2K\r")
+    'gym\\x1b[2K\\r'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
 
 
 def membership(member: Member | None) -> str:
@@ -29,7 +39,7 @@ def membership(member: Member | None) -> str:
         return "not joined"
     if not member.phone:
         return f"phone {member.standing.value}, at {member.invitation.key_server}"
-    phone = f"phone {member.phone[:_SHOWN].hex()} {member.standing.value}"
+    phone = f"phone {member.phone.hex()} {member.standing.value}"
     until = dt.datetime.fromtimestamp(member.expires, dt.UTC)
     return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.standing is Standing.MEMBER else phone
 
@@ -60,7 +70,7 @@ class Teller:
             lines = {"": "nothing is asked of this phone"}
         for about, line in lines.items():
             if self._told.get(about) != line:
-                say(line)
+                say(printable(line))
         self._told |= lines
 
 
@@ -90,9 +100,10 @@ class Status:
             f"budget {_said(self.budget)}: spent {_said(spent)}, reserved {_said(reserved)}, left {_said(left)}",
         ]
         lines += [f"  {entry.query}: {_said(entry.cost)} {entry.state}" for entry in self.entries]
+        lines += [f"  {each.account}: {_said(each.cost)} beyond the budget" for each in self._beyond()]
         lines += [_of_record(record) for record in self.records]
         lines += [_of_declined(declined) for declined in self.declined]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -108,10 +119,15 @@ class Status:
                     {"account": entry.query, "state": entry.state, **_cost_to_json(entry.cost)}
                     for entry in self.entries
                 ],
+                "beyond": [{"account": each.account, **_cost_to_json(each.cost)} for each in self._beyond()],
             },
             "contributions": [_record_to_json(record) for record in self.records],
             "declined": [_declined_to_json(declined) for declined in self.declined],
         }
+
+    def _beyond(self) -> list[Record]:
+        """What counts and is not booked, be it for want of room."""
+        return unbooked(self.records, self.entries)
 
     def _sums(self) -> tuple[Cost, Cost, Cost]:
         spent, reserved = (
@@ -124,7 +140,7 @@ class Status:
 
 def _lines(done: Round) -> Iterator[tuple[str, str]]:
     """What is said of a round, by what it is about."""
-    for record in (*done.answered, *done.decided):
+    for record in (*done.waiting, *done.answered, *done.decided):
         yield record.id, _of_record(record)
     for declined in done.declined:
         yield declined.query or "an announcement", _of_declined(declined)
@@ -157,6 +173,7 @@ def _round_to_json(done: Round) -> dict[str, Any]:
         "contributions": [_record_to_json(each) for each in done.answered],
         "declined": [_declined_to_json(each) for each in done.declined],
         "decided": [_record_to_json(each) for each in done.decided],
+        "waiting": [_record_to_json(each) for each in done.waiting],
         "later": [str(each) for each in done.troubles],
         "again_in": done.again.total_seconds(),
     }

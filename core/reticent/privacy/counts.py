@@ -48,7 +48,8 @@ class QueryBurnt(CountError):
         self.left_out = tuple(left_out)
         self.cohorts = cohorts
         self.spent = tuple(spent)
-        rest = f"{len(self.spent)} were decrypted, and their phones have spent their budget"
+        were = "1 was decrypted, and its" if len(self.spent) == 1 else f"{len(self.spent)} were decrypted, and their"
+        rest = f"{were} phones have spent their budget"
         super().__init__(
             f"{query!r} is burnt: {len(self.left_out)} of its {cohorts} cohorts are left out, and "
             f"{rest if self.spent else 'nothing was spent'}"

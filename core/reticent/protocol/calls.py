@@ -14,6 +14,7 @@ __all__ = ["REFUSAL", "RETRY_AFTER", "STATUS", "answered", "failure_of"]
 REFUSAL = "refusal"
 RETRY_AFTER = "retry-after-ms"
 _TOO_LARGE = "larger than max"
+_LONGEST_WAIT = 9  # digits of milliseconds: eleven days
 
 STATUS = {
     Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
@@ -57,15 +58,21 @@ async def answered(call: Awaitable[Answer]) -> Answer:
 
 
 def failure_of(error: grpc.RpcError) -> Refused | Unreachable:
-    """What went wrong with a call, in this project's own words."""
+    """What went wrong with a call, in this project's own words; whatever a server says, this does not raise."""
     status = error.code() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else None
     details = (error.details() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else None) or ""
     trailing = error.trailing_metadata() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else None
     found = {key: value for key, value in trailing or () if isinstance(value, str)}
     name = found.get(REFUSAL)
     if name is not None and name in Refusal.__members__:
-        wait = found.get(RETRY_AFTER, "")
-        return Refused(Refusal[name], details, retry_after=int(wait) / 1000 if wait.isdecimal() else None)
+        return Refused(Refusal[name], details, retry_after=_wait(found.get(RETRY_AFTER, "")))
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:  # by gRPC itself, which has no metadata for it
         return Refused(Refusal.OVERSIZED if _TOO_LARGE in details else Refusal.BUSY, details, retry_after=1.0)
     return Unreachable(f"{status.name if status else type(error).__name__}: {details}")
+
+
+def _wait(told: str) -> float | None:
+    """The seconds after which to come back, if a server says so in a way that makes sense."""
+    if not (told.isascii() and told.isdecimal() and len(told) <= _LONGEST_WAIT):
+        return None
+    return int(told) / 1000

@@ -10,11 +10,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-__all__ = ["KEY_BYTES", "PHONE_BYTES", "SIGNATURE_BYTES", "AgreementKey", "SigningKey", "shared_secret", "signed_by"]
+__all__ = [
+    "KEY_BYTES",
+    "PHONE_BYTES",
+    "SIGNATURE_BYTES",
+    "AgreementKey",
+    "SigningKey",
+    "is_anybodys",
+    "shared_secret",
+    "signed_by",
+]
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 PHONE_BYTES = 16
+_FIELD = 2**255 - 19
+_CURVE = -121665 * pow(121666, -1, _FIELD) % _FIELD  # d of the curve on which Ed25519 keys are points
 SECRET = b"reticent.secret.1\n"  # separates these secrets from any other that the same keys may share
 
 
@@ -90,3 +101,14 @@ def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def is_anybodys(public: bytes) -> bool:
+    """Whether this Ed25519 key is a point of small order, under which anybody can sign.
+
+    Those are the points whose y is 0, 1 or -1, and the four points of order 8: twice one of them has y = 0, which is so
+    where x² = -y², hence where d y⁴ + 2 y² = 1.
+    """
+    y = (int.from_bytes(public, "little") & (2**255 - 1)) % _FIELD  # without the sign of x
+    square = y * y % _FIELD
+    return y * (square - 1) * (_CURVE * square * square + 2 * square - 1) % _FIELD == 0

@@ -1,13 +1,16 @@
-"""Where a server listens."""
+"""Where a server listens, and from where it is called."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 
-__all__ = ["is_local"]
+__all__ = ["check_address", "is_local", "network"]
 
-_HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):[0-9]+")
+_HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+_PORTS = range(1, 1 << 16)
+_NETWORK = 64  # bits of an IPv6 address that say whose it is; the others are its owner's to choose
 
 
 def is_local(address: str) -> bool:
@@ -25,3 +28,41 @@ def is_local(address: str) -> bool:
         return ipaddress.ip_address(parts["six"] or parts["host"]).is_loopback
     except ValueError:
         return parts["host"] == "localhost"
+
+
+def check_address(address: str) -> None:
+    """Refuse what cannot be where others reach a server: host:port, where an IPv6 address stands in brackets.
+
+    >>> check_address("keys.example.org:7101"), check_address("[2001:db8::1]:7101")
+    (None, None)
+    """
+    parts = _HOST_AND_PORT.fullmatch(address)
+    if parts is None or not _is_host(parts["six"], parts["host"]) or not _is_port(parts["port"]):
+        raise ValueError(f"an address is host:port, such as keys.example.org:7101: got {address!r}")
+
+
+def network(address: str) -> str:
+    """What is one caller: an IPv4 address, or the network of an IPv6 address.
+
+    >>> network("10.0.0.1"), network("::ffff:10.0.0.1"), network("2001:db8::1")
+    ('10.0.0.1', '10.0.0.1', '2001:db8::/64')
+    """
+    if ":" not in address:
+        return address
+    found = ipaddress.IPv6Address(address)
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found) >> _NETWORK << _NETWORK, _NETWORK)))
+
+
+def _is_host(six: str | None, host: str | None) -> bool:
+    if six is None:
+        return bool(host) and _HOST.fullmatch(host or "") is not None
+    try:
+        return ipaddress.ip_address(six).version == 6
+    except ValueError:
+        return False
+
+
+def _is_port(digits: str) -> bool:
+    return len(digits) <= len(str(_PORTS.stop)) and int(digits) in _PORTS

@@ -70,8 +70,8 @@ class Authority:
         Raises:
             CertificateError: The authority itself is over before.
         """
-        if not days >= 1:
-            raise ValueError(f"a certificate lasts a day or more: got {days}")
+        if not 1 <= days < 365 * YEARS:
+            raise ValueError(f"a certificate lasts from 1 to {365 * YEARS - 1} days: got {days}")
         end = self.certificate.not_valid_after_utc
         if days > (end - now).days:
             raise CertificateError(f"the authority is over on {end:%Y-%m-%d}, and certifies nothing beyond that")

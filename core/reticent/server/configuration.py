@@ -20,6 +20,9 @@ FILE = Path("reticent.toml")
 NAMED = "RETICENT_CONFIG"
 """The environment's variable that names one."""
 
+PROGRAMS = ("keys", "agg", "count", "phone")
+"""Those that read it, each its own tables."""
+
 Source = Callable[[App, tuple[str, ...], ArgumentCollection], Any]
 
 
@@ -36,10 +39,22 @@ def configured(name: str) -> list[Source]:
 
     def file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         path, content = _file()
+        _refuse_unknown_tables(path, content, app, name)
         if content:
             Dict(content, source=str(path))(app, _within(name, commands), arguments)
 
     return [environment, file]
+
+
+def _refuse_unknown_tables(path: Path, content: dict[str, Any], app: App, name: str) -> None:
+    """Refuse a table of no program, and one of no command of this program; those of others are theirs."""
+    program = next((each for each in app.app_stack.current_frame if name in each.name), None)
+    own = content.get(name)
+    unknown = [table for table in content if table not in PROGRAMS and table != name]
+    if program is not None and isinstance(own, dict):
+        unknown += [f"{name}.{table}" for table in own if table not in program]
+    if unknown:
+        raise ValueError(f"{path} has a table of no command: [{unknown[0]}]")
 
 
 def _within(name: str, commands: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ it: for gRPC, therefore, all that comes in are streams.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -22,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
 from reticent.protocol.refusals import Refusal, Refused
+from reticent.server.address import network
 from reticent.server.rates import Rate, Rates
 
 __all__ = ["Caller", "Door", "Handler", "Limits", "stream_in", "stream_out", "unary"]
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 REMEMBERED = 20_000
 """Addresses whose calls are counted; the least lately seen are forgotten."""
 
-_NETWORK = 64  # bits of an IPv6 address that say whose it is; the others are its owner's to choose
 _LONGEST_DETAIL = 400  # characters: what goes out with a refusal must fit a header
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -63,6 +62,7 @@ class Limits:
         in_flight_of_one: Calls at a time, of one address.
         message_bytes: The size of a message.
         patience: Seconds that a message may take to come.
+        connections: At a time, of all; a listener takes fewer where the system allows the process fewer open files.
     """
 
     address: Rate = field(default_factory=lambda: Rate(2000.0, 4000.0))
@@ -70,9 +70,10 @@ class Limits:
     in_flight_of_one: int = 512
     message_bytes: int = 1 << 20
     patience: float = 30.0
+    connections: int = 8192
 
     def __post_init__(self) -> None:
-        for name in ("in_flight", "in_flight_of_one", "message_bytes", "patience"):
+        for name in ("in_flight", "in_flight_of_one", "message_bytes", "patience", "connections"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive: got {getattr(self, name)}")
 
@@ -108,21 +109,21 @@ class Door:
         caller = _caller(context)
         if self.names is not None and not any(_is_called(caller.name, name) for name in self.names):
             raise Refused(Refusal.NOT_PERMITTED)
-        network = _network(caller.address)
-        wait = self._rates.take(network, asyncio.get_running_loop().time())
+        whose = network(caller.address)
+        wait = self._rates.take(whose, asyncio.get_running_loop().time())
         if wait:
-            raise Refused(Refusal.BUSY, f"{network} calls too often", retry_after=wait)
-        if self._number >= self.limits.in_flight or self._inside[network] >= self.limits.in_flight_of_one:
+            raise Refused(Refusal.BUSY, f"{whose} calls too often", retry_after=wait)
+        if self._number >= self.limits.in_flight or self._inside[whose] >= self.limits.in_flight_of_one:
             raise Refused(Refusal.BUSY, "too many calls at a time", retry_after=1.0)
         self._number += 1
-        self._inside[network] += 1
+        self._inside[whose] += 1
         try:
             yield caller
         finally:
             self._number -= 1
-            self._inside[network] -= 1
-            if not self._inside[network]:
-                del self._inside[network]
+            self._inside[whose] -= 1
+            if not self._inside[whose]:
+                del self._inside[whose]
 
 
 def unary(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], Awaitable[Message]]) -> Handler:
@@ -223,16 +224,6 @@ def _caller(context: Context) -> Caller:
 
 def _is_called(name: str | None, wanted: str) -> bool:
     return name is not None and (name == wanted or name.startswith(f"{wanted} "))
-
-
-def _network(address: str) -> str:
-    """What is one caller: an IPv4 address, or the network of an IPv6 address."""
-    if ":" not in address:
-        return address
-    found = ipaddress.IPv6Address(address)
-    if found.ipv4_mapped:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found) >> _NETWORK << _NETWORK, _NETWORK)))
 
 
 async def _refuse(context: Context, kind: type[Message], error: Exception) -> NoReturn:

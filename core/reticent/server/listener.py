@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -28,6 +29,15 @@ _LAST_MOMENT = 0.05
 
 HEALTH = "grpc.health.v1.Health"
 """The service by which others ask whether a service is there: one call for each question, none that stay."""
+
+IDLE = 30.0
+"""Seconds after which a connection without a call is closed; whoever has one opens another when there is a call."""
+
+_OWN_FILES = 128
+"""Open files that a process needs for itself."""
+
+_LISTENERS = 2
+"""Of a process: neither may take the files that the other needs."""
 
 PENDING = 4096
 """Calls that wait until somebody looks at them."""
@@ -77,7 +87,8 @@ class Listener:
                 ("grpc.http2.bdp_probe", 0),  # or what a connection may send ahead grows with the callers' speed
                 ("grpc.server_handshake_timeout_ms", 10_000),
                 ("grpc.max_concurrent_streams", limits.in_flight),
-                ("grpc.max_connection_idle_ms", 300_000),
+                ("grpc.max_connection_idle_ms", int(1000 * IDLE)),
+                ("grpc.max_allowed_incoming_connections", _connections(limits)),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -120,3 +131,11 @@ class Listener:
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
         return unary(Door(limits=self._limits), health_pb2.HealthCheckRequest, check)
+
+
+def _connections(limits: Limits) -> int:
+    """How many a listener takes: the next one is closed at once, rather than that nobody is served."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return limits.connections
+    return min(limits.connections, max(1, (files - _OWN_FILES) // _LISTENERS))

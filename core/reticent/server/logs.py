@@ -52,7 +52,7 @@ class _Text(logging.Formatter):
         extra = "".join(f" {key}={_shown(value)}" for key, value in _extra(record).items())
         line = _line(f"{_message(record)}{extra}")
         text = f"{_time(record)} {record.levelname.lower()} {record.name}: {line}"
-        trace = _trace(self, record)
+        trace = "\n".join(map(_line, _trace(self, record).splitlines()))  # which tells what others said as well
         return f"{text}\n{trace}" if trace else text
 
 

@@ -6,6 +6,7 @@ All of it blocks, so that it can be used from a notebook or a script as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,9 +14,10 @@ from reticent.paillier import PublicKey
 from reticent.privacy import AlreadyDecided, Contributions, Ledger, Query, Release
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.secrets import KEY_BYTES
+from reticent.server import process
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.asking.client import CountingClient, Patience
+from reticent_agg.asking.client import CountingClient, Hindered, Patience
 from reticent_agg.asking.handle import Handle, Progress, Watcher
 from reticent_agg.asking.question import Question, QuestionSequence
 from reticent_agg.errors import BadAnswer
@@ -48,29 +50,37 @@ class Analyst:
         address: Of the aggregation server, for analysts: host:port.
         certificate: The analyst's own, with which it is let in; None where the server is on this machine and asks for
             none.
-        identity: The key server's public Ed25519 key, which signs decisions: 32 bytes.
+        identity: The key server's public Ed25519 key, which signs decisions: 32 bytes, or the 64 hexadecimal digits of
+            them, or the file `identity.pub` that holds these.
         ledger: What the phones have spent, as far as is known here. A query that they would refuse is then refused
             before anybody is asked.
         patience: How long to wait for answers.
         watcher: Told how far a query is, whenever that was looked at.
+        hindered: Told who is waited for, whenever a server has to be asked again.
     """
 
     def __init__(
         self,
         address: str,
         certificate: Certificate | None,
-        identity: bytes,
+        identity: bytes | str | Path,
         *,
         ledger: Ledger | None = None,
         patience: Patience | None = None,
         watcher: Watcher | None = None,
+        hindered: Hindered | None = None,
     ) -> None:
+        if not isinstance(identity, bytes):
+            identity = process.identity(str(identity))
         if len(identity) != KEY_BYTES:
             raise ValueError(f"the key server's identity has {KEY_BYTES} bytes: got {len(identity)}")
         self._identity = identity
         self._ledger = ledger
         self._watcher = watcher
-        self._client = CountingClient(address, certificate, patience or Patience())
+        self._client = CountingClient(address, certificate, patience or Patience(), hindered)
+
+    def __repr__(self) -> str:
+        return f"Analyst({self._client.address!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -172,25 +182,38 @@ class Analyst:
         return handle
 
     def queries(self) -> list[Progress]:
-        """How far all queries are, the latest first."""
-        return [self._found(status).progress for status in self._client.queries().queries]
+        """How far all queries are, the latest first; also those that the key server has refused."""
+        return [self._progress(status) for status in self._client.queries().queries]
 
     def _is_decided(self, name: str) -> bool:
         try:
             return self._client.status(name).phase == wire.DECIDED
         except Refused as refusal:
-            if refusal.refusal is Refusal.UNKNOWN_QUERY:
-                return False
-            raise
+            if refusal.refusal is Refusal.NOT_PERMITTED:
+                raise
+            return False  # it is unknown, or was refused, and so its id is free
+
+    def _progress(self, status: wire.QueryStatus) -> Progress:
+        if status.phase != wire.PHASE_UNSPECIFIED or status.cohorts:
+            return self._found(status).progress
+        query = _query(status)
+        try:
+            return self._found(self._client.status(query.id)).progress  # announced anew, meanwhile
+        except Refused as refused:
+            nothing = (None,) * query.cohorts
+            return Progress(query, "refused", (0,) * query.cohorts, nothing, 0.0, refusal=str(refused))
 
     def _found(self, status: wire.QueryStatus) -> Handle:
-        try:
-            query = Query.from_bytes(status.query)
-        except ValueError as error:
-            raise BadAnswer(f"the aggregation server tells of a query that is none: {error}") from error
-        handle = self._handle(query)
+        handle = self._handle(_query(status))
         handle.read(status)
         return handle
 
     def _handle(self, query: Query) -> Handle:
         return Handle(query, self._client, self._identity, ledger=self._ledger, watcher=self._watcher)
+
+
+def _query(status: wire.QueryStatus) -> Query:
+    try:
+        return Query.from_bytes(status.query)
+    except ValueError as error:
+        raise BadAnswer(f"the aggregation server tells of a query that is none: {error}") from error

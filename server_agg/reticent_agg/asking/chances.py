@@ -7,14 +7,16 @@ here is exact, except where a function says that it is a bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, gammaln, xlog1py, xlogy
+from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
 __all__ = [
+    "MOST_COHORTS",
     "Crowd",
     "choose",
     "crowded",
@@ -24,6 +26,7 @@ __all__ = [
     "lost_to_liars",
     "mean_contributors",
     "most_liars",
+    "refuse_too_many",
     "short",
     "sizes",
 ]
@@ -33,8 +36,16 @@ Floats = npt.NDArray[np.float64]
 _LEVELS: list[float] = np.logspace(-12, math.log10(0.5), 80).tolist()
 """Chances of a short cohort that are tried for the most accurate threshold."""
 
-MOST_COHORTS = 10_001
-"""More are not chosen; an analyst may still ask for them."""
+MOST_COHORTS = 5_001
+"""More are not chosen, and nothing is said of them: it would take minutes."""
+
+MOST_PHONES = 10**12
+"""More than there will ever be; numbers beyond lose their digits in what follows."""
+
+_NOTHING = 1e-18  # a chance that no sum here would show
+_CERTAIN = 1e-15  # of the contrary of what is taken as certain
+_FAR = 15  # standard deviations, beyond which there is nothing left of a hypergeometric distribution
+_AND_MORE = 60  # counts beyond that, for those that are skewed
 
 
 @dataclass(frozen=True)
@@ -81,9 +92,12 @@ def hit_cohorts(population: int, cohorts: int, liars: int) -> Floats:
     As if all cohorts had one size; they have, but for one phone.
     """
     hit = np.zeros(cohorts + 1)
-    hit[0] = 1.0
-    for dealt in range(min(liars, population)):
-        hit = _one_more_liar(hit, population, dealt)
+    liars = min(liars, population)
+    if cohorts * _more_dealt(population, population // cohorts, liars, -1, most=0) < _CERTAIN:
+        hit[-1] = 1.0  # there is one in each
+        return hit
+    first, window = next(islice(_hits(population, cohorts), liars, None))
+    hit[first : first + len(window)] = window
     return hit
 
 
@@ -100,12 +114,9 @@ def lost_to_liars(population: int, cohorts: int, fewest: int, absent: float, lia
 def most_liars(population: int, cohorts: int, fewest: int, absent: float, risk: float) -> int:
     """How many liars, each of whom voids its cohort, leave the chance of no answer within the risk."""
     given_hits = _lost_given_hits(population, cohorts, fewest, absent)
-    hit = np.zeros(cohorts + 1)
-    hit[0] = 1.0
-    for dealt in range(population):
-        hit = _one_more_liar(hit, population, dealt)
-        if hit @ given_hits > risk:
-            return dealt
+    for liars, (first, window) in enumerate(islice(_hits(population, cohorts), 1, population + 1)):
+        if window @ given_hits[first : first + len(window)] > risk:
+            return liars
     return population
 
 
@@ -155,10 +166,14 @@ def choose(
     """
     if population < 1:
         raise ValueError(f"nobody can be asked: population = {population}")
+    if population > MOST_PHONES:
+        raise ValueError(f"there are no more than {MOST_PHONES:,} phones: population = {population}")
     if cohorts is None:
         cohorts = _bearing(population, lying, risk)
     if not 1 <= cohorts <= population:
         raise ValueError(f"{population} phones cannot be dealt into {cohorts!r} cohorts")
+    if liars is None or fewest is None:
+        refuse_too_many(cohorts)
     if liars is None:
         liars = _enough_allowed(population, cohorts, lying, risk)
     if fewest is None:
@@ -168,14 +183,25 @@ def choose(
     return Crowd(cohorts, fewest, liars)
 
 
+def refuse_too_many(cohorts: int) -> None:
+    """Say that nothing can be said of so many.
+
+    Raises:
+        ValueError: That.
+    """
+    if cohorts > MOST_COHORTS:
+        raise ValueError(f"what to expect is only said of up to {MOST_COHORTS:,} cohorts: got {cohorts:,}")
+
+
 def _bearing(population: int, lying: int, risk: float) -> int:
     """The fewest cohorts, an odd number, of which liars void less than half; half of the risk is left to absence."""
 
     def bears(half: int) -> bool:
         return _more_than_half(hit_cohorts(population, 2 * half + 1, lying)) <= risk / 2
 
-    half = _first(range(min(lying, MOST_COHORTS // 2) + 1), bears)
-    if 2 * half + 1 > population or not bears(half):
+    # As many liars as cohorts are in most of them.
+    half = _first(range(min(lying, MOST_COHORTS) // 2, min(lying, MOST_COHORTS // 2) + 1), bears)
+    if 2 * half + 1 > population or lying > MOST_COHORTS or not bears(half):
         raise ValueError(
             f"no number of cohorts up to {min(population, MOST_COHORTS)} bears {lying} liars among {population} phones "
             f"with a risk of {risk:g}: expect fewer of them, or say how many cohorts there are"
@@ -241,13 +267,24 @@ def _first(numbers: range, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _one_more_liar(hit: Floats, population: int, dealt: int) -> Floats:
-    """The number of cohorts with a liar, when one is dealt after so many: into a new cohort, or not."""
-    cohorts = len(hit) - 1
-    untouched = np.arange(cohorts, -1, -1) * (population / cohorts)
-    new = np.minimum(1.0, untouched / (population - dealt))
-    moved = hit * new
-    return np.asarray(hit - moved + np.concatenate([[0.0], moved[:-1]]))
+def _hits(population: int, cohorts: int) -> Iterator[tuple[int, Floats]]:
+    """How many cohorts have a liar, when no phone lies, when one does, and so on.
+
+    Each time the first number that is likely, and the chances from there on; the others have none to speak of.
+    """
+    first, hit = 0, np.ones(1)
+    size = population / cohorts
+    for dealt in range(population):
+        yield first, hit
+        untouched = (cohorts - first - np.arange(len(hit))) * size
+        moved = hit * np.minimum(1.0, untouched / (population - dealt))  # the next liar is dealt into a new cohort
+        hit = np.append(hit - moved, 0.0)
+        hit[1:] += moved
+        if first + len(hit) > cohorts + 1 or hit[-1] < _NOTHING:
+            hit = hit[:-1]
+        if hit[0] < _NOTHING:
+            first, hit = first + 1, hit[1:]
+    yield first, hit
 
 
 def _lost_given_hits(population: int, cohorts: int, fewest: int, absent: float) -> Floats:
@@ -256,9 +293,8 @@ def _lost_given_hits(population: int, cohorts: int, fewest: int, absent: float) 
         number * short(size, fewest, absent) / cohorts for size, number in sizes(population, cohorts).items()
     )
     chances = np.ones(cohorts + 1)
-    for void in range(cohorts // 2 + 1):
-        bearable = cohorts // 2 - void
-        chances[void] = _binomial(cohorts - void, is_short)[bearable + 1 :].sum()
+    void = np.arange(cohorts // 2 + 1)
+    chances[: len(void)] = bdtrc(cohorts // 2 - void, cohorts - void, min(1.0, is_short))
     return chances
 
 
@@ -267,10 +303,15 @@ def _more_than_half(counts: Floats) -> float:
     return min(1.0, float(counts[(len(counts) - 1) // 2 + 1 :].sum()))
 
 
-def _more_dealt(population: int, size: int, liars: int, allowed: int) -> float:
-    """That more than so many of the liars are among the phones of one cohort: a hypergeometric tail."""
-    dealt = np.arange(allowed + 1, min(liars, size) + 1)
-    dealt = dealt[size - dealt <= population - liars]
+def _more_dealt(population: int, size: int, liars: int, allowed: int, most: int | None = None) -> float:
+    """That more than so many of the liars, and at most `most`, are dealt to one cohort: a hypergeometric tail."""
+    mean = size * liars / population
+    reach = _FAR * math.sqrt(mean) + _AND_MORE  # the variance is below the mean
+    low = max(allowed + 1, size - (population - liars), math.floor(mean - reach) if most is None else 0)
+    high = min(liars, size, math.ceil(max(allowed + 1, mean) + reach) if most is None else most)
+    if low > high:
+        return 0.0
+    dealt = np.arange(low, high + 1)
     logs = (
         _log_choices(liars, dealt)
         + _log_choices(population - liars, size - dealt)

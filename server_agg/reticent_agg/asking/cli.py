@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from reticent.errors import ReticentError
 from reticent.privacy import QueryBurnt
-from reticent.server import process
 from reticent.server.certificates import Certificate
 from reticent.server.configuration import configured
 from reticent_agg.asking.analyst import Analyst, Terms
@@ -26,13 +22,16 @@ from reticent_agg.asking.handle import Handle, Progress
 from reticent_agg.asking.load import encryption_seconds
 from reticent_agg.asking.plan import Plan, plan
 from reticent_agg.asking.question import Question
-from reticent_agg.asking.showing import show_plan, show_release, show_standing
+from reticent_agg.asking.showing import show_plan, show_release, show_standing, terminal
+from reticent_agg.asking.waiting import Narration, watching
+from reticent_agg.errors import AggregationError
+from reticent_agg.words import printable
 
 __all__ = ["app"]
 
 ADDRESS = "127.0.0.1:7202"
 KEY_BITS = 3072
-BAD_ANSWER = 1
+BAD_ANSWER, STOPPED = 1, 130
 
 app = App(
     name="count",
@@ -48,6 +47,10 @@ class NotAsked(ReticentError):
     """Whoever was to confirm the query did not."""
 
 
+class Told(AggregationError):
+    """What somebody else has said, as a terminal may show it."""
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Server:
@@ -58,7 +61,7 @@ class Server:
         analyst: The analyst's name, as in the certificate.
         address: Of the aggregation server, for analysts: host:port.
         certs: The folder of certificates, with the analyst's own.
-        patience: For how many seconds a server that was there may be away.
+        patience: For how many seconds a server that was there may be away; one that never was, for ten of them at most.
     """
 
     identity: str
@@ -68,12 +71,30 @@ class Server:
     patience: float = 600.0
 
     @contextmanager
-    def reached(self) -> Iterator[Analyst]:
-        """The analyst's connection, while it is wanted."""
+    def reached(self) -> Iterator[tuple[Analyst, Narration]]:
+        """The analyst's connection, while it is wanted, and who says what it waits for."""
         patience = Patience(away=self.patience, poll=min(Patience.poll, self.patience))
         certificate = Certificate.load(self.certs, self.analyst)
-        with Analyst(self.address, certificate, process.identity(self.identity), patience=patience) as analyst:
-            yield analyst
+        with (
+            _printable_refusals(),
+            Narration() as narration,
+            Analyst(
+                self.address, certificate, self.identity, patience=patience, hindered=narration.hindered
+            ) as analyst,
+        ):
+            narration.hindered(f"the aggregation server at {self.address}")
+            yield analyst, narration
+
+
+@contextmanager
+def _printable_refusals() -> Iterator[None]:
+    """Whatever a server says, no more than a sentence comes of it."""
+    try:
+        yield
+    except ReticentError as error:
+        if str(error).isprintable():
+            raise
+        raise Told(printable(str(error))) from None
 
 
 @app.command(name="plan")
@@ -122,15 +143,20 @@ def new(
     question = Question.load(file)
     if name is not None:
         question = replace(question, id=name)
-    with server.reached() as analyst:
+    with server.reached() as (analyst, narration):
         terms = analyst.terms()
+        narration.now("")
         foreseen = _planned(question, terms.population, terms.key_id, terms.public_key.bits)
         if not as_json:
-            show_plan(Console(), foreseen)
+            show_plan(terminal(), foreseen)
         _confirm(foreseen, terms, yes=yes)
-        handle = analyst.start(foreseen.query)
+        narration.hindered("the servers to take the query")
+        try:
+            handle = analyst.start(foreseen.query)
+        except KeyboardInterrupt:
+            return _stopped(f"reticent count status {question.id} says whether it was asked")
         if wait:
-            return _tell_result(handle, None, as_json=as_json)
+            return _tell_result(handle, narration, None, as_json=as_json)
         _tell_standing([handle.progress], as_json=as_json)
         return 0
 
@@ -144,7 +170,7 @@ def status(name: str | None = None, /, *, server: Server, as_json: AsJson = Fals
         server: Where it was asked.
         as_json: Write JSON for machines.
     """
-    with server.reached() as analyst:
+    with server.reached() as (analyst, _):
         _tell_standing(analyst.queries() if name is None else [analyst.find(name).progress], as_json=as_json)
 
 
@@ -152,7 +178,7 @@ def status(name: str | None = None, /, *, server: Server, as_json: AsJson = Fals
 def result(name: str, /, *, server: Server, timeout: float | None = None, as_json: AsJson = False) -> int:
     """Wait for what a query gives, and show it. Asked again, it shows the same.
 
-    Exits with 1 if the query is burnt, or not decided in time.
+    Exits with 1 if the query is burnt, or not decided in time, or never will be.
 
     Args:
         name: The query's id.
@@ -160,8 +186,8 @@ def result(name: str, /, *, server: Server, timeout: float | None = None, as_jso
         timeout: For how many seconds to wait; without end unless given.
         as_json: Write JSON for machines.
     """
-    with server.reached() as analyst:
-        return _tell_result(analyst.find(name), timeout, as_json=as_json)
+    with server.reached() as (analyst, narration):
+        return _tell_result(analyst.find(name), narration, timeout, as_json=as_json)
 
 
 @app.command
@@ -173,8 +199,14 @@ def abort(name: str, /, *, server: Server, as_json: AsJson = False) -> None:
         server: Where it was asked.
         as_json: Write JSON for machines.
     """
-    with server.reached() as analyst:
-        _tell_standing([analyst.find(name).abort()], as_json=as_json)
+    with server.reached() as (analyst, _):
+        handle = analyst.find(name)
+        before = handle.progress
+        after = handle.abort()
+        if before.phase in {"decided", "lost"}:
+            why = "was decided before" if before.phase == "decided" else "cannot even be burnt any more"
+            sys.stderr.write(f"{printable(repr(handle.query.id))} {why}: nothing is changed\n")
+        _tell_standing([after], as_json=as_json)
 
 
 def _planned(question: Question, population: int, key_id: str, key_bits: int) -> Plan:
@@ -208,10 +240,12 @@ def _confirm(foreseen: Plan, terms: Terms, *, yes: bool) -> None:
         raise NotAsked(f"{query.id!r} was not asked, and nothing is spent")
 
 
-def _tell_result(handle: Handle, timeout: float | None, *, as_json: bool) -> int:
+def _tell_result(handle: Handle, narration: Narration, timeout: float | None, *, as_json: bool) -> int:
     try:
-        with _watching(handle) as watcher:
+        with watching(handle, narration) as watcher:
             release = handle.result(timeout, watcher)
+    except KeyboardInterrupt:
+        return _stopped(f"the query goes on: reticent count result {handle.query.id}")
     except QueryBurnt as burnt:
         if not as_json:
             raise
@@ -220,8 +254,13 @@ def _tell_result(handle: Handle, timeout: float | None, *, as_json: bool) -> int
     if as_json:
         _write(json.loads(release.to_json()) | {"interval_95": release.interval(0.95).tolist()})
     else:
-        show_release(Console(), release, handle.progress)
+        show_release(terminal(), release, handle.progress)
     return 0
+
+
+def _stopped(rest: str) -> int:
+    sys.stderr.write(f"stopped; {printable(rest)}\n")
+    return STOPPED
 
 
 def _plain_burnt(burnt: QueryBurnt) -> dict[str, Any]:
@@ -234,48 +273,18 @@ def _plain_burnt(burnt: QueryBurnt) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _watching(handle: Handle) -> Iterator[Any]:
-    """A bar on standard error, where somebody looks at it."""
-    query = handle.query
-    with Bars(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as bars:
-        bar = bars.add_task(query.id, total=query.population, state="")
-
-        def watch(progress: Progress) -> None:
-            bars.update(bar, completed=sum(progress.contributors), state=_state(progress))
-
-        yield watch
-
-
-def _state(progress: Progress) -> str:
-    """In a few words."""
-    if progress.away:
-        return f"the server does not answer, for {progress.away:.0f} s"
-    if progress.phase == "collecting":
-        return f"{sum(progress.contributors)} phones; closes in {progress.closes_in:.0f} s"
-    return f"{progress.phase}, {progress.decided} of {len(progress.outcomes)} cohorts decided"
-
-
 def _tell_standing(found: list[Progress], *, as_json: bool) -> None:
     if as_json:
         _write([each.to_json() for each in found])
     else:
-        show_standing(Console(), found)
+        show_standing(terminal(), found)
 
 
 def _show_plan(foreseen: Plan, as_json: bool) -> None:
     if as_json:
         _write(foreseen.to_json())
     else:
-        show_plan(Console(), foreseen)
+        show_plan(terminal(), foreseen)
 
 
 def _write(content: Any) -> None:

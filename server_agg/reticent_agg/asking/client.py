@@ -17,7 +17,7 @@ from reticent.server.certificates import AGGREGATION_SERVER, Certificate, played
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
 
-__all__ = ["FIRST_PAUSE", "CountingClient", "Patience", "TimeOver", "Waiting"]
+__all__ = ["FIRST_PAUSE", "CountingClient", "Hindered", "Patience", "TimeOver", "Waiting"]
 
 FIRST_PAUSE = 0.1
 """Seconds before the first repetition."""
@@ -46,7 +46,7 @@ class Patience:
     """How long an analyst waits, in seconds.
 
     Args:
-        call: For the answer to one call, and for a server that has never answered.
+        call: For the answer to one call, and for a server that has never answered; no longer than `away` says.
         away: For a server that has answered before, and is away.
         poll: Between two looks at a query, at most.
     """
@@ -80,6 +80,13 @@ class Waiting:
 _WITHOUT_END = Waiting()
 
 
+Hindered = Callable[[str], None]
+"""Told who is waited for, whenever a call has to be made again."""
+
+KEY_SERVER_AWAY = "the key server"
+"""Who is waited for where the aggregation server answers, and has no answer from there."""
+
+
 class CountingClient:
     """The service `reticent.v1.Counting`, by mutual TLS.
 
@@ -87,14 +94,18 @@ class CountingClient:
         address: host:port.
         certificate: The analyst's; None to speak in the clear, with a server on this machine.
         patience: How long to wait.
+        hindered: Told who is waited for, whenever a call has to be made again.
     """
 
-    def __init__(self, address: str, certificate: Certificate | None, patience: Patience) -> None:
+    def __init__(
+        self, address: str, certificate: Certificate | None, patience: Patience, hindered: Hindered | None = None
+    ) -> None:
         self.address = address
         self.patience = patience
         self._channel = _channel(address, certificate)
         self._server = CountingStub(self._channel)
         self._has_answered = False
+        self._hindered = hindered or (lambda _: None)
 
     def close(self) -> None:
         """End the connection."""
@@ -136,8 +147,9 @@ class CountingClient:
         begun = time.monotonic()
         pause = FIRST_PAUSE
         while True:
+            left = min(waiting.left(), self._patience() - (time.monotonic() - begun))
             try:
-                answer = method(message, timeout=min(self.patience.call, max(FIRST_PAUSE, waiting.left())))
+                answer = method(message, timeout=min(self.patience.call, max(FIRST_PAUSE, left)))
             except grpc.RpcError as error:
                 failure = failure_of(error)
             else:
@@ -149,14 +161,27 @@ class CountingClient:
                     raise failure
                 pause = max(pause, failure.retry_after or 0.0)
             gone = time.monotonic() - begun
-            if gone + pause > (self.patience.away if self._has_answered else self.patience.call):
-                raise Unreachable(f"{self.address} has not answered for {gone:.0f} s: {failure}")
+            self._hindered(self._hindrance(failure))
+            if gone + pause > self._patience():
+                what = "has not answered" if isinstance(failure, Unreachable) else "cannot do this, and could not"
+                raise Unreachable(f"{self.address} {what} for {gone:.0f} s: {failure}")
             if waiting.away is not None:
                 waiting.away(gone)
             if pause > waiting.left():
                 raise TimeOver
             time.sleep(pause)
             pause = min(2 * pause, self.patience.poll)
+
+    def _patience(self) -> float:
+        """For how long a server may be away."""
+        patience = self.patience
+        return patience.away if self._has_answered else min(patience.call, patience.away)
+
+    def _hindrance(self, failure: Refused | Unreachable) -> str:
+        if isinstance(failure, Unreachable):
+            return f"the aggregation server at {self.address}"
+        is_behind = failure.refusal is Refusal.UNAVAILABLE and KEY_SERVER_AWAY in failure.detail
+        return KEY_SERVER_AWAY if is_behind else f"the aggregation server ({failure})"
 
 
 def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:

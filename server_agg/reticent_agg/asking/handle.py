@@ -4,7 +4,8 @@ Nothing is believed that the key server has not signed: a decision counts for th
 
     CountError
     ├── QueryBurnt        too few cohorts are left
-    └── NotDecided        the time for waiting is over
+    ├── NotDecided        the time for waiting is over
+    └── NeverDecided      and no time would help
     AggregationError
     └── BadAnswer         a decision that the key server has not signed, or that cannot be meant
 """
@@ -23,9 +24,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.asking.client import FIRST_PAUSE, CountingClient, TimeOver, Waiting
 from reticent_agg.errors import BadAnswer
 
-__all__ = ["Handle", "NotDecided", "Outcome", "Phase", "Progress", "Watcher"]
+__all__ = ["Handle", "NeverDecided", "NotDecided", "Outcome", "Phase", "Progress", "Watcher"]
 
-Phase = Literal["announced", "collecting", "closing", "decided"]
+Phase = Literal["announced", "refused", "collecting", "closing", "decided", "lost"]
 Outcome = Literal["released", "burnt", "void"]
 
 _PHASES: dict[int, Phase] = {
@@ -43,17 +44,22 @@ class NotDecided(CountError):
     """The time for waiting is over. The query goes on."""
 
 
+class NeverDecided(CountError):
+    """The query has closed, and nobody can decide it any more: its phones' budget stays reserved."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """How far a query is.
 
     Args:
         query: Which one.
-        phase: What is being done with it.
+        phase: What is being done with it; it is "lost" where it will never be decided.
         contributors: How many phones of each cohort have contributed.
         outcomes: What became of each cohort; None where that is not decided.
         closes_in: Seconds until collecting ends; 0 when it has.
         away: For how many seconds the server has not answered.
+        refusal: Why it is refused.
     """
 
     query: Query
@@ -62,6 +68,12 @@ class Progress:
     outcomes: tuple[Outcome | None, ...]
     closes_in: float
     away: float = 0.0
+    refusal: str | None = None
+
+    def __repr__(self) -> str:
+        contributed = f"{sum(self.contributors):,} of {self.query.population:,} phones"
+        decided = f"{self.decided} of {len(self.outcomes)} cohorts decided"
+        return f"Progress({self.query.id!r}, {self.phase}, {contributed}, {decided})"
 
     @property
     def decided(self) -> int:
@@ -77,6 +89,7 @@ class Progress:
             "contributors": list(self.contributors),
             "outcomes": list(self.outcomes),
             "closes_in": self.closes_in,
+            "refusal": self.refusal,
         }
 
 
@@ -115,6 +128,9 @@ class Handle:
         self.progress = Progress(query, "announced", nothing, (None,) * query.cohorts, float(query.closes_after))
         """How far the query was when that was last looked at."""
 
+    def __repr__(self) -> str:
+        return f"Handle({self.query.id!r}, {self.progress.phase})"
+
     def status(self) -> Progress:
         """How far the query is."""
         return self.read(self._client.status(self.query.id))
@@ -133,6 +149,7 @@ class Handle:
         Raises:
             QueryBurnt: Fewer than half of the cohorts are left.
             NotDecided: The time is over, and the query goes on.
+            NeverDecided: The key server was restored from a backup, and has retired the key of the query.
             Unreachable: The server was away for longer than the patience with it.
             Refused: The key server would not countersign the query, and no phone was asked.
             BadAnswer: The server says what the key server has not signed.
@@ -141,6 +158,11 @@ class Handle:
         pause = FIRST_PAUSE
         while not self._is_settled:
             self._look(waiting, timeout, watcher or self._watcher)
+            if self.progress.phase == "lost":
+                raise NeverDecided(
+                    f"{self.query.id!r} will never be decided: the key server was restored from a backup, and decides "
+                    "nothing under the key of this query any more"
+                )
             if not self._is_settled:
                 if waiting.left() <= 0:
                     raise self._not_decided(timeout)
@@ -189,12 +211,13 @@ class Handle:
         query = self.query
         if status.query != query.to_bytes():
             raise BadAnswer(f"asked about {query.id!r}, the aggregation server speaks of another query")
-        if status.phase not in _PHASES or len(status.cohorts) not in {0, query.cohorts}:
+        is_lost = status.phase == wire.PHASE_UNSPECIFIED and len(status.cohorts) == query.cohorts
+        if not (is_lost or status.phase in _PHASES) or len(status.cohorts) not in {0, query.cohorts}:
             raise BadAnswer(f"the aggregation server tells of {len(status.cohorts)} cohorts of {query.id!r}")
         for number, cohort in enumerate(status.cohorts):
             if cohort.HasField("decision"):
                 self._keep(number, cohort.decision)
-        phase = _PHASES[status.phase]
+        phase = "lost" if is_lost else _PHASES[status.phase]
         if phase == "decided" and len(self._decisions) < query.cohorts:
             raise BadAnswer(
                 f"{query.id!r} is called decided, and {query.cohorts - len(self._decisions)} cohorts are not"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import gmpy2
 import numpy as np
 
-from reticent.paillier import PublicKey
+from reticent.paillier import KEY_BITS, SIMULATION_KEY_BITS, PublicKey
 from reticent.privacy import Query, gaussian_share, skellam_share
 from reticent.protocol import packing_of, plaintext_count
 from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
@@ -101,6 +101,9 @@ def encryption_seconds(query: Query, key_bits: int) -> float:
 
 def _looks_like_a_key(bits: int, rng: np.random.Generator) -> int:
     """A number that takes as long to compute with as a key, and is none: nobody knows its factors."""
+    if bits not in KEY_BITS + SIMULATION_KEY_BITS:
+        lengths = ", ".join(map(str, sorted(SIMULATION_KEY_BITS + KEY_BITS)))
+        raise ValueError(f"keys have one of these lengths, in bits: {lengths}; got {bits}")
     small = gmpy2.primorial(_SMALL_PRIMES)
     while True:
         number = int.from_bytes(rng.bytes(bits // 8), "big") | 1 << bits - 1

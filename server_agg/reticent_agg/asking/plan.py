@@ -163,6 +163,7 @@ def plan(
     >>> round(foreseen.estimates[0].standard_error, 2), foreseen.lost < 1e-3
     (4.46, True)
     """
+    chances.refuse_too_many(query.cohorts)
     if not 0 <= absent < 1:
         raise ValueError(f"absent is a part of the phones, in [0, 1): got {absent!r}")
     if not 0 <= lying <= query.population:

@@ -6,10 +6,11 @@ many lie. From that follows in how many cohorts they are dealt, and with how few
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ _LEAST_STEPS = 4  # of its grid: the deviation of a Gaussian share
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": DAY}
 _DURATION = re.compile(r"(?:\d+(?:min|s|h|d))+")
 _PART = re.compile(r"(\d+)(min|s|h|d)")
+_LARGEST = 2**63  # integers of a query are smaller
+_FINEST = 52  # fraction bits; a query has no more
 _SECTIONS = {"counters", "bounds", "expected"}
 
 
@@ -53,7 +56,7 @@ class Question:
         fewest: With how few contributions a cohort may be decrypted; the most accurate number, unless given.
         liars: How many of a cohort may lie without harm to anybody's privacy; so many that more are as unlikely as
             `risk` says, unless given.
-        closes_after: After how many seconds collecting ends.
+        closes_after: After how many seconds collecting ends; or after how long.
         enough: Or earlier, as soon as each cohort has this many contributions.
         sequence: The name of the sequence that this is one of: see `QuestionSequence`.
 
@@ -78,7 +81,7 @@ class Question:
     cohorts: int | None = None
     fewest: int | None = None
     liars: int | None = None
-    closes_after: int = DAY
+    closes_after: int | dt.timedelta = DAY
     enough: int | None = None
     sequence: str | None = None
 
@@ -90,6 +93,7 @@ class Question:
             raise ValueError(f"risk must lie in (0, 1): got {self.risk!r}")
         if not self.counters:
             raise ValueError("a question has at least one counter: got none")
+        object.__setattr__(self, "closes_after", _whole_seconds(self.closes_after))
 
     def ask(self, population: int, key_id: str) -> Query:
         """The query to put to this many phones.
@@ -123,7 +127,7 @@ class Question:
             fewest=crowd.fewest,
             liars=crowd.liars,
             key_id=key_id,
-            closes_after=self.closes_after,
+            closes_after=_whole_seconds(self.closes_after),
             enough=self.enough,
             sequence=self.sequence,
         )
@@ -163,16 +167,16 @@ class Question:
         unknown = found.keys() - _KINDS.keys()
         missing = {"id", "epsilon", "delta", "absent"} - found.keys()
         if unknown:
-            raise ValueError(f"a question says {', '.join(sorted(_KINDS))}: got {', '.join(sorted(unknown))}")
+            raise ValueError(f"a question says {_named(_KINDS)}: got {', '.join(sorted(unknown))}")
         if missing:
-            raise ValueError(
-                f"a question says {', '.join(sorted(missing))} as well: got {', '.join(found) or 'nothing'}"
-            )
+            raise ValueError(f"a question says {_named(missing)} as well: got {_named(found) or 'nothing'}")
         if "closes_after" in found:
             found["closes_after"] = _seconds(found["closes_after"])
         for name, value in found.items():
             if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
-                raise ValueError(f"{name} is {'text' if _KINDS[name] is str else 'a number'}: got {value!r}")
+                raise ValueError(f"{_named([name])} is {'text' if _KINDS[name] is str else 'a number'}: got {value!r}")
+            if isinstance(value, int | float) and not abs(value) < _LARGEST:
+                raise ValueError(f"{_named([name])} is too large: got {value!r}")
         return cls(counters=counters, **found)
 
     def _norms(self) -> tuple[int, int]:
@@ -203,11 +207,12 @@ class Question:
         if self.fraction_bits is not None or self.noise == "skellam":
             return self.fraction_bits or 0
         bits = 0
-        while True:
+        while bits < _FINEST:
             sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
             if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= _LEAST_STEPS:
                 return bits
             bits += 1
+        return bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,10 +273,32 @@ def _table(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
+def _named(names: Iterable[str]) -> str:
+    """The names as a file has them: with the section that each stands in."""
+    sections = {name: section for section, those in _IN_SECTION.items() for name in those}
+    return ", ".join(sorted(f"[{sections[name]}] {name}" if name in sections else name for name in names))
+
+
 def _counter(name: str, bounds: Any) -> Counter:
-    if not isinstance(bounds, list) or [type(bound) for bound in bounds] != [int, int]:
-        raise ValueError(f"a counter has its least and its most, as in visits = [0, 7]: got {name} = {bounds!r}")
-    return Counter(name, *bounds)
+    if isinstance(bounds, list) and [_is_whole(bound) for bound in bounds] == [True, True]:
+        return Counter(name, *map(int, bounds))
+    raise ValueError(
+        f"[counters] a counter has its least and its most, two whole numbers, as in visits = [0, 7]: "
+        f"got {name} = {bounds!r}"
+    )
+
+
+def _is_whole(bound: Any) -> bool:
+    return type(bound) in {int, float} and abs(bound) < _LARGEST and bound == int(bound)
+
+
+def _whole_seconds(length: int | dt.timedelta) -> int:
+    if not isinstance(length, dt.timedelta):
+        return length
+    seconds, rest = divmod(length, dt.timedelta(seconds=1))
+    if rest:
+        raise ValueError(f"closes_after is a whole number of seconds: got {length}")
+    return seconds
 
 
 def _seconds(length: Any) -> Any:

@@ -11,20 +11,29 @@ from rich.table import Table
 from reticent.privacy import Release
 from reticent_agg.asking.handle import Progress
 from reticent_agg.asking.plan import LEVEL, Plan
+from reticent_agg.words import in_words, printable
 
-__all__ = ["show_plan", "show_release", "show_standing"]
+__all__ = ["show_plan", "show_release", "show_standing", "terminal"]
 
+_LOST = "will never be decided: the key server was restored from a backup"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def terminal(*, is_for_errors: bool = False) -> Console:
+    """Where things are shown: what others have written there stands for itself, and for no colour or picture."""
+    return Console(stderr=is_for_errors, markup=False, emoji=False)
 
 
 def show_plan(console: Console, plan: Plan) -> None:
     """What to expect of a query."""
     query = plan.query
-    console.print(f"{query.id}: {_number(query.population)} phones, {plan.absent:.1%} of them absent", highlight=False)
+    console.print(
+        f"{printable(query.id)}: {_number(query.population)} phones, {plan.absent:.1%} of them absent", highlight=False
+    )
     counters = _table("counter", "standard error", "95 %", "half left", "by median", "pulled")
     for each in plan.estimates:
         counters.add_row(
-            each.counter,
+            printable(each.counter),
             _figure(each.standard_error),
             f"± {_figure(each.reach)}",
             _figure(each.worst) if query.cohorts > 1 else "-",
@@ -43,10 +52,16 @@ def show_standing(console: Console, found: Sequence[Progress]) -> None:
     table = _table("query", "phase", "contributors", "asked", "cohorts decided", "closes in")
     for each in found:
         closes = f"{each.closes_in:.0f} s" if each.closes_in else "-"
+        phase = in_words([str(outcome) for outcome in each.outcomes]) if each.phase == "decided" else each.phase
         decided = f"{each.decided} of {each.query.cohorts}"
         contributors = _number(sum(each.contributors))
-        table.add_row(each.query.id, each.phase, contributors, _number(each.query.population), decided, closes)
+        asked = _number(each.query.population)
+        table.add_row(printable(each.query.id), phase, contributors, asked, decided, closes)
     console.print(table)
+    for each in found:
+        why = each.refusal if each.phase == "refused" else _LOST if each.phase == "lost" else None
+        if why is not None:
+            console.print(f"{printable(each.query.id)}: {printable(why)}", highlight=False)
 
 
 def show_release(console: Console, release: Release, progress: Progress) -> None:
@@ -55,7 +70,7 @@ def show_release(console: Console, release: Release, progress: Progress) -> None
     for name, value, (low, high), outlying in zip(
         release.counters, release.value, release.interval(LEVEL), release.cohorts_outlying, strict=True
     ):
-        table.add_row(name, _figure(value), _figure(low), _figure(high), _listed(outlying))
+        table.add_row(printable(name), _figure(value), _figure(low), _figure(high), _listed(outlying))
     console.print(table)
     facts = Table.grid(padding=(0, 2))
     facts.add_row("contributors", _number(release.contributors))

@@ -1,5 +1,6 @@
 """What a contribution holds, and that nothing else is ever said."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from reticent.privacy import Counter, Norms, gaussian_share, skellam_share
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.answers import values_of
+from reticent_client.counting.inputs import Counted
 from reticent_client.counting.records import State
 from tests.client.counting.world import device, query
 
@@ -91,3 +94,24 @@ def test_a_contribution_names_its_cohort(tmp_path: Path, cohort: int) -> None:
         assert said.cohort == cohort
         assert tags == phone.servers.tags(asked, said)
         assert counters
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(math.nan, 0), (math.inf, 3), (-math.inf, 0), (10**400, 3), (-(10**400), 0), (1e308, 3), (True, 1), (2.4, 2.4)],
+)
+def test_whatever_arithmetic_brings_about_is_said_as_some_number(value: float, said: float) -> None:
+    """Declining it would be seen, and tell what was counted."""
+    assert values_of(query(), {"visits": value}) == [said, 0]
+
+
+def test_who_has_none_of_the_counters_says_zero(tmp_path: Path) -> None:
+    """Or a query of one rare counter would sort its phones, without any noise."""
+    path = tmp_path / "counters.csv"
+    for content in ("name,value\nsteps,9000\n", "name,value\nsteps,9000\nvisits,1\n"):
+        path.write_text(content)
+        folder = tmp_path / str(len(content))
+        folder.mkdir()
+        with device(folder) as phone:
+            phone.counted = Counted(path, ()).among(query())
+            assert phone.ask(query()).query == query().digest

@@ -98,7 +98,7 @@ def test_nothing_is_given_back_without_the_key_servers_word(
         assert phone.booked() == {}
 
 
-@pytest.mark.parametrize("first", [wire.RELEASED, wire.VOID, wire.BURNT])
+@pytest.mark.parametrize("first", [wire.RELEASED, wire.VOID])
 def test_the_first_decision_stands(tmp_path: Path, first: wire.Outcome.ValueType) -> None:
     with device(tmp_path) as phone:
         phone.ask(query())
@@ -108,6 +108,23 @@ def test_the_first_decision_stands(tmp_path: Path, first: wire.Outcome.ValueType
             with pytest.raises(ForeignAnswer, match="and the key server now says"):
                 phone.participant.decided(phone.servers.decide(query(), other))
         assert phone.booked() == before
+
+
+@pytest.mark.parametrize(("then", "never"), [(wire.RELEASED, wire.VOID), (wire.VOID, wire.RELEASED)])
+def test_what_was_burnt_and_is_decrypted_after_all_is_spent_for_good(
+    tmp_path: Path, then: wire.Outcome.ValueType, never: wire.Outcome.ValueType
+) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query())
+        phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
+        for other in (then, wire.BURNT, never):
+            with pytest.raises(ForeignAnswer, match="and the key server now says"):
+                phone.participant.decided(phone.servers.decide(query(), other))
+            phone.restart()
+            assert phone.booked() == {"gym": "spent"}
+        [record] = phone.participant.records.all()
+        assert record.state.name == wire.Outcome.Name(then)
+        assert record.detail == "the key server had called it burnt before"
 
 
 def test_a_decision_about_what_was_never_said_is_none(tmp_path: Path) -> None:

@@ -5,44 +5,46 @@ from pathlib import Path
 
 import pytest
 
+from reticent.privacy import Cost, Norms, Query
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.booking import unbooked
 from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.counting.participant import ForeignAnswer
 from reticent_client.counting.records import State
-from tests.client.counting.world import Device, query
+from tests.client.counting.world import Device, device, query
 
 THREADS = 4
 
 
 def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) -> None:
-    device = Device(tmp_path)
+    phone = Device(tmp_path)
     asked = query()
-    device.participant.asked(device.servers.announce(asked), device.servers.public.to_bytes())
+    phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
     made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
     with pytest.raises(ForeignAnswer, match="not signed by the key server"):
-        device.participant.decided(made)
-    assert [entry.state for entry in device.ledger.entries()] == ["reserved"]
+        phone.participant.decided(made)
+    assert [entry.state for entry in phone.ledger.entries()] == ["reserved"]
 
 
 def test_no_key_is_fetched_for_a_query_that_nobody_countersigned(tmp_path: Path) -> None:
-    device = Device(tmp_path)
-    announcement = device.servers.announce(query())
-    assert device.participant.key_wanted(announcement) is not None
+    phone = Device(tmp_path)
+    announcement = phone.servers.announce(query())
+    assert phone.participant.key_wanted(announcement) is not None
     announcement.countersignature = bytes(64)
-    assert device.participant.key_wanted(announcement) is None
+    assert phone.participant.key_wanted(announcement) is None
 
 
 def test_several_threads_give_one_answer(tmp_path: Path) -> None:
     """Noise is fresh each time: two answers would be two draws to average."""
-    device = Device(tmp_path, rng=secure())
-    announcement, key = device.servers.announce(query()), device.servers.public.to_bytes()
+    phone = Device(tmp_path, rng=secure())
+    announcement, key = phone.servers.announce(query()), phone.servers.public.to_bytes()
     together = threading.Barrier(THREADS)
     answers = []
 
     def answer() -> None:
         together.wait()
-        answers.append(device.participant.asked(announcement, key).SerializeToString())
+        answers.append(phone.participant.asked(announcement, key).SerializeToString())
 
     threads = [threading.Thread(target=answer) for _ in range(THREADS)]
     for each in threads:
@@ -57,34 +59,112 @@ def test_a_phone_that_runs_twice_without_a_claim_still_gives_one_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one answers between our intention and our keeping it."""
-    device = Device(tmp_path, rng=secure())
-    asked, key = query(), device.servers.public.to_bytes()
-    announcement = device.servers.announce(asked)
-    keep = device.participant.records.keep
+    phone = Device(tmp_path, rng=secure())
+    asked, key = query(), phone.servers.public.to_bytes()
+    announcement = phone.servers.announce(asked)
+    keep = phone.participant.records.keep
     faster: list[wire.Contribution] = []
 
     def late(*given: object) -> bool:
         if not faster:
             faster.append(wire.Contribution())
-            faster[0] = device.participant.asked(announcement, key)
+            faster[0] = phone.participant.asked(announcement, key)
         return keep(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(device.participant.records, "keep", late)
-    assert device.participant.asked(announcement, key) == faster[0]
-    assert [record.state for record in device.participant.records.all()] == [State.STORED]
+    monkeypatch.setattr(phone.participant.records, "keep", late)
+    assert phone.participant.asked(announcement, key) == faster[0]
+    assert [record.state for record in phone.participant.records.all()] == [State.STORED]
 
 
 def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> None:
-    device = Device(tmp_path)
+    phone = Device(tmp_path)
     asked = query()
-    device.participant.asked(device.servers.announce(asked), device.servers.public.to_bytes())
-    device.participant.decided(device.servers.decide(asked, wire.BURNT))
-    assert device.ledger.entries() == ()
-    released = device.servers.decide(asked, wire.RELEASED)
+    phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
+    phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
+    assert phone.ledger.entries() == ()
+    released = phone.servers.decide(asked, wire.RELEASED)
     with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
-        device.participant.decided(released)
-    assert [(entry.query, entry.state) for entry in device.ledger.entries()] == [(asked.account, "spent")]
-    assert device.participant.decided(released) is State.RELEASED
+        phone.participant.decided(released)
+    assert [(entry.query, entry.state) for entry in phone.ledger.entries()] == [(asked.account, "spent")]
+    assert phone.participant.decided(released) is State.RELEASED
+
+
+def _released_without_room(phone: Device, first: Query, second: Query) -> None:
+    """What was burnt is said again to another query, and then the first is released after all."""
+    phone.ask(first)
+    phone.participant.decided(phone.servers.decide(first, wire.BURNT))
+    phone.ask(second)
+    with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
+        phone.participant.decided(phone.servers.decide(first, wire.RELEASED))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "limit"),
+    [
+        (query(), query(id="other"), Cost(1.0, 1e-5)),
+        (query(id="a", sequence="s"), query(id="b", sequence="s", epsilon=0.5), Cost(3.0, 1e-5)),
+    ],
+    ids=["the budget is full", "the sequence has other terms"],
+)
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_release_that_the_budget_cannot_hold_stops_answers_and_not_the_phone(
+    tmp_path: Path, first: Query, second: Query, limit: Cost, lost: bool
+) -> None:
+    with device(tmp_path, limit=limit) as phone:
+        _released_without_room(phone, first, second)
+        if lost:  # the ledger
+            phone.close()
+            for path in tmp_path.glob("phone.ledger*"):
+                path.unlink()
+            phone.open()
+        for _ in range(2):
+            phone.restart()
+            states = {record.id: record.state for record in phone.participant.records.all()}
+            assert states == {first.id: State.RELEASED, second.id: State.STORED}
+            assert unbooked(phone.participant.records.all(), phone.ledger.entries()) != []
+            for other in (query(id="more", epsilon=0.1), query(id="c", sequence="s")):
+                with pytest.raises(Declined, match="nothing more is said") as declined:
+                    phone.ask(other)
+                assert declined.value.reason is Reason.BUDGET
+        assert len(phone.participant.due()) == 1  # what was said stays said
+
+
+def test_a_release_that_found_no_room_is_booked_once_there_is_some(tmp_path: Path) -> None:
+    with device(tmp_path, limit=Cost(1.0, 1e-5)) as phone:
+        other = query(id="other")
+        _released_without_room(phone, query(), other)
+        phone.participant.decided(phone.servers.decide(other, wire.BURNT))
+        phone.restart()
+        assert phone.booked() == {"gym": "spent"}
+        assert phone.participant.records.unsettled() == []
+
+
+def test_a_smaller_budget_than_what_was_said_does_not_stop_the_phone(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query())
+        phone.close()
+        for path in tmp_path.glob("phone.ledger*"):
+            path.unlink()
+        phone.limit = Cost(0.5, 1e-5)
+        phone.open()
+        with pytest.raises(Declined, match="'gym' counts, and the budget has no room for it"):
+            phone.ask(query(id="other", epsilon=0.1))
+
+
+@pytest.mark.parametrize("differing", ["cohort", "identity"])
+def test_what_is_kept_is_of_the_cohort_and_key_server_that_were_intended(tmp_path: Path, differing: str) -> None:
+    """Somebody who runs the same phone was told another cohort, and was faster to intend."""
+    with device(tmp_path) as phone:
+        asked, member = query(population=20, cohorts=2), phone.participant.enrolment.current
+        assert member is not None
+        identity = member.invitation.identity
+        cohort, signer = (1, identity) if differing == "cohort" else (0, bytes(32))
+        phone.participant.records.intend(asked, "", cohort, signer, phone.now)
+        made = wire.Contribution(query=asked.digest, cohort=0)
+        assert not phone.participant.records.keep(made, b"name", Norms(0, 0), identity)
+        assert [record.state for record in phone.participant.records.all()] == [State.INTENDED]
+        made.cohort = cohort
+        assert phone.participant.records.keep(made, b"name", Norms(0, 0), signer)
 
 
 def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path) -> None:
@@ -92,7 +172,7 @@ def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path
         def __float__(self) -> float:
             raise RuntimeError("no")
 
-    device = Device(tmp_path, counted={"visits": Broken()})  # type: ignore[dict-item]
+    phone = Device(tmp_path, counted={"visits": Broken()})  # type: ignore[dict-item]
     with pytest.raises(Declined) as declined:
-        device.participant.asked(device.servers.announce(query()), device.servers.public.to_bytes())
+        phone.participant.asked(phone.servers.announce(query()), phone.servers.public.to_bytes())
     assert declined.value.reason is Reason.BAD_COUNTERS

@@ -20,6 +20,7 @@ from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, SqliteStore
 from reticent_client.counting import answers
+from reticent_client.counting.booking import Booking
 from reticent_client.counting.conditions import Reason
 from reticent_client.counting.enrolment import Member
 from reticent_client.counting.participant import Participant
@@ -232,30 +233,30 @@ def _sent_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _given_back_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """All reservations are taken for left over."""
-    original = Participant._recover
+    original = Booking.recover
 
-    def recover(phone: Participant) -> None:
-        for entry in phone._ledger.entries():
+    def recover(booking: Booking) -> None:
+        for entry in booking._ledger.entries():
             if entry.state == "reserved":
-                phone._ledger.give_back(entry.query)
-        phone.records.within = lambda *_: []  # type: ignore[method-assign]
+                booking._ledger.give_back(entry.query)
+        booking._records.within = lambda *_: []  # type: ignore[method-assign]
         try:
-            original(phone)
+            original(booking)
         finally:
-            del phone.records.within
+            del booking._records.within
 
-    monkeypatch.setattr(Participant, "_recover", recover)
+    monkeypatch.setattr(Booking, "recover", recover)
 
 
 def _never_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Participant, "_recover", lambda _: None)
-    monkeypatch.setattr(Participant, "_settle", lambda _: None)
+    monkeypatch.setattr(Booking, "recover", lambda _: None)
+    monkeypatch.setattr(Booking, "settle", lambda _: None)
 
 
 def _kept_before_it_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(phone: Participant, asked: Query, cohort: int, made: answers.Answer, member: Member) -> wire.Contribution:
         phone.records.intend(asked, "", cohort, member.invitation.identity, phone._now())
-        phone.records.keep(asked.digest, made.message, made.name, made.norms)
+        phone.records.keep(made.message, made.name, made.norms, member.invitation.identity)
         phone._ledger.reserve(asked.account, asked.cost)
         return made.message
 

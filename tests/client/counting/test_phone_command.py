@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reticent import cli
-from reticent.protocol import Refusal, Refused, SigningKey
-from reticent.protocol.invitation import Invitation
+from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, SqliteStore
 from reticent_client.counting.conditions import Reason
 from reticent_client.counting.inputs import Counted
+from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, started, told, within
 from tests.client.counting.network import Network
 from tests.client.counting.world import PHONE, Servers, query
 
-PROGRAM = Path(sys.executable).with_name("reticent")
-DEADLINE = 60.0  # seconds for a process, or for a test that runs some
-ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 POLICY = 'largest_epsilon = 1.0\nqueries = ["gym*", "steps"]\nonly_charging = true\n'
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]
@@ -51,63 +45,32 @@ def ask(tmp_path: Path) -> Ask:
     return run
 
 
-async def _started(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        PROGRAM, "phone", *arguments, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-
-
-async def _told(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
-    """What a run says on its two outputs, while the servers of the test go on."""
-    process = await _started(folder, *arguments)
-    out, complained = await asyncio.wait_for(process.communicate(), DEADLINE)
-    assert process.returncode == code, complained.decode()
-    return out.decode(), complained.decode()
-
-
-def _within(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, DEADLINE))
-
-
-def _invitation(folder: Path, invitation: Invitation | None = None) -> Path:
-    """A file with an invitation; to servers that are not there unless it is given."""
-    path = folder / "invitation.json"
-    found = invitation or Invitation(bytes(16), SigningKey().public, _authority(), "localhost:1", "localhost:2")
-    path.write_text(found.to_text())
-    path.chmod(0o600)
-    return path
-
-
 def _lose(folder: Path, which: Callable[[str], bool]) -> None:
     for path in list(folder.iterdir()):
         if which(path.name):
             path.unlink()
 
 
-def _authority() -> str:
-    return (Path(__file__).parents[2] / "vectors" / "test-only-phone.crt").read_text()
-
-
 def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):
-            _invitation(tmp_path, network.invitation)
-            out, complained = await _told(tmp_path, "join", "invitation.json", "--budget-epsilon", "2")
-            assert out.startswith(f"phone {PHONE[:8].hex()} is a member, until ")
+            invitation(tmp_path, network.invitation)
+            out, complained = await told(tmp_path, "join", "invitation.json", "--budget-epsilon", "2")
+            assert out.startswith(f"phone {PHONE.hex()} is a member, until ")
             assert complained == ""
-            out, _ = await _told(tmp_path, "contribute", "visits=1")
+            out, _ = await told(tmp_path, "contribute", "visits=1")
             assert out == "nothing is asked of this phone\n"
 
             network.queries = [query(), query(id="rich", epsilon=1.5), query(id="other")]
             (tmp_path / "policy.toml").write_text(POLICY.replace("1.0", "5.0"))
             (tmp_path / "counters.csv").write_text("name,value\nvisits,1\nswims,-2\n")
             counted = ("--counters", "counters.csv", "--simulation", "--policy", "policy.toml")
-            out, _ = await _told(tmp_path, "contribute", *counted)
+            out, _ = await told(tmp_path, "contribute", *counted)
             assert out.splitlines()[0] == "gym: declined for now; the phone takes part while it is charging only"
 
             network.queries = [query(), query(id="gym2", epsilon=1.5), query(id="other")]
-            out, _ = await _told(tmp_path, "contribute", "--charging", *counted)
+            out, _ = await told(tmp_path, "contribute", "--charging", *counted)
             over = (
                 "'gym2' takes (1.5, 1e-06) of the budget of 'self', and (1, 9e-06) is left: "
                 "(1, 1e-06) was spent by 'gym'"
@@ -117,7 +80,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
                 f"gym2: declined for now; {over}",
                 "other: declined for good; no query of the name 'other' is allowed, but 'gym*', 'steps'",
             ]
-            shown = json.loads((await _told(tmp_path, "status", "--json"))[0])
+            shown = json.loads((await told(tmp_path, "status", "--json"))[0])
             assert shown["member"]["phone"] == PHONE.hex()
             assert shown["budget"]["reserved"] == {"epsilon": 1.0, "delta": 1e-6}
             assert shown["budget"]["left"] == {"epsilon": 1.0, "delta": 9e-6}
@@ -129,58 +92,58 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
             }
 
             network.outcome = wire.RELEASED
-            out, _ = await _told(tmp_path, "contribute", "visits=1", "--charging", "--json")
+            out, _ = await told(tmp_path, "contribute", "visits=1", "--charging", "--json")
             assert [each["state"] for each in json.loads(out)["decided"]] == ["released"]
-            out, _ = await _told(tmp_path, "status")
+            out, _ = await told(tmp_path, "status")
             lines = out.splitlines()
             assert lines[1:4] == [
                 "budget (2, 1e-05): spent (1, 1e-06), reserved (0, 0), left (1, 9e-06)",
                 "  gym: (1, 1e-06) spent",
                 "gym: contributed at (1, 1e-06); released: spent",
             ]
-            assert (await _told(tmp_path, "leave"))[0] == "left\n"
-            assert (await _told(tmp_path, "status"))[0].startswith(f"phone {PHONE[:8].hex()} has left")
+            assert (await told(tmp_path, "leave"))[0] == "left\n"
+            assert (await told(tmp_path, "status"))[0].startswith(f"phone {PHONE.hex()} has left")
 
-    _within(live())
+    within(live())
 
 
 def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):
-            _invitation(tmp_path, network.invitation)
-            await _told(tmp_path, "join", "invitation.json")
+            invitation(tmp_path, network.invitation)
+            await told(tmp_path, "join", "invitation.json")
             network.queries = [query()]
             network.refusals = {"Contribute": Refused(Refusal.BUSY)}
-            out, _ = await _told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
+            out, _ = await told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
             assert "later: the answer to 'gym': BUSY" in out
             network.refusals = {}
             await asyncio.sleep(1.1)
-            out, _ = await _told(tmp_path, "contribute", "visits=0", "--simulation")
+            out, _ = await told(tmp_path, "contribute", "visits=0", "--simulation")
             assert "kept by the server" in out
             assert len(network.taken[query().digest]) == 2
             assert len(set(network.taken[query().digest])) == 1
 
-    _within(live())
+    within(live())
 
 
 def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):
-            _invitation(tmp_path, network.invitation)
-            await _told(tmp_path, "join", "invitation.json")
+            invitation(tmp_path, network.invitation)
+            await told(tmp_path, "join", "invitation.json")
             network.queries = [query()]
             network.silent = {"Contribute"}
-            process = await _started(tmp_path, "contribute", "visits=3", "--simulation", "--watch")
+            process = await started(tmp_path, "contribute", "visits=3", "--simulation", "--watch")
             await network.reached.wait()
-            occupied = await _told(tmp_path, "contribute", "visits=3", code=1)
+            occupied = await told(tmp_path, "contribute", "visits=3", code=1)
             assert "another process runs the phone" in occupied[1]
-            await _told(tmp_path, "status")  # which only looks
+            await told(tmp_path, "status")  # which only looks
             process.kill()
             await process.communicate()
             network.silent = set()
-            process = await _started(tmp_path, "contribute", "visits=1", "--simulation", "--watch")
+            process = await started(tmp_path, "contribute", "visits=1", "--simulation", "--watch")
             assert process.stdout is not None
             assert "kept by the server" in (await process.stdout.readline()).decode()
             process.send_signal(signal.SIGTERM)
@@ -189,19 +152,19 @@ def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp
             assert len(network.taken[query().digest]) == 2
             assert len(set(network.taken[query().digest])) == 1
 
-    _within(live())
+    within(live())
 
 
 def test_seeded_noise_is_marked_and_differs_between_queries(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):
-            _invitation(tmp_path, network.invitation)
-            await _told(tmp_path, "join", "invitation.json")
+            invitation(tmp_path, network.invitation)
+            await told(tmp_path, "join", "invitation.json")
             wide = {"epsilon": 0.05, "counters": [("visits", 0, 3), ("swims", -2, 2)]}
             for name in ("first", "second"):
                 network.queries = [query(id=name, **wide)]
-                out, _ = await _told(tmp_path, "contribute", "visits=0", "--seed", "5")
+                out, _ = await told(tmp_path, "contribute", "visits=0", "--seed", "5")
                 assert "with noise that can be replayed" in out
             noise = []
             for content in network.taken.values():
@@ -212,36 +175,20 @@ def test_seeded_noise_is_marked_and_differs_between_queries(tmp_path: Path) -> N
                 noise.append(network.servers.open(asked, said)[0])
             assert noise[0] != noise[1]
 
-    _within(live())
-
-
-def test_it_says_what_it_waits_for(tmp_path: Path) -> None:
-    async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            _invitation(tmp_path, network.invitation)
-            network.silent = {"Join"}
-            process = await _started(tmp_path, "join", "invitation.json")
-            assert process.stderr is not None
-            line = (await process.stderr.readline()).decode()
-            assert line == f"reticent: waiting for the key server at {network.address}\n"
-            process.kill()
-            await process.communicate()
-
-    _within(live())
+    within(live())
 
 
 def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
-    _invitation(tmp_path)
+    invitation(tmp_path)
     done = ask("join", "invitation.json")
     assert done.returncode == 1
-    assert done.stderr.startswith("reticent: UNAVAILABLE: ")
+    assert done.stderr.startswith("reticent: the key server at localhost:1 is not there: run it again (UNAVAILABLE: ")
     assert len(done.stderr.splitlines()) == 1
     assert ask("status").stdout.startswith("phone has asked to join, at localhost:1\n")
     key = json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")["signing"]
     done = ask("contribute", "visits=1")
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.startswith("later: the key server: UNAVAILABLE: ")
+    assert (done.returncode, done.stderr) == (1, "reticent: something did not get through: run it again later\n")
+    assert done.stdout.startswith("later: the membership: the key server at localhost:1 is not there (UNAVAILABLE: ")
     ask("join", "invitation.json")
     assert json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")["signing"] == key
     done = ask("leave")
@@ -249,7 +196,7 @@ def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
 
 
 def test_an_invitation_that_others_can_read_gets_a_warning(tmp_path: Path, ask: Ask) -> None:
-    path = _invitation(tmp_path)
+    path = invitation(tmp_path)
     path.chmod(0o644)
     done = ask("join", "invitation.json")
     assert done.stderr.startswith(
@@ -261,7 +208,7 @@ def test_the_files_are_for_their_owner_only_and_nothing_shown_is_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _invitation(tmp_path)
+    invitation(tmp_path)
     assert [cli.main(["phone", *each]) for each in (["join", "invitation.json"], ["status"], ["status", "--json"])] == [
         1,
         0,
@@ -279,7 +226,7 @@ def test_a_budget_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _invitation(tmp_path)
+    invitation(tmp_path)
     assert cli.main(["phone", "join", "invitation.json", "--budget-epsilon", "2.5", "--budget-delta", "1e-4"]) == 1
     assert cli.main(["phone", "status"]) == 0
     assert "budget (2.5, 0.0001)" in capsys.readouterr().out
@@ -319,7 +266,9 @@ def test_counters_that_are_being_written_are_waited_for(tmp_path: Path) -> None:
     path.write_text('{"visits": 1}')
     counted = Counted(path, ["swims=2"])
     assert counted.among(query()) == {"visits": 1, "swims": 2}
-    assert counted.among(query(counters=[("else", 0, 1)], l1=1, l2_squared=1)) is None
+    assert counted.among(query(counters=[("else", 0, 1)], l1=1, l2_squared=1)) is not None  # or it tells who has some
+    assert Counted(path, []).among(query()) == {"visits": 1}
+    assert Counted(None, []).among(query()) is None
     path.write_text('{"visits"')
     with pytest.raises(Declined, match="is no JSON") as declined:
         counted.among(query())
@@ -362,20 +311,20 @@ def test_a_store_without_its_ledger_still_counts_what_was_said(tmp_path: Path) -
     async def live() -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):
-            _invitation(tmp_path, network.invitation)
-            await _told(tmp_path, "join", "invitation.json")
+            invitation(tmp_path, network.invitation)
+            await told(tmp_path, "join", "invitation.json")
             network.queries = [query()]
-            await _told(tmp_path, "contribute", "visits=3", "--simulation")
+            await told(tmp_path, "contribute", "visits=3", "--simulation")
             _lose(tmp_path, lambda name: name.startswith("phone.db.ledger"))
-            await _told(tmp_path, "contribute", "visits=3", "--simulation")
-            shown = json.loads((await _told(tmp_path, "status", "--json"))[0])
+            await told(tmp_path, "contribute", "visits=3", "--simulation")
+            shown = json.loads((await told(tmp_path, "status", "--json"))[0])
             assert shown["budget"]["reserved"] == {"epsilon": 1.0, "delta": 1e-6}
             _lose(tmp_path, lambda name: name.startswith("phone.db") and ".ledger" not in name)
-            await _told(tmp_path, "join", "invitation.json")
-            out, _ = await _told(tmp_path, "contribute", "visits=3", "--simulation")
+            await told(tmp_path, "join", "invitation.json")
+            out, _ = await told(tmp_path, "contribute", "visits=3", "--simulation")
             assert out.startswith("gym: declined for good; the budget is booked for 'gym' already")
 
-    _within(live())
+    within(live())
 
 
 def test_a_store_from_before_phones_were_counted_is_taken_over(tmp_path: Path) -> None:

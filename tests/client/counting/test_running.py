@@ -208,7 +208,7 @@ def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: R
                 phone.pass_time(days=80)
                 network.refusals = {"Renew": Refused(refusal)}
                 done = await take_part(phone.participant, servers, NOW)
-                assert "the key server" in [trouble.what for trouble in done.troubles]
+                assert "the membership" in [trouble.what for trouble in done.troubles]
                 member = phone.participant.enrolment.member
                 assert member is not None
                 assert member.standing is Standing.EXPELLED

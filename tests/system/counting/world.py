@@ -281,6 +281,14 @@ class Way(Servers):
         self._device = device
         self._faults = list(faults)
 
+    @property
+    def keys(self) -> str:
+        return "the key server"
+
+    @property
+    def aggregation(self) -> str:
+        return "the aggregation server"
+
     async def join(self, asked: wire.JoinRequest) -> wire.Membership:
         return cast("wire.Membership", await self._call("Join", asked))
 

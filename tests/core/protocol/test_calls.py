@@ -1,0 +1,42 @@
+"""What a server says of a call that failed, however it says it."""
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol.calls import REFUSAL, RETRY_AFTER, failure_of
+
+
+def failed(*trailing: tuple[str, str | bytes], status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> Exception:
+    """What a caller makes of a call that failed with these metadata."""
+    return failure_of(grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), "because"))
+
+
+def test_a_refusal_comes_with_when_to_come_back() -> None:
+    found = failed((REFUSAL, "BUSY"), (RETRY_AFTER, "1500"))
+    assert isinstance(found, Refused)
+    assert (found.refusal, found.detail, found.retry_after) == (Refusal.BUSY, "because", 1.5)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    ["", "-1", "1.5", "9" * 10, "9" * 400, "9" * 5000, "٣", "²", "x", "1e3", " 1", "1_0"],
+    ids=lambda each: each[:5],
+)
+def test_a_wait_that_makes_no_sense_is_none(wait: str) -> None:
+    found = failed((REFUSAL, "BUSY"), (RETRY_AFTER, wait))
+    assert isinstance(found, Refused)
+    assert found.retry_after is None
+
+
+@given(
+    st.sampled_from([*Refusal.__members__, "", "NOTHING"]) | st.text(),
+    st.text() | st.integers().map(str) | st.binary(),
+    st.sampled_from(list(grpc.StatusCode)),
+)
+def test_whatever_a_server_says_is_a_failure(name: str, wait: str | bytes, status: grpc.StatusCode) -> None:
+    found = failed((REFUSAL, name), (RETRY_AFTER, wait), status=status)
+    assert isinstance(found, Refused | Unreachable)
+    assert isinstance(found, Unreachable) or found.retry_after is None or 0 <= found.retry_after < 1e6
