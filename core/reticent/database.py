@@ -159,8 +159,9 @@ class Database:
         """Let go of the file. What was forgotten is then in its log no more either, unless others use it still."""
         with self._lock:
             with contextlib.suppress(sqlite3.Error):  # whoever begins with the file next takes the log in
-                self._connection.execute("PRAGMA busy_timeout = 0")
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if self._connection.total_changes:  # who has only read leaves the file as it was
+                    self._connection.execute("PRAGMA busy_timeout = 0")
+                    self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
 
     def _open(self) -> None:
@@ -276,6 +277,8 @@ def _private(name: str, flags: int) -> int:
 
 def _create(path: Path) -> None:
     """A file for the owner only, whose name survives a loss of power."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     # One that is there is not opened: closing it would take the locks of another connection of this process from it.
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))

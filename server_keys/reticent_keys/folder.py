@@ -21,7 +21,7 @@ from pathlib import Path
 from reticent.database import Database
 from reticent.files import create, sync_folder
 from reticent.paillier import KEY_BITS
-from reticent_keys.errors import KeysError, NoServer
+from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
 from reticent_keys.journal import Now, is_owned, milliseconds, open_journal
 from reticent_keys.keypair import KeyPair
@@ -69,7 +69,7 @@ class Folder:
         Raises:
             Occupied: Another process serves from the folder.
             WrongPassphrase: The folder's secrets were sealed with another one.
-            JournalError: The journal is another server's, or cannot be read.
+            JournalError: The journal is another server's, or cannot be read, or is gone.
         """
         if not self.is_there:
             self._begin(passphrase)
@@ -77,6 +77,11 @@ class Folder:
         with contextlib.suppress(FileExistsError):
             create(self.path / PUBLIC_IDENTITY, f"{identity.public.hex()}\n".encode())
         with contextlib.closing(open_journal(self._journal)) as journal, journal.claim():
+            if not is_owned(journal) and any(self._pairs.glob("*")):
+                raise JournalError(
+                    f"{self.path} has key pairs and no journal of what was decided under them: serve from a copy that "
+                    "`reticent keys backup` made, or begin anew in another folder"
+                )
             yield KeyServer(
                 journal,
                 identity,

@@ -326,7 +326,7 @@ def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: 
     import os  # noqa: PLC0415
 
     os.close(theirs)
-    shown = os.read(ours, 1 << 20).decode()
+    shown = os.read(ours, 1 << 20).decode(errors="replace")  # it may end in the midst of a letter
     os.close(ours)
     assert asked.returncode == 0
     assert "21 phones; closes in" in shown

@@ -195,3 +195,16 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
 def made_by(folder: Folder) -> bytes:
     with closing(folder.journal()) as journal:
         return bytes.fromhex(report(journal, START).identity)
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_lost_journal_is_not_replaced(folder: Folder, emptied: bool) -> None:
+    """It would have forgotten what was decided, and whom it knows."""
+    with serve(folder):
+        pass
+    for path in folder.path.glob("journal.db*"):
+        path.unlink()
+    if emptied:
+        (folder.path / "journal.db").touch()
+    with pytest.raises(JournalError, match="has key pairs and no journal of what was decided"), serve(folder):
+        pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import ipaddress
 import logging
 import socket
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from reticent.server.address import is_local
 from reticent.v1 import phone_pb2
 from reticent_client.errors import ClientError, FileError
 from reticent_client.serving.apps import App
@@ -254,21 +254,6 @@ class Broker:
     async def _refuse(self, context: Context, why: str, wait: float) -> NoReturn:
         context.set_trailing_metadata((("retry-after-ms", str(int(wait * 1000) + 1)),))
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-
-
-def is_local(address: str) -> bool:
-    """Whether only this machine can speak to an address.
-
-    >>> [is_local(address) for address in ("127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/tmp/a", "0.0.0.0:1")]
-    [True, True, True, True, False]
-    """
-    if address.startswith(("unix:", "unix-abstract:")):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_answered(address: str) -> bool:

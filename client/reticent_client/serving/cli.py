@@ -8,7 +8,6 @@ import datetime as dt
 import json
 import os
 import queue
-import resource
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ import grpc
 from cyclopts import App, Parameter
 
 from reticent.clock import PacedClock, SystemClock
+from reticent.server.process import open_many_files
 from reticent_client.clock import duration
 from reticent_client.days_file import read_days
 from reticent_client.errors import FileError
@@ -41,7 +41,6 @@ _STDIN = 0
 _CHUNK = 65536
 _UNREAD = 1000  # lines that wait for whoever reads standard output
 _PATIENCE = 1.0  # seconds for them at the end
-_FILES = 65536
 _LEAD_OF_REPLAYS = 20  # a step of a replay is decided this part of its length before it begins
 
 apps = App(name="apps", help="Say which apps may listen to a phone.", default_parameter=Parameter(negative=()))
@@ -122,7 +121,7 @@ def serve(
     past = None if replay is None else _replay(replay, loaded.policies[0].horizon)
     if past is not None and (first_day or hold is not None or zone is not None):
         raise ValueError("--first-day, --hold and --zone mean nothing to a replay")
-    _open_many_files()
+    open_many_files()
     teller = Teller()
     with contextlib.closing(SqliteStore(None if past is not None else store)) as kept:
         if past is not None and store.exists():
@@ -223,15 +222,6 @@ def _greet(phone: Phone, broker: Broker, apps: list[str], teller: Teller) -> Non
         teller.say(
             "nothing is released until tomorrow, for it is not known what was released today "
             "(if the store is new and nothing was, --first-day says so)"
-        )
-
-
-def _open_many_files() -> None:
-    """Let this process have as many connections as the system allows it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (min(most, _FILES) if most != resource.RLIM_INFINITY else _FILES, most)
         )
 
 

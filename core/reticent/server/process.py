@@ -16,7 +16,7 @@ from typing import Any
 
 from reticent.protocol.secrets import KEY_BYTES
 
-__all__ = ["identity", "passphrase", "run", "say"]
+__all__ = ["identity", "open_many_files", "passphrase", "run", "say"]
 
 _LONGEST = 4096
 """Bytes of a passphrase."""
@@ -32,7 +32,7 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
 
     SIGINT and SIGTERM set the event, on which it should. A second one ends the process at once.
     """
-    _open_many_files()
+    open_many_files()
     asyncio.run(_until_told(main))
 
 
@@ -52,7 +52,7 @@ async def _until_told(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     await main(stop)
 
 
-def _open_many_files() -> None:
+def open_many_files() -> None:
     """Let this process have as many connections as the system allows it."""
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)

@@ -17,6 +17,7 @@ from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
 __all__ = [
     "MOST_COHORTS",
+    "MOST_PHONES",
     "Crowd",
     "choose",
     "crowded",
@@ -166,8 +167,6 @@ def choose(
     """
     if population < 1:
         raise ValueError(f"nobody can be asked: population = {population}")
-    if population > MOST_PHONES:
-        raise ValueError(f"there are no more than {MOST_PHONES:,} phones: population = {population}")
     if cohorts is None:
         cohorts = _bearing(population, lying, risk)
     if not 1 <= cohorts <= population:

@@ -19,7 +19,7 @@ from reticent.server.configuration import configured
 from reticent_agg.asking.analyst import Analyst, Terms
 from reticent_agg.asking.client import Patience
 from reticent_agg.asking.handle import Handle, Progress
-from reticent_agg.asking.load import encryption_seconds
+from reticent_agg.asking.load import encryption_seconds, refuse_odd_key
 from reticent_agg.asking.plan import Plan, plan
 from reticent_agg.asking.question import Question
 from reticent_agg.asking.showing import show_plan, show_release, show_standing, terminal
@@ -114,6 +114,7 @@ def foresee(file: Path, /, *, population: int | None = None, key_bits: int = KEY
         question = replace(question, population=population)
     if question.population is None:
         raise ValueError(f"{file} does not say how many phones are asked: write population = ..., or --population")
+    refuse_odd_key(key_bits)
     _show_plan(_planned(question, question.population, "none", key_bits), as_json)
 
 

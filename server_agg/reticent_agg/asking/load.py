@@ -15,7 +15,7 @@ from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 
-__all__ = ["Load", "contribution_bytes", "encryption_seconds", "load_of"]
+__all__ = ["Load", "contribution_bytes", "encryption_seconds", "load_of", "refuse_odd_key"]
 
 ON_DISK = 1024
 """The most bytes that the aggregation server keeps of a contribution."""
@@ -80,6 +80,7 @@ def encryption_seconds(query: Query, key_bits: int) -> float:
 
     A phone keeps no table from one query to the next, so its time is in it where one is made.
     """
+    refuse_odd_key(key_bits)
     rng = secure()
     modulus = _looks_like_a_key(key_bits, rng)
     key = PublicKey(modulus, modulus - 9, simulation=True)  # -x² modulo n, for x = 3
@@ -99,11 +100,19 @@ def encryption_seconds(query: Query, key_bits: int) -> float:
     return first - begun + each * (len(plaintexts) - _FEW)
 
 
-def _looks_like_a_key(bits: int, rng: np.random.Generator) -> int:
-    """A number that takes as long to compute with as a key, and is none: nobody knows its factors."""
+def refuse_odd_key(bits: int) -> None:
+    """Refuse a length that no key has.
+
+    Raises:
+        ValueError: It is one.
+    """
     if bits not in KEY_BITS + SIMULATION_KEY_BITS:
         lengths = ", ".join(map(str, sorted(SIMULATION_KEY_BITS + KEY_BITS)))
         raise ValueError(f"keys have one of these lengths, in bits: {lengths}; got {bits}")
+
+
+def _looks_like_a_key(bits: int, rng: np.random.Generator) -> int:
+    """A number that takes as long to compute with as a key, and is none: nobody knows its factors."""
     small = gmpy2.primorial(_SMALL_PRIMES)
     while True:
         number = int.from_bytes(rng.bytes(bits // 8), "big") | 1 << bits - 1

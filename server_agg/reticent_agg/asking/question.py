@@ -17,7 +17,7 @@ from typing import Any
 
 from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
 from reticent.privacy.cost import NoiseKind
-from reticent_agg.asking.chances import Crowd, choose
+from reticent_agg.asking.chances import MOST_PHONES, Crowd, choose
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
 
@@ -134,6 +134,8 @@ class Question:
 
     def lying_among(self, population: int) -> int:
         """How many of so many phones are expected to lie."""
+        if population > MOST_PHONES:
+            raise ValueError(f"there are no more than {MOST_PHONES:,} phones: population = {population}")
         return math.ceil(round(self.lying * population, 9))
 
     @classmethod
@@ -198,9 +200,15 @@ class Question:
 
     def _variance(self, l2_squared: int, l1: int) -> float:
         """Of the noise, on whatever grid."""
-        if self.noise == "skellam":
-            return skellam_variance(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1)
-        return gaussian_sigma(self.epsilon, self.delta, math.sqrt(l2_squared)) ** 2
+        try:
+            if self.noise == "skellam":
+                return skellam_variance(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1)
+            return gaussian_sigma(self.epsilon, self.delta, math.sqrt(l2_squared)) ** 2
+        except ArithmeticError as error:
+            raise self._no_noise() from error
+
+    def _no_noise(self) -> ValueError:
+        return ValueError(f"no noise can be computed for epsilon = {self.epsilon:g} and delta = {self.delta:g}")
 
     def _fraction_bits(self, crowd: Crowd, l2_squared: int, l1: int) -> int:
         """The fewest with which a share of Gaussian noise is wide enough for its grid."""
@@ -208,7 +216,10 @@ class Question:
             return self.fraction_bits or 0
         bits = 0
         while bits < _FINEST:
-            sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
+            try:
+                sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
+            except ArithmeticError as error:
+                raise self._no_noise() from error
             if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= _LEAST_STEPS:
                 return bits
             bits += 1

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from reticent.database import Database
+from reticent.privacy import Query
 from reticent.protocol import Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded
@@ -151,6 +152,10 @@ class Cores(World):
             terms = self._serve(KEYS, self.keys.standing, None)
             self._serve(AGGREGATION, lambda: self.aggregation.learned(copied(terms)), kill)
             return copied(terms)
+        if isinstance(message, wire.AnnounceRequest):
+            query = Query.from_bytes(message.query)
+            if not self.aggregation.can_judge(query):
+                self._delivered("Standing", wire.StandingRequest(), None)  # as the service does
         party = KEYS if call in {"Join", "Renew", "Leave"} else AGGREGATION
         return copied(self._serve(party, lambda: self._work(call, copied(message)), kill))
 
