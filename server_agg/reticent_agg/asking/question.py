@@ -29,6 +29,7 @@ _LEAST_STEPS = 4  # of its grid: the deviation of a Gaussian share
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": DAY}
 _DURATION = re.compile(r"(?:\d+(?:min|s|h|d))+")
 _PART = re.compile(r"(\d+)(min|s|h|d)")
+_COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}  # those of queries: for others there is no noise
 _LARGEST = 2**63  # integers of a query are smaller
 _FINEST = 52  # fraction bits; a query has no more
 _SECTIONS = {"counters", "bounds", "expected"}
@@ -89,6 +90,9 @@ class Question:
         for name in ("absent", "lying"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is a part of the phones, in [0, 1): got {getattr(self, name)!r}")
+        for name, (low, high) in _COSTS.items():
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         if not 0 < self.risk < 1:
             raise ValueError(f"risk must lie in (0, 1): got {self.risk!r}")
         if not self.counters:
@@ -200,15 +204,9 @@ class Question:
 
     def _variance(self, l2_squared: int, l1: int) -> float:
         """Of the noise, on whatever grid."""
-        try:
-            if self.noise == "skellam":
-                return skellam_variance(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1)
-            return gaussian_sigma(self.epsilon, self.delta, math.sqrt(l2_squared)) ** 2
-        except ArithmeticError as error:
-            raise self._no_noise() from error
-
-    def _no_noise(self) -> ValueError:
-        return ValueError(f"no noise can be computed for epsilon = {self.epsilon:g} and delta = {self.delta:g}")
+        if self.noise == "skellam":
+            return skellam_variance(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1)
+        return gaussian_sigma(self.epsilon, self.delta, math.sqrt(l2_squared)) ** 2
 
     def _fraction_bits(self, crowd: Crowd, l2_squared: int, l1: int) -> int:
         """The fewest with which a share of Gaussian noise is wide enough for its grid."""
@@ -216,10 +214,7 @@ class Question:
             return self.fraction_bits or 0
         bits = 0
         while bits < _FINEST:
-            try:
-                sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
-            except ArithmeticError as error:
-                raise self._no_noise() from error
+            sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
             if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= _LEAST_STEPS:
                 return bits
             bits += 1
