@@ -70,7 +70,6 @@ class Telling:
         Raises:
             Refused: There is none; or the key server would not countersign it, for the reason that is given.
 
-        One that will never be decided has no phase, and its cohorts.
         """
         with self._database.reading() as run:
             row = run(f"{_QUERIES} WHERE id = ?", (query_id,)).fetchone()
@@ -81,7 +80,7 @@ class Telling:
             return self._status(run, row)
 
     def queries(self) -> wire.ListReply:
-        """All queries, the latest first, as many as fit a message; those that are refused have no phase."""
+        """All queries, the latest first, as many as fit a message; also those that were refused."""
         with self._database.reading() as run:
             rows = run(f"{_QUERIES} ORDER BY number DESC")
             return wire.ListReply(queries=_that_fit(self._status(run, row) for row in rows))
@@ -90,7 +89,7 @@ class Telling:
         number, content, phase, closes, refusal, _ = row
         left = 0
         if refusal is not None:
-            phase = wire.PHASE_UNSPECIFIED
+            phase = wire.REFUSED if phase == wire.ANNOUNCED else wire.LOST
         elif phase == wire.ANNOUNCED:
             left = Query.from_bytes(content).closes_after * 1000
         elif phase == wire.COLLECTING and closes is not None:

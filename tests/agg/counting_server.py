@@ -151,12 +151,12 @@ class CountingServer:
 
     def refuse(self, query: Query, detail: str) -> None:
         """The key server does not countersign it."""
-        self._set(query, wire.PHASE_UNSPECIFIED, [], 0)
+        self._set(query, wire.REFUSED, [], 0)
         self.refused[query.id] = Refused(Refusal.BAD_QUERY, detail)
 
     def lost(self, query: Query) -> None:
         """It will never be decided."""
-        self._set(query, wire.PHASE_UNSPECIFIED, [wire.CohortStatus(contributors=9)] * query.cohorts, 0)
+        self._set(query, wire.LOST, [wire.CohortStatus(contributors=9)] * query.cohorts, 0)
 
     def _set(
         self, query: Query, phase: wire.Phase.ValueType, cohorts: list[wire.CohortStatus], closes_in_ms: int

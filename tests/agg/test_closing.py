@@ -306,12 +306,12 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(server: Agg
     decide(server, first)
     server.not_decided(second, Refused(Refusal.KEY_RETIRED, "it is in a copy of the journal"))
     status = status_of(server, query)
-    assert (status.phase, [each.HasField("decision") for each in status.cohorts]) == (0, [True, False])
+    assert (status.phase, [each.HasField("decision") for each in status.cohorts]) == (wire.LOST, [True, False])
     assert server.queries().queries[0] == status
     assert server.announce(wire.AnnounceRequest(query=query.to_bytes())) == status
     with pytest.raises(Refused, match="CONFLICT"):
         server.announce(wire.AnnounceRequest(query=parties.ask(id=query.id, fewest=3).to_bytes()))
-    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.PHASE_UNSPECIFIED
+    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.LOST
     (last,) = server.requests()  # it is asked again all the same, rarely: the copy may be replaced
     assert server.name(last) == query.id
     decide(server, last)

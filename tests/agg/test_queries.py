@@ -192,7 +192,7 @@ def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: Aggr
         server.status(wire.StatusRequest(id=query.id))
     assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
     (listed,) = server.queries().queries
-    assert (listed.phase, listed.query, len(listed.cohorts)) == (wire.PHASE_UNSPECIFIED, query.to_bytes(), 0)
+    assert (listed.phase, listed.query, len(listed.cohorts)) == (wire.REFUSED, query.to_bytes(), 0)
     announce(server, query)
     assert server.uncountersigned() == [query]
     server.refused(query, Refused(Refusal.BAD_QUERY))

@@ -481,7 +481,7 @@ def test_what_will_never_be_decided_is_asked_rarely_and_named(
             keys.refuses = Refusal.KEY_RETIRED
             for number in range(2):
                 await phones.Contribute(Phone(number).contribution(lost))
-            await until(lambda: net.server.status(wire.StatusRequest(id=lost.id)).phase == wire.PHASE_UNSPECIFIED)
+            await until(lambda: net.server.status(wire.StatusRequest(id=lost.id)).phase == wire.LOST)
             await asyncio.sleep(1)
             assert len(keys.heads) == 1
             assert f"cohort 0 of {lost.id!r} is not decided, asked again in 3600.0 s: KEY_RETIRED" in caplog.text

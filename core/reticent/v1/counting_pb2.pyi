@@ -56,6 +56,10 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     COLLECTING: _Phase.ValueType  # 2
     CLOSING: _Phase.ValueType  # 3
     DECIDED: _Phase.ValueType  # 4
+    REFUSED: _Phase.ValueType  # 5
+    """The key server would not countersign it: no phone was asked, and the id is free."""
+    LOST: _Phase.ValueType  # 6
+    """Closed, and never decided: the key server was restored from a backup."""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
@@ -65,6 +69,10 @@ ANNOUNCED: Phase.ValueType  # 1
 COLLECTING: Phase.ValueType  # 2
 CLOSING: Phase.ValueType  # 3
 DECIDED: Phase.ValueType  # 4
+REFUSED: Phase.ValueType  # 5
+"""The key server would not countersign it: no phone was asked, and the id is free."""
+LOST: Phase.ValueType  # 6
+"""Closed, and never decided: the key server was restored from a backup."""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
 @_typing.final
@@ -340,7 +348,7 @@ class DecideHead(_message.Message):
     """The digest of the query."""
     cohort: _builtins.int
     contributors: _builtins.int
-    """How many receipts follow."""
+    """How many receipts follow. Where there are some they are checked, also if the cohort is to be burnt."""
     ciphertexts: _builtins.bytes
     """The sums, one ciphertext after the other; none to have the cohort burnt."""
     def __init__(

@@ -194,7 +194,7 @@ class Analyst:
             return False  # it is unknown, or was refused, and so its id is free
 
     def _progress(self, status: wire.QueryStatus) -> Progress:
-        if status.phase != wire.PHASE_UNSPECIFIED or status.cohorts:
+        if status.phase != wire.REFUSED:
             return self._found(status).progress
         query = _query(status)
         try:

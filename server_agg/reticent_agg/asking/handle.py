@@ -34,6 +34,7 @@ _PHASES: dict[int, Phase] = {
     wire.COLLECTING: "collecting",
     wire.CLOSING: "closing",
     wire.DECIDED: "decided",
+    wire.LOST: "lost",
 }
 _NEVER_ASKED = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
 """For these the key server does not countersign a query that was announced."""
@@ -211,13 +212,12 @@ class Handle:
         query = self.query
         if status.query != query.to_bytes():
             raise BadAnswer(f"asked about {query.id!r}, the aggregation server speaks of another query")
-        is_lost = status.phase == wire.PHASE_UNSPECIFIED and len(status.cohorts) == query.cohorts
-        if not (is_lost or status.phase in _PHASES) or len(status.cohorts) not in {0, query.cohorts}:
+        if status.phase not in _PHASES or len(status.cohorts) not in {0, query.cohorts}:
             raise BadAnswer(f"the aggregation server tells of {len(status.cohorts)} cohorts of {query.id!r}")
         for number, cohort in enumerate(status.cohorts):
             if cohort.HasField("decision"):
                 self._keep(number, cohort.decision)
-        phase = "lost" if is_lost else _PHASES[status.phase]
+        phase = _PHASES[status.phase]
         if phase == "decided" and len(self._decisions) < query.cohorts:
             raise BadAnswer(
                 f"{query.id!r} is called decided, and {query.cohorts - len(self._decisions)} cohorts are not"
