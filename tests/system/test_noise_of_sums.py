@@ -113,6 +113,7 @@ def released(
     aggregation: AggregationServer, house: House, asked: Query, phones: Sequence[Person], key: PublicKey
 ) -> list[int]:
     """One query from its announcement to its decision: the sums that come out."""
+    aggregation.learned(house.server.standing())
     aggregation.announce(wire.AnnounceRequest(query=asked.to_bytes()))
     aggregation.countersigned(asked, house.server.countersign(wire.CountersignRequest(query=asked.to_bytes())))
     said = [answered(aggregation, phone.participant, key) for phone in phones]
@@ -134,7 +135,6 @@ def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     aggregation = AggregationServer(
         None, identity=house.server.identity, now=house.clock.now, rng=seeded("disguise"), simulation=True
     )
-    aggregation.learned(house.server.standing())
     true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
     found, variance = [], math.nan
     with contextlib.closing(house.server), contextlib.closing(aggregation), people(house, phones) as there:
