@@ -22,6 +22,8 @@ from reticent.v1 import counting_pb2_grpc
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 DEADLINE = 60.0
 IDENTITY = KeyServer.identity.public.hex()
 FREE = ["--phones", "127.0.0.1:0", "--analysts", "127.0.0.1:0", "--key-server", "127.0.0.1:1"]

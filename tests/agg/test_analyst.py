@@ -31,6 +31,8 @@ from reticent_agg.errors import BadAnswer
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountingServer, CountsOverTls, decision_of, signed
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 FALSE_ALARM = 1e-6
 OFF = 0.3
 KNOWN = [CohortSum(15, (20, -3)), CohortSum(16, (25, 2)), CohortSum(14, (18, 0))]

@@ -17,6 +17,8 @@ from reticent.privacy import CohortSum, Query
 from reticent.v1 import counting_pb2 as wire
 from tests.agg.counting_server import DEADLINE, CountingServer
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 QUERIES = Path(__file__).parents[2] / "examples" / "queries"
 PROGRAM = Path(sys.executable).with_name("reticent")
 KNOWN = [CohortSum(15, (20,)), CohortSum(16, (25,)), CohortSum(14, (18,))]

@@ -32,6 +32,8 @@ from reticent_agg.service import AggregationService
 from tests.agg import parties
 from tests.agg.parties import START, KeyServer, Phone
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 LOCAL = "127.0.0.1:0"
 DEADLINE = 30.0
 DECIDING = "reticent.v1.Deciding"

@@ -23,6 +23,8 @@ from reticent_agg.asking.waiting import Narration
 from tests.agg.counting_server import DEADLINE, CountingServer
 from tests.agg.test_count_cli import KNOWN, PROGRAM, QUESTION
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 STOPPED = 130
 
 

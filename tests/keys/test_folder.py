@@ -14,6 +14,8 @@ from reticent_keys.keypair import KeyPair
 from tests.core.paillier.keys import pair
 from tests.keys.phones import BITS, DAY, LIMITS, PASSPHRASE, START, House, dealt, honest, refused, request
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 
 @pytest.fixture(autouse=True)
 def _known_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

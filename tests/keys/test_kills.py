@@ -20,6 +20,8 @@ from reticent_keys.service import SILENCE
 from tests.keys.phones import expected, request, summed, sums
 from tests.keys.processes import POPULATION, as_party, asked, countersigned, decided, joined, site, standing
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 
 def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
     with site(tmp_path) as place:

@@ -18,6 +18,8 @@ from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.phones import PASSPHRASE, Phone, expected, request, summed, sums
 from tests.keys.processes import PATIENCE, POPULATION, Site, as_party, as_phone, asked, decided, joined, site, standing
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

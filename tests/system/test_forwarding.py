@@ -23,6 +23,8 @@ from tests.keys.phones import Phone, expected, summed, sums
 from tests.system.forwarder import COHORTS, FEWEST, OPTIONS, PHONES, Asked, Forwarder, Sent
 from tests.system.processes import PATIENCE, running
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 
 @pytest.fixture(scope="module")
 def forwarder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forwarder]:

@@ -39,6 +39,8 @@ from tests.system.city import (
 )
 from tests.system.processes import ANALYST, PATIENCE
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 
 @pytest.fixture(scope="module")
 def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:

@@ -22,6 +22,8 @@ from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invita
 from tests.client.counting.network import Network
 from tests.client.counting.world import PHONE, Servers, query
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 POLICY = 'largest_epsilon = 1.0\nqueries = ["gym*", "steps"]\nonly_charging = true\n'
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]

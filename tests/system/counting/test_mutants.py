@@ -26,6 +26,8 @@ from tests.system.counting.phones import Watched
 from tests.system.counting.test_state_machine import FAST
 from tests.system.counting.world import World
 
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
 FOUND = settings(FAST, max_examples=1000, phases=(Phase.generate,), derandomize=True)
 Rows = list[tuple[Any, ...]]
 
