@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from reticent.clock import instant, milliseconds
 from reticent.database import Database
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Run, instant, milliseconds
+from reticent_agg.database import Run
 from reticent_agg.errors import BadAnswer
 from reticent_agg.queries import Asked, Queries
 

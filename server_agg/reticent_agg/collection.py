@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.paillier import BadCiphertexts
 from reticent.protocol import Refusal, Refused, signed_by
@@ -15,7 +16,7 @@ from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Run, milliseconds
+from reticent_agg.database import Run
 from reticent_agg.queries import Asked, Queries
 
 __all__ = ["Collection", "Outcome"]

@@ -6,7 +6,6 @@ Of a contribution there is a receipt, and its part in the sum of its cohort: the
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -16,13 +15,11 @@ from typing import Any, Protocol
 from reticent.database import Database, Kind
 from reticent_agg.errors import BadStore
 
-__all__ = ["KIND", "Readable", "Reader", "Run", "instant", "milliseconds", "opened"]
+__all__ = ["KIND", "Readable", "Reader", "Run", "opened"]
 
 Run = Callable[..., Any]
 """Runs a statement of SQL."""
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
 
 # Times are milliseconds of Unix time; phases are those of the wire. A query's number stands for its digest in the
 # tables with a row for each phone.
@@ -130,13 +127,3 @@ class Reader:
 def opened(path: Path | None) -> Database:
     """The file, made where there is none; None for one in memory."""
     return Database(path, KIND)
-
-
-def milliseconds(moment: dt.datetime) -> int:
-    """A moment as it is written down."""
-    return (moment - _EPOCH) // _MILLISECOND
-
-
-def instant(written: int) -> dt.datetime:
-    """The moment that was written down."""
-    return _EPOCH + written * _MILLISECOND

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
@@ -16,7 +17,7 @@ from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_to
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Run, milliseconds
+from reticent_agg.database import Run
 from reticent_agg.errors import BadAnswer
 
 __all__ = ["Asked", "Queries"]

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from reticent.clock import milliseconds
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.secrets import PHONE_BYTES
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Readable, Run, milliseconds
+from reticent_agg.database import Readable, Run
 
 __all__ = ["Telling"]
 

@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reticent.clock import instant, milliseconds
 from reticent.database import Database
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import PHONE_BYTES
-from reticent_keys.journal import instant, milliseconds
 from reticent_keys.membership import REVOKED, end, invitation_hash
 
 __all__ = ["Enrolled", "KeyReport", "Report", "enrolled", "invite", "phone_of", "report", "revoke"]

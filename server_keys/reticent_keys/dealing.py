@@ -8,12 +8,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
-from reticent_keys.journal import KeyState, Now, milliseconds
+from reticent_keys.journal import KeyState, Now
 from reticent_keys.keyring import Keyring, PublicPart
 from reticent_keys.limits import QueryLimits
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Self
 
+from reticent.clock import milliseconds
 from reticent.database import Database, Run
 from reticent.paillier import centred, pad, tag
 from reticent.paillier.ciphertexts import BadCiphertexts
@@ -23,7 +24,7 @@ from reticent.protocol.layout import ciphertexts_from
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import query_of
 from reticent_keys.identity import Identity
-from reticent_keys.journal import KeyState, Now, milliseconds
+from reticent_keys.journal import KeyState, Now
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, PublicPart, finish_drained
 

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.files import create, sync_folder
 from reticent.paillier import KEY_BITS
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
-from reticent_keys.journal import Now, is_owned, milliseconds, open_journal
+from reticent_keys.journal import Now, is_owned, open_journal
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault, retire_all
 from reticent_keys.limits import QueryLimits

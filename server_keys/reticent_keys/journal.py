@@ -14,7 +14,7 @@ from pathlib import Path
 from reticent.database import Database, Kind
 from reticent_keys.errors import JournalError
 
-__all__ = ["KeyState", "Now", "instant", "is_owned", "milliseconds", "open_journal", "owned"]
+__all__ = ["KeyState", "Now", "is_owned", "open_journal", "owned"]
 
 
 class KeyState(Enum):
@@ -91,9 +91,6 @@ CREATE TABLE decisions (
 
 JOURNAL = Kind("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
-
 
 def open_journal(path: Path | None) -> Database:
     """The journal at this path, a new one where there is none; one in memory for None.
@@ -122,16 +119,6 @@ def is_owned(journal: Database) -> bool:
     """Whether a server has begun with this journal."""
     with journal.reading() as run:
         return run("SELECT 1 FROM server").fetchone() is not None
-
-
-def milliseconds(instant: dt.datetime) -> int:
-    """Of Unix time."""
-    return (instant - _EPOCH) // _MILLISECOND
-
-
-def instant(milliseconds: int) -> dt.datetime:
-    """The instant that was so long after the beginning of Unix time."""
-    return _EPOCH + milliseconds * _MILLISECOND
 
 
 Now = Callable[[], dt.datetime]

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.protocol import Refusal, Refused
 from reticent_keys.errors import KeyFileError, KeysError
-from reticent_keys.journal import KeyState, Now, milliseconds
+from reticent_keys.journal import KeyState, Now
 from reticent_keys.keypair import KeyPair
 
 __all__ = ["Keyring", "PublicPart", "Vault", "finish_drained", "retire_all"]

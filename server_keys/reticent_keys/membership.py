@@ -7,13 +7,14 @@ import hashlib
 import secrets
 from typing import NamedTuple
 
+from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
-from reticent_keys.journal import Now, milliseconds
+from reticent_keys.journal import Now
 
 __all__ = ["LEFT", "MEMBERSHIP", "REVOKED", "SECOND", "Members", "Phone", "end", "invitation_hash"]
 

@@ -158,10 +158,6 @@ class Participant:
         ready = [each for each in waiting if not now < each.not_before <= now + self._backoff.longest]
         return [_message(record) for record in ready]
 
-    def next_attempt(self) -> dt.datetime | None:
-        """When an answer is due next; None where there is none to send."""
-        return min((record.not_before for record in self.records.within((State.STORED,))), default=None)
-
     def acknowledged(self, acknowledgement: wire.Acknowledgement) -> None:
         """The server keeps an answer.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from reticent.clock import instant, milliseconds
 from reticent.privacy import Cost, Norms, Query
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.conditions import Declined, Reason
@@ -113,7 +114,7 @@ class Records:
                     cohort,
                     identity,
                     State.INTENDED.name,
-                    _milliseconds(now),
+                    milliseconds(now),
                 ),
             )
 
@@ -157,7 +158,7 @@ class Records:
         with self._database.changing() as run:
             run(
                 "UPDATE contributions SET attempts = attempts + 1, not_before = ? WHERE query = ?",
-                (_milliseconds(not_before), query),
+                (milliseconds(not_before), query),
             )
 
     def advance(self, query: bytes, state: State, detail: str = "") -> None:
@@ -212,7 +213,7 @@ class Records:
             row = run(
                 "SELECT count(*), coalesce(sum(size * max(1, attempts)), 0) FROM contributions "
                 "WHERE made > ? AND state != 'INTENDED'",
-                (_milliseconds(instant),),
+                (milliseconds(instant),),
             ).fetchone()
         return int(row[0]), int(row[1])
 
@@ -235,7 +236,7 @@ class Refusals:
     def remember(self, announcement: bytes, declined: Declined, policy: str) -> None:
         """Remember why an announcement was declined, by its digest and under which policy."""
         name = declined.query or f"unreadable {announcement.hex()[:16]}"
-        values = (announcement, name, declined.reason.name, declined.sentence, policy, _milliseconds(self._now()))
+        values = (announcement, name, declined.reason.name, declined.sentence, policy, milliseconds(self._now()))
         with self._database.changing() as run:
             if run(
                 "SELECT 1 FROM declined WHERE announcement = ? AND reason = ? AND sentence = ? AND policy = ?",
@@ -290,8 +291,8 @@ def _record(row: tuple[Any, ...]) -> Record:
             size=size,
             seeded=bool(seeded),
             attempts=attempts,
-            not_before=_instant(not_before),
-            made=_instant(made),
+            not_before=instant(not_before),
+            made=instant(made),
             detail=detail,
             settled=bool(settled),
         )
@@ -305,11 +306,3 @@ def _declined(row: tuple[str, str, str]) -> Declined:
         return Declined(Reason[reason], sentence, name)
     except KeyError as error:
         raise FileError(f"the store is damaged: {reason!r} is no reason to decline") from error
-
-
-def _milliseconds(instant: dt.datetime) -> int:
-    return round(instant.timestamp() * 1000)
-
-
-def _instant(milliseconds: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
-from reticent.clock import Clock, ManualClock, SystemClock
+from reticent.clock import Clock, ManualClock, SystemClock, instant, milliseconds
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.server.address import is_local
 from reticent.server.door import Caller, Door, Handler, unary
@@ -15,9 +15,6 @@ from reticent.v1 import counting_pb2 as wire
 __all__ = ["SERVICE", "check_local", "clock_from", "simulated_clock"]
 
 SERVICE = "reticent.v1.SimulatedClock"
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 def clock_from(start: str | None, *addresses: str) -> tuple[Clock, dict[str, Mapping[str, Handler]]]:
@@ -31,10 +28,10 @@ def clock_from(start: str | None, *addresses: str) -> tuple[Clock, dict[str, Map
         return SystemClock(), {}
     check_local(addresses)
     try:
-        instant = dt.datetime.fromisoformat(start)
+        begun = dt.datetime.fromisoformat(start)
     except ValueError:
         raise ValueError(f"an instant is like 2027-03-01T12:00:00Z: got {start!r}") from None
-    clock, methods = simulated_clock(instant.replace(tzinfo=instant.tzinfo or dt.UTC).astimezone(dt.UTC))
+    clock, methods = simulated_clock(begun.replace(tzinfo=begun.tzinfo or dt.UTC).astimezone(dt.UTC))
     return clock, {SERVICE: methods}
 
 
@@ -43,16 +40,16 @@ def simulated_clock(start: dt.datetime) -> tuple[ManualClock, Mapping[str, Handl
     clock = ManualClock(start)
     moving = asyncio.Lock()
 
-    async def move(instant: wire.Instant, _: Caller) -> wire.Instant:
+    async def move(asked: wire.Instant, _: Caller) -> wire.Instant:
         try:
-            wanted = _EPOCH + instant.milliseconds * _MILLISECOND
+            wanted = instant(asked.milliseconds)
         except OverflowError:
-            raise Refused(Refusal.MALFORMED, f"{instant.milliseconds} is no instant") from None
+            raise Refused(Refusal.MALFORMED, f"{asked.milliseconds} is no instant") from None
         async with moving:
             if wanted < clock.now():
                 raise Refused(Refusal.MALFORMED, f"the clock stands at {clock.now():%Y-%m-%d %H:%M:%S} UTC already")
             await clock.move_to(wanted)
-        return wire.Instant(milliseconds=(clock.now() - _EPOCH) // _MILLISECOND)
+        return wire.Instant(milliseconds=milliseconds(clock.now()))
 
     return clock, {"Move": unary(Door(), wire.Instant, move)}
 
