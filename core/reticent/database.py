@@ -15,7 +15,7 @@ from typing import Any
 from reticent.errors import ReticentError
 from reticent.files import OWNER_ONLY, drafted, sync_folder
 
-__all__ = ["Database", "Kind", "Occupied", "migrate"]
+__all__ = ["Database", "Kind", "Occupied", "claimed", "migrate"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
 
@@ -224,13 +224,18 @@ def migrate(path: Path, kind: Kind) -> None:
 
 
 @contextlib.contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Be the one process that serves from a file."""
+def claimed(path: Path, occupied: Exception | None = None) -> Iterator[None]:
+    """Be the one process that serves from a file.
+
+    Args:
+        path: The file; the claim is on one beside it.
+        occupied: What is raised where another process has claimed it; `Occupied` unless given.
+    """
     with open(f"{path}.lock", "w", encoding="utf-8", opener=_private) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise Occupied(f"another process serves from {path}") from error
+            raise occupied or Occupied(f"another process serves from {path}") from error
         yield
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reticent.database import Database, Kind
-from reticent_client.durable import PRIVATE
+from reticent.database import Database, Kind, claimed
 from reticent_client.errors import ClientError, FileError
 
 APPLICATION = 0x52455443  # "RETC"
@@ -85,11 +82,8 @@ class SqliteStore:
         if self.path is None:
             yield
             return
-        with open(f"{self.path}{part and f'.{part}'}.lock", "w", encoding="utf-8", opener=_private) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise Occupied(f"another process runs the phone of {self.path}") from error
+        taken = Occupied(f"another process runs the phone of {self.path}")
+        with claimed(Path(f"{self.path}{part and f'.{part}'}"), taken):
             yield
 
     def read(self, name: str) -> str | None:
@@ -195,7 +189,3 @@ class Place:
     def change(self, function: Callable[[str | None], str]) -> None:
         """Put in it what a function makes of what it holds; nobody else writes in between."""
         self._store.change(self.name, function)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, PRIVATE)
