@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, QueryBurnt, estimate
+from reticent.privacy.fitting import Integers
 from reticent.privacy.ledger import SELF, Ledger
-from reticent.privacy.query import Integers, Query
+from reticent.privacy.query import Query
 from reticent.privacy.release import Release
 from reticent.privacy.shares import gaussian_share, skellam_share
 from reticent.randomness import is_seeded, seeded

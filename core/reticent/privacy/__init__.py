@@ -2,6 +2,7 @@
 
 from reticent.privacy.cost import Cost, Noise, NoiseKind, composed
 from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, CountError, Counts, QueryBurnt, estimate
+from reticent.privacy.fitting import Norms
 from reticent.privacy.gaussian import (
     fixed_point_delta,
     fixed_point_sigma,
@@ -11,7 +12,7 @@ from reticent.privacy.gaussian import (
     thesis_sigma,
 )
 from reticent.privacy.ledger import BudgetExceeded, Contradiction, Entry, Ledger, LedgerError, Quote, UnreadableLedger
-from reticent.privacy.query import Counter, Norms, Query
+from reticent.privacy.query import Counter, Query
 from reticent.privacy.release import Release
 from reticent.privacy.samplers import discrete_gaussian, discrete_laplace
 from reticent.privacy.shares import gaussian_share, share_variance, skellam_share

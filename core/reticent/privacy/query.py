@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,10 @@ import numpy.typing as npt
 from reticent.privacy.arguments import checked_positive
 from reticent.privacy.canonical import Reader, integer, real, text
 from reticent.privacy.cost import Cost, Noise, NoiseKind
+from reticent.privacy.fitting import NOTHING, Integers, Norms, within
 from reticent.privacy.gaussian import fixed_point_sigma, sequence_sigma
 from reticent.privacy.shares import share_variance
 from reticent.privacy.skellam import skellam_variance
-
-Integers: TypeAlias = npt.NDArray[np.int64]
 
 FORMAT = b"reticent.query.1\n"
 """How the canonical bytes of a query begin."""
@@ -50,32 +49,6 @@ class Counter(NamedTuple):
     name: str
     low: int
     high: int
-
-
-class Norms(NamedTuple):
-    """How large a contribution is, in steps of the grid; of several, their sums.
-
-    >>> Norms.of([1, -2]) + Norms.of([2])
-    Norms(l1=5, l2_squared=9)
-    """
-
-    l1: int
-    l2_squared: int
-
-    @classmethod
-    def of(cls, steps: npt.ArrayLike) -> Norms:
-        """Of what `Query.fit` returned for one phone."""
-        sizes = [abs(int(step)) for step in np.asarray(steps)]
-        return cls(sum(sizes), sum(size * size for size in sizes))
-
-    def __add__(self, other: object) -> Norms:
-        if not isinstance(other, Norms):
-            return NotImplemented
-        return Norms(self.l1 + other.l1, self.l2_squared + other.l2_squared)
-
-
-NOTHING = Norms(0, 0)
-"""The size of no contribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,15 +248,7 @@ class Query:
             raise ValueError(f"{self.id!r} takes finite numbers: got {_shortened(values)}")
         low, high = np.array([(counter.low, counter.high) for counter in self.counters], dtype=np.float64).T
         steps = np.rint(np.clip(reals, low, high) / self.unit).astype(np.int64).reshape(-1, self.size)
-        bounds = self._bounds_in_steps
-        l1, l2_squared = (
-            np.broadcast_to(np.maximum(0, bound - np.asarray(size)), len(steps))
-            for bound, size in zip(bounds, used, strict=True)
-        )
-        excessive = _excess(np.abs(steps), l1, l2_squared)
-        if excessive.any():
-            steps[excessive] = _scaled_down(steps[excessive], l1[excessive], l2_squared[excessive])
-        return steps.reshape(array.shape)
+        return within(steps, self._bounds_in_steps, used).reshape(array.shape)
 
     @property
     def _bounds_in_steps(self) -> Norms:
@@ -358,30 +323,6 @@ _INTEGERS = {
     "liars": 0,
     "closes_after": 1,
 }
-
-
-def _excess(steps: Integers, l1: Integers, l2_squared: Integers) -> npt.NDArray[np.bool_]:
-    """Which rows of absolute values exceed a bound."""
-    return np.asarray((steps.sum(axis=1) > l1) | (np.square(steps).sum(axis=1) > l2_squared))
-
-
-def _scaled_down(rows: Integers, l1: Integers, l2_squared: Integers) -> Integers:
-    """Rows that exceed a bound, scaled and rounded so that they do not."""
-    sizes = np.abs(rows)
-    by_l1 = l1 / sizes.sum(axis=1)
-    by_l2 = np.sqrt(l2_squared / np.square(sizes).sum(axis=1))
-    scaled = sizes * np.minimum(by_l1, by_l2)[:, None]
-    whole = np.minimum(np.floor(scaled).astype(np.int64), sizes)
-    while (excessive := _excess(whole, l1, l2_squared)).any():  # by what floats round up
-        whole[excessive] -= whole[excessive] > 0
-    order = np.argsort(whole - scaled, axis=1, kind="stable")
-    ranked = np.take_along_axis(whole, order, axis=1)
-    steps_taken = np.arange(1, rows.shape[1] + 1)
-    room_l1 = (l1 - whole.sum(axis=1))[:, None]
-    room_l2 = (l2_squared - np.square(whole).sum(axis=1))[:, None]
-    up = (steps_taken <= room_l1) & (np.cumsum(2 * ranked + 1, axis=1) <= room_l2)
-    np.put_along_axis(whole, order, ranked + up, axis=1)
-    return np.asarray(np.sign(rows) * whole)
 
 
 def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
