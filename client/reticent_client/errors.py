@@ -8,7 +8,6 @@
         ├── TooFewDays         too few days are known to learn habits from (habits.learning)
         ├── TooLarge           an exact search that would not end on a chain of this size
         ├── Occupied           another process runs the same phone (serving.database)
-        ├── AddressError       the broker cannot listen there (serving.broker)
         ├── UnknownApp         there is no app of this name (serving.apps)
         ├── LeftBehind, Closed  a stream cannot be read on (serving.stream)
         ├── Declined           a phone does not take part in a query (counting.conditions)

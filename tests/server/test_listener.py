@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2
 from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.server import Door, Limits, Listener, is_local
+from reticent.server.address import AddressError
 from reticent.server.certificates import Certificate, channel, channel_credentials
-from reticent.server.listener import AddressError
 from reticent.server.rates import Rate
 from reticent.v1 import counting_pb2 as wire
 from tests.server.services import SERVICE, Echo, Once, calling, certified, served, until

@@ -14,9 +14,9 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from reticent.server.address import is_local
+from reticent.server.address import AddressError, bound, is_local
 from reticent.v1 import phone_pb2
-from reticent_client.errors import ClientError, FileError
+from reticent_client.errors import FileError
 from reticent_client.serving.apps import App
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.stream import Closed, LeftBehind, Stream
@@ -46,10 +46,6 @@ _log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request", bound=Message)
-
-
-class AddressError(ClientError):
-    """The broker cannot listen there."""
 
 
 class Allowance:
@@ -115,17 +111,9 @@ class Broker:
             raise AddressError(f"cannot listen at {self._wanted}: it is taken")
         server = grpc.aio.server(options=_OPTIONS, compression=grpc.Compression.NoCompression)
         server.add_generic_rpc_handlers((self._handlers(),))
-        try:
-            if self._credentials is None:
-                port = server.add_insecure_port(self._wanted)
-            else:
-                port = server.add_secure_port(self._wanted, self._credentials)
-        except RuntimeError as error:
-            raise AddressError(f"cannot listen at {self._wanted}: is it taken, or not an address?") from error
+        address = bound(server, self._wanted, self._credentials)
         await server.start()
-        self._server = server
-        if not self._wanted.startswith("unix:"):
-            self.address = f"{self._wanted.rpartition(':')[0]}:{port}"
+        self._server, self.address = server, address
         return self
 
     async def __aexit__(

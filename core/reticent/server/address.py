@@ -5,12 +5,36 @@ from __future__ import annotations
 import ipaddress
 import re
 
-__all__ = ["check_address", "is_local", "network"]
+import grpc
+
+from reticent.errors import ReticentError
+
+__all__ = ["AddressError", "bound", "check_address", "is_local", "network"]
 
 _HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _PORTS = range(1, 1 << 16)
 _NETWORK = 64  # bits of an IPv6 address that say whose it is; the others are its owner's to choose
+
+
+class AddressError(ReticentError):
+    """Nobody can listen there."""
+
+
+def bound(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+    """Have a server listen at an address; the address, with the port that it got.
+
+    Raises:
+        AddressError: It is taken, or none.
+    """
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise AddressError(f"cannot listen at {address}: is it taken, or not an address?") from error
+    return address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
 
 
 def is_local(address: str) -> bool:

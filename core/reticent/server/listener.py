@@ -12,12 +12,11 @@ from typing import Self
 import grpc
 from grpc_health.v1 import health_pb2
 
-from reticent.errors import ReticentError
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.server.address import is_local
+from reticent.server.address import bound, is_local
 from reticent.server.door import Caller, Door, Handler, Limits, unary
 
-__all__ = ["AddressError", "Listener"]
+__all__ = ["Listener"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,10 +42,6 @@ PENDING = 4096
 """Calls that wait until somebody looks at them."""
 
 Methods = Mapping[str, Handler]
-
-
-class AddressError(ReticentError):
-    """A server cannot listen there."""
 
 
 class Listener:
@@ -102,17 +97,9 @@ class Listener:
         )
         for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))
-        try:
-            if self._credentials is None:
-                port = server.add_insecure_port(self._wanted)
-            else:
-                port = server.add_secure_port(self._wanted, self._credentials)
-        except RuntimeError as error:
-            raise AddressError(f"cannot listen at {self._wanted}: is it taken, or not an address?") from error
+        address = bound(server, self._wanted, self._credentials)
         await server.start()
-        self._server = server
-        if not self._wanted.startswith("unix"):
-            self.address = f"{self._wanted.rpartition(':')[0]}:{port}"
+        self._server, self.address = server, address
         return self
 
     async def __aexit__(

@@ -8,8 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent.server.address import is_local
-from reticent_client.serving.broker import AddressError, Broker
+from reticent.server.address import AddressError, is_local
+from reticent_client.serving.broker import Broker
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import SIZE, position
