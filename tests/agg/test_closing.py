@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,23 +19,6 @@ from reticent_agg.administration import prune, report
 from reticent_agg.database import opened
 from tests.agg import parties
 from tests.agg.parties import START, KeyServer, Phone, Time
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "aggregation.db"
-
-
-@pytest.fixture
-def server(path: Path, time: Time) -> Iterator[AggregationServer]:
-    server = parties.opened(path, time)
-    yield server
-    server.close()
 
 
 def status_of(server: AggregationServer, query: Query) -> wire.QueryStatus:

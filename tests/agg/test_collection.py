@@ -17,16 +17,6 @@ from tests.agg import parties
 from tests.agg.parties import Phone, Time
 
 
-@pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "aggregation.db"
-
-
 def everything(path: Path) -> list[str]:
     """All that a file says."""
     connection = sqlite3.connect(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,6 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadAnswer, BadStore
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
-
-
-@pytest.fixture
-def time() -> Time:
-    return Time()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "aggregation.db"
-
-
-@pytest.fixture
-def server(path: Path, time: Time) -> Iterator[AggregationServer]:
-    server = parties.opened(path, time)
-    yield server
-    server.close()
 
 
 def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:

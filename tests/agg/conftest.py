@@ -1,0 +1,29 @@
+"""An aggregation server of a test's own, on a file, and its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reticent_agg import AggregationServer
+from tests.agg import parties
+from tests.agg.parties import Time
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "aggregation.db"
+
+
+@pytest.fixture
+def server(path: Path, time: Time) -> Iterator[AggregationServer]:
+    server = parties.opened(path, time)
+    yield server
+    server.close()
