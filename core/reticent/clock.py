@@ -13,24 +13,6 @@ _NAP = 30.0
 """The longest sleep in seconds: a wall clock may be set, or stand still while the phone does."""
 
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
-
-
-def milliseconds(moment: dt.datetime) -> int:
-    """Of Unix time, which is how an instant is stored and sent."""
-    return (moment - _EPOCH) // _MILLISECOND
-
-
-def instant(count: int) -> dt.datetime:
-    """The instant that was so many milliseconds after the beginning of Unix time.
-
-    >>> milliseconds(instant(1_803_902_400_000))
-    1803902400000
-    """
-    return _EPOCH + count * _MILLISECOND
-
-
 class Clock(Protocol):
     """What is asked of a clock."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
-from reticent.clock import instant, milliseconds
 from reticent.database import Database
+from reticent.instants import instant, milliseconds
 from reticent.privacy import Query
 from reticent.v1 import counting_pb2 as wire
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from reticent.clock import milliseconds
 from reticent.database import Database
+from reticent.instants import milliseconds
 from reticent.paillier import BadCiphertexts
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said

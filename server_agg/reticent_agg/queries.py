@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from reticent.clock import milliseconds
 from reticent.database import Database
+from reticent.instants import milliseconds
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, signed_by

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from reticent.clock import milliseconds
+from reticent.instants import milliseconds
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.secrets import PHONE_BYTES

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reticent.clock import instant, milliseconds
 from reticent.database import Database
+from reticent.instants import instant, milliseconds
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import PHONE_BYTES

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from reticent.clock import milliseconds
 from reticent.database import Database
+from reticent.instants import milliseconds
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
 from reticent.v1 import counting_pb2 as wire

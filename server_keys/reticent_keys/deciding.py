@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Self
 
-from reticent.clock import milliseconds
 from reticent.database import Database, Run
+from reticent.instants import milliseconds
 from reticent.paillier import centred, pad, tag
 from reticent.paillier.ciphertexts import BadCiphertexts
 from reticent.privacy import Query

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from reticent.clock import milliseconds
 from reticent.database import Database
 from reticent.files import create, sync_folder
+from reticent.instants import milliseconds
 from reticent.paillier import KEY_BITS
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity

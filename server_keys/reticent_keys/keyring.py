@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from reticent.clock import milliseconds
 from reticent.database import Database
+from reticent.instants import milliseconds
 from reticent.protocol import Refusal, Refused
 from reticent_keys.errors import KeyFileError, KeysError
 from reticent_keys.journal import KeyState, Now

@@ -7,8 +7,8 @@ import hashlib
 import secrets
 from typing import NamedTuple
 
-from reticent.clock import milliseconds
 from reticent.database import Database
+from reticent.instants import milliseconds
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from reticent.clock import instant, milliseconds
+from reticent.instants import instant, milliseconds
 from reticent.privacy import Cost, Norms, Query
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.conditions import Declined, Reason

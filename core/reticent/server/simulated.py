@@ -6,7 +6,8 @@ import asyncio
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
-from reticent.clock import Clock, ManualClock, SystemClock, instant, milliseconds
+from reticent.clock import Clock, ManualClock, SystemClock
+from reticent.instants import instant, milliseconds
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.server.address import is_local
 from reticent.server.door import Caller, Door, Handler, unary
