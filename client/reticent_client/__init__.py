@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from reticent_client.adversary import Adversary
 from reticent_client.audit import Audit, Gain, audit, breaches
 from reticent_client.chain import MarkovChain
-from reticent_client.checks import (
+from reticent_client.errors import ClientError, FileError, ImpossibleOutput, StepError, TooLarge
+from reticent_client.habits.daily import Daily, LearnedDay, LearningAdversary, daily
+from reticent_client.habits.staleness import Recent
+from reticent_client.maskit import MaskIt
+from reticent_client.planning.checks import (
     adaptive,
     ceiling,
     hybrid,
@@ -22,10 +26,6 @@ from reticent_client.checks import (
     probabilistic,
     simulatable,
 )
-from reticent_client.errors import ClientError, FileError, ImpossibleOutput, StepError, TooLarge
-from reticent_client.habits.daily import Daily, LearnedDay, LearningAdversary, daily
-from reticent_client.habits.staleness import Recent
-from reticent_client.maskit import MaskIt
 from reticent_client.policy import Policy
 from reticent_client.problem import TOLERANCE, split_delta
 from reticent_client.report import Report

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.randomness import secure, seeded
-from reticent_client import checks, durable
+from reticent_client import durable
 from reticent_client.audit import audit
 from reticent_client.chain import MarkovChain
 from reticent_client.clock import step_at, time_of
@@ -25,6 +25,7 @@ from reticent_client.explanation import explain
 from reticent_client.habits.cli import learn
 from reticent_client.maskit import MaskIt
 from reticent_client.outlook import releases
+from reticent_client.planning import checks
 from reticent_client.policy import Policy
 from reticent_client.problem import State
 from reticent_client.serving.cli import apps, serve

@@ -12,9 +12,10 @@ import pytest
 
 from reticent import cli
 from reticent.randomness import seeded
-from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, checks, simulatable
+from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
 from reticent_client.cli import OPTIONS
 from reticent_client.days_file import NamedDay, read_days
+from reticent_client.planning import checks
 from tests.client import chains
 from tests.client.commands import days, furnish, lines
 

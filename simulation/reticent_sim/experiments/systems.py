@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reticent.randomness import seeded
-from reticent_client import MarkovChain, MaskIt, Policy, audit, checks
+from reticent_client import MarkovChain, MaskIt, Policy, audit
+from reticent_client.planning import checks
 from reticent_sim.experiments import published
 from reticent_sim.experiments.subjects import Day, Subject
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from reticent.errors import MissingExtra
-from reticent_client.adaptation import plan_windows
-from reticent_client.automata import build
 from reticent_client.chain import Floats, MarkovChain
 from reticent_client.limits import Deadline, rounds_of, whole_number
+from reticent_client.planning.adaptation import plan_windows
+from reticent_client.planning.automata import build
+from reticent_client.planning.release_times import Plan, release_times
+from reticent_client.planning.vectors import best_vector, exact_vector, vector_utility
 from reticent_client.policy import Policy, Provenance, ReleaseTimes, VectorPolicy
 from reticent_client.problem import Problem, Sensitive, delta_table
-from reticent_client.release_times import Plan, release_times
-from reticent_client.vectors import best_vector, exact_vector, vector_utility
 
 if TYPE_CHECKING:
-    from reticent_client.planner import OptimalPlan
+    from reticent_client.planning.planner import OptimalPlan
 
 DEFAULT_GRID = 10
 VECTOR_ROUNDS = 4  # rounds of orders that a check tries which takes its time anyway, for each of its own
@@ -166,7 +166,7 @@ def ceiling(
 
 def _optimal_plan(problem: Problem, effort: int, time_limit: float | None) -> OptimalPlan:
     try:
-        from reticent_client.planner import Planner  # noqa: PLC0415  # a phone has no scipy: it runs what it is given
+        from reticent_client.planning.planner import Planner  # noqa: PLC0415  # a phone has no scipy: it runs what it is given
     except ImportError as error:
         raise MissingExtra("the optimal check", "plan", "scipy") from error
     rounds, deadline = rounds_of(effort), Deadline(time_limit)

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reticent_client.adaptation import nodes_of_table, plan_windows
-from reticent_client.automata import Nodes
 from reticent_client.chain import Floats
 from reticent_client.limits import Deadline
+from reticent_client.planning.adaptation import nodes_of_table, plan_windows
+from reticent_client.planning.automata import Nodes
+from reticent_client.planning.programs import Flow, Program
+from reticent_client.planning.unfolding import Solution, State
+from reticent_client.planning.windows import Table, Window
 from reticent_client.policy import SILENT, START
 from reticent_client.problem import Problem
-from reticent_client.programs import Flow, Program
-from reticent_client.unfolding import Solution, State
-from reticent_client.windows import Table, Window
 
 BUDGET = 1_000_000  # entries in the matrices of all programs, before they are kept small, times the effort
 SMALLEST, LARGEST = 40_000, 300_000  # entries that one program may always have, and never more than, times the effort

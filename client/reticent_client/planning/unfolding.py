@@ -13,8 +13,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from reticent_client.chain import Bools, Floats
+from reticent_client.planning.windows import Window
 from reticent_client.problem import SEARCH, TINY, VERDICT, Opponent
-from reticent_client.windows import Window
 
 Sets = npt.NDArray[np.uint64]  # each a set of tracked states, as bits
 Ints = npt.NDArray[np.int64]

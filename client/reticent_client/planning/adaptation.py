@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reticent_client.automata import Nodes
 from reticent_client.chain import Bools, Floats
 from reticent_client.limits import Deadline
+from reticent_client.planning.automata import Nodes
+from reticent_client.planning.release_times import safe_steps
+from reticent_client.planning.vectors import FAR, LEAST_RELEASE
+from reticent_client.planning.windows import Masses, Table, Window
 from reticent_client.policy import SILENT, START
 from reticent_client.problem import SEARCH, SLACK, TINY, Opponent, Problem
-from reticent_client.release_times import safe_steps
-from reticent_client.vectors import FAR, LEAST_RELEASE
-from reticent_client.windows import Masses, Table, Window
 
 SWEEPS = 2  # times that a round goes through a table; a third time hardly ever finds more
 

@@ -16,10 +16,10 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from reticent_client.chain import Bools, Floats
+from reticent_client.planning.solver import Rows, moved_within, solved
+from reticent_client.planning.unfolding import Ints, Level, Solution, State, evaluate, unfold
+from reticent_client.planning.windows import Window
 from reticent_client.problem import SEARCH
-from reticent_client.solver import Rows, moved_within, solved
-from reticent_client.unfolding import Ints, Level, Solution, State, evaluate, unfold
-from reticent_client.windows import Window
 
 MOST_TRACKED = 60  # bits that a set may use
 SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
