@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 
 _MINUTES = 24 * 60
-_UNITS = {"s": 1, "min": 60, "h": 3600}
-_PART = re.compile(r"(\d{1,6})(s|min|h)")
-_DURATION = re.compile(rf"(?:{_PART.pattern})+")
 _TIME = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d\d)")
 
 
@@ -40,14 +36,3 @@ def time_of(step: int, horizon: int) -> str:
     """
     minutes = -(-step * _MINUTES // horizon)
     return f"{minutes // 60:02}:{minutes % 60:02}"
-
-
-def duration(text: str, option: str) -> dt.timedelta:
-    """A length of time.
-
-    >>> duration("1h30min", "--step")
-    datetime.timedelta(seconds=5400)
-    """
-    if not _DURATION.fullmatch(text):
-        raise ValueError(f"{option} is a length of time such as 1h, 30min or 90s: got {text!r}")
-    return dt.timedelta(seconds=sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text)))

@@ -6,8 +6,8 @@ import datetime as dt
 from dataclasses import dataclass
 
 from reticent.database import Database
-from reticent.instants import instant, milliseconds
 from reticent.privacy import Query
+from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = ["Report", "prune", "report"]

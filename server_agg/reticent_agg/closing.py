@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from reticent.database import Database
-from reticent.instants import instant, milliseconds
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
+from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.database import Run
 from reticent_agg.errors import BadAnswer

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from reticent.database import Database
-from reticent.instants import milliseconds
 from reticent.paillier import BadCiphertexts
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.database import Run
 from reticent_agg.queries import Asked, Queries

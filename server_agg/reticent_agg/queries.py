@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from reticent.database import Database
-from reticent.instants import milliseconds
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_to
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.database import Run
 from reticent_agg.errors import BadAnswer

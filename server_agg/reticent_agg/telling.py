@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from reticent.instants import milliseconds
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.secrets import PHONE_BYTES
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.database import Readable, Run
 

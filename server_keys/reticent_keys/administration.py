@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reticent.database import Database
-from reticent.instants import instant, milliseconds
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import PHONE_BYTES
+from reticent.times import instant, milliseconds
 from reticent_keys.membership import REVOKED, end, invitation_hash
 
 __all__ = ["Enrolled", "KeyReport", "Report", "enrolled", "invite", "phone_of", "report", "revoke"]

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from reticent.database import Database
-from reticent.instants import milliseconds
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
 from reticent_keys.journal import KeyState, Now

@@ -15,12 +15,12 @@ from itertools import islice
 from typing import NamedTuple, Self
 
 from reticent.database import Database, Run
-from reticent.instants import milliseconds
 from reticent.paillier import centred, pad, tag
 from reticent.paillier.ciphertexts import BadCiphertexts
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, packing_of, shared_secret, signed_by, statements
 from reticent.protocol.layout import ciphertexts_from
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import query_of
 from reticent_keys.identity import Identity

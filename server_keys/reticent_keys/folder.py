@@ -20,8 +20,8 @@ from pathlib import Path
 
 from reticent.database import Database
 from reticent.files import create, sync_folder
-from reticent.instants import milliseconds
 from reticent.paillier import KEY_BITS
+from reticent.times import milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
 from reticent_keys.journal import Now, is_owned, open_journal

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reticent.database import Database
-from reticent.instants import milliseconds
 from reticent.protocol import Refusal, Refused
+from reticent.times import milliseconds
 from reticent_keys.errors import KeyFileError, KeysError
 from reticent_keys.journal import KeyState, Now
 from reticent_keys.keypair import KeyPair

@@ -8,10 +8,10 @@ import secrets
 from typing import NamedTuple
 
 from reticent.database import Database
-from reticent.instants import milliseconds
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
 from reticent_keys.journal import Now

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from reticent.instants import instant, milliseconds
 from reticent.privacy import Cost, Norms, Query
+from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.errors import FileError

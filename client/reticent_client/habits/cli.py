@@ -14,9 +14,9 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from reticent.times import duration
 from reticent_client import durable
 from reticent_client.chain import MarkovChain
-from reticent_client.clock import duration
 from reticent_client.days_file import NamedDay, write_days
 from reticent_client.errors import FileError
 from reticent_client.habits import learning

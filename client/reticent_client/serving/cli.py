@@ -22,7 +22,7 @@ from cyclopts import App, Parameter
 
 from reticent.clock import PacedClock, SystemClock
 from reticent.server.process import open_many_files
-from reticent_client.clock import duration
+from reticent.times import duration
 from reticent_client.days_file import read_days
 from reticent_client.errors import FileError
 from reticent_client.policy import Policy

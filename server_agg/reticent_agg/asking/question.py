@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,6 +16,7 @@ from typing import Any
 
 from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
 from reticent.privacy.cost import NoiseKind
+from reticent.times import duration
 from reticent_agg.asking.chances import MOST_PHONES, Crowd, choose
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
@@ -26,9 +26,6 @@ RISK = 1e-3
 """How likely a query may be to end without an answer, unless the analyst says otherwise."""
 
 _LEAST_STEPS = 4  # of its grid: the deviation of a Gaussian share
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": DAY}
-_DURATION = re.compile(r"(?:\d+(?:min|s|h|d))+")
-_PART = re.compile(r"(\d+)(min|s|h|d)")
 _COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}  # those of queries: for others there is no noise
 _LARGEST = 2**63  # integers of a query are smaller
 _FINEST = 52  # fraction bits; a query has no more
@@ -176,8 +173,8 @@ class Question:
             raise ValueError(f"a question says {_named(_KINDS)}: got {', '.join(sorted(unknown))}")
         if missing:
             raise ValueError(f"a question says {_named(missing)} as well: got {_named(found) or 'nothing'}")
-        if "closes_after" in found:
-            found["closes_after"] = _seconds(found["closes_after"])
+        if isinstance(found.get("closes_after"), str):
+            found["closes_after"] = _whole_seconds(duration(found["closes_after"], "closes_after"))
         for name, value in found.items():
             if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
                 raise ValueError(f"{_named([name])} is {'text' if _KINDS[name] is str else 'a number'}: got {value!r}")
@@ -305,12 +302,3 @@ def _whole_seconds(length: int | dt.timedelta) -> int:
     if rest:
         raise ValueError(f"closes_after is a whole number of seconds: got {length}")
     return seconds
-
-
-def _seconds(length: Any) -> Any:
-    """A number of seconds, or a length of time such as 1h30min."""
-    if not isinstance(length, str):
-        return length
-    if not _DURATION.fullmatch(length):
-        raise ValueError(f"closes_after is a length of time such as 1d, 90min or 30s: got {length!r}")
-    return sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(length))

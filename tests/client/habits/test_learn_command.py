@@ -144,7 +144,7 @@ BAD: dict[str, tuple[str, str]] = {
     "a user and all": ("both.csv -o out --user ada --all", "--all is for everybody, and --user for one"),
     "too few days": ("few.csv -o out --weekend w", "2 days are too few to learn from, 14 are needed: collect more"),
     "a bad trace": ("bad.csv -o out", "bad.csv:3: a time is written as "),
-    "a bad step": ("ada.csv -o out --step hour", "--step is a length of time such as 1h, 30min or 90s: got 'hour'"),
+    "a bad step": ("ada.csv -o out --step hour", "--step is a length of time such as 1d, 90min or 30s: got 'hour'"),
     "an odd step": ("ada.csv -o out --step 7h", "a step must divide 24 hours"),
     "a bad hold": ("ada.csv -o out --hold 5", "--hold is a length of time such as"),
     "a bad zone": ("ada.csv -o out --zone Mars", "unknown time zone 'Mars'"),
