@@ -14,8 +14,8 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from reticent import files
 from reticent.randomness import secure, seeded
-from reticent_client import durable
 from reticent_client.audit import audit
 from reticent_client.chain import MarkovChain
 from reticent_client.clock import step_at, time_of
@@ -73,7 +73,7 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) 
         output: Where the chain goes.
         smoothing: Added to every count.
     """
-    durable.check_apart([output], [days])
+    files.check_apart([output], [days])
     MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
 
 
@@ -110,7 +110,7 @@ def policy(
         against: The chains that adversaries may be certain of, in place of the user's own.
         as_json: Write JSON for machines.
     """
-    durable.check_apart([output], [chain, *(against or ())])
+    files.check_apart([output], [chain, *(against or ())])
     given: dict[str, object] = {
         "delta": delta,
         "plan": plan,
@@ -156,7 +156,7 @@ def filter_days(
         seed: Toss coins that can be replayed. For simulation only: whoever has the seed can undo suppressions.
         output: Where the released days go, standard output unless given.
     """
-    durable.check_apart([output], [policy, days])
+    files.check_apart([output], [policy, days])
     loaded = _policy(policy)
     mask = MaskIt(loaded, secure() if seed is None else seeded(seed))
     masked = [NamedDay(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reticent_client import durable
+from reticent import files
 from reticent_client.chain import Floats, MarkovChain
 from reticent_client.errors import FileError
 from reticent_client.policy import Automaton, Policy, Provenance, ReleaseTimes, VectorPolicy
@@ -82,7 +82,7 @@ def save(policy: Policy, path: str | Path) -> None:
     content = archive.getvalue()[:-_DIGEST_BYTES]
     if len(content) + _DIGEST_BYTES > MAX_BYTES:
         raise ValueError(f"this policy takes {len(content)} bytes: a file has at most {MAX_BYTES}")
-    durable.write(path, content + _digest(content))
+    files.replace(Path(path), content + _digest(content), files.PUBLIC)
 
 
 def load(path: str | Path) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from reticent_client import durable
+from reticent import files
 from reticent_client.errors import FileError
 
 
@@ -36,4 +36,4 @@ class FileStore:
 
     def write(self, text: str) -> None:
         """Replace the file; on disk when this returns."""
-        durable.write(self.path, text.encode("utf-8"), durable.PRIVATE)
+        files.replace(self.path, text.encode("utf-8"))

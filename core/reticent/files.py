@@ -6,10 +6,22 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, product
 from pathlib import Path
 
-__all__ = ["OWNER_ONLY", "PUBLIC", "create", "drafted", "replace", "sync_folder"]
+__all__ = [
+    "OWNER_ONLY",
+    "PUBLIC",
+    "check_apart",
+    "check_writable",
+    "create",
+    "drafted",
+    "replace",
+    "sync_folder",
+    "write_all",
+]
 
 OWNER_ONLY = 0o600
 PUBLIC = 0o644
@@ -33,6 +45,51 @@ def replace(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None:
         _fill(draft, content, mode)
 
 
+def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) -> None:
+    """Put each content on disk under its name; or none of them, where this raises.
+
+    A kill or a loss of power in the midst of it may leave some of the files new and the others old, each of them whole.
+    """
+    targets = [target for target, _ in contents]
+    check_apart(targets)
+    check_writable(targets)
+    drafts = [_beside(target) for target in targets]
+    with contextlib.ExitStack() as spares, contextlib.ExitStack() as undo:  # what is undone needs the spares
+        for draft, (target, content) in zip(drafts, contents, strict=True):
+            undo.callback(draft.unlink, missing_ok=True)
+            with _named(target):
+                _fill(draft, content, mode)
+        for draft, target in zip(drafts, targets, strict=True):
+            with _named(target):
+                _take_name(draft, target, undo, spares)
+        undo.pop_all()  # nothing is to be undone any more
+    for folder in {target.parent for target in targets}:
+        sync_folder(folder)
+
+
+def check_apart(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse an output that is an input, or another output, by whatever path; None is a file that nobody asked for."""
+    asked = [output for output in outputs if output is not None]
+    for output, read in product(asked, [path for path in inputs if path is not None]):
+        if _same(output, read):
+            raise ValueError(f"{output} would overwrite {read}, which is read: give another output")
+    for one, other in combinations(asked, 2):
+        if _same(one, other):
+            raise ValueError(f"each output needs a file of its own: {one} and {other} are one")
+
+
+def check_writable(targets: Iterable[Path]) -> None:
+    """Refuse, before anything is written, what cannot be: in a folder that is not there or locked, or over a folder."""
+    for target in targets:
+        folder = target.parent
+        if target.is_dir():
+            raise _error(errno.EISDIR, target)
+        if not folder.is_dir():
+            raise _error(errno.ENOTDIR if folder.exists() else errno.ENOENT, target)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise _error(errno.EACCES, target)
+
+
 @contextlib.contextmanager
 def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
     """A name beside the path, for a file that gets the path when this ends, and is gone if it raises.
@@ -47,7 +104,7 @@ def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
     Raises:
         FileExistsError: The name is taken.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    draft = _beside(path)
     try:
         if not over and os.path.lexists(path):  # before any work; what counts is asked again at the end
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -104,3 +161,41 @@ def _make_last(path: Path, *, over: bool) -> None:
         if not over:
             path.unlink(missing_ok=True)
         raise
+
+
+def _take_name(draft: Path, target: Path, undo: contextlib.ExitStack, spares: contextlib.ExitStack) -> None:
+    """Have a draft take the place of what was there, in a way that can be undone."""
+    if target.exists():
+        spare = _beside(target)
+        spares.callback(spare.unlink, missing_ok=True)
+        shutil.copy2(target, spare)
+        draft.replace(target)
+        undo.callback(spare.replace, target)
+    else:
+        draft.replace(target)
+        undo.callback(target.unlink, missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """A name next to the path that nobody else has."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, or would."""
+    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What is wrong within is wrong with this path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno:
+            raise OSError(error.errno, error.strerror, str(path)) from error  # whoever reads it knows no draft
+        raise
+
+
+def _error(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))

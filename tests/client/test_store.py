@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reticent import files
 from reticent.randomness import seeded
-from reticent_client import FileError, FileStore, MarkovChain, MaskIt, StepError, durable
+from reticent_client import FileError, FileStore, MarkovChain, MaskIt, StepError
 from reticent_client.chain import Floats
 from reticent_client.policy import Memory, VectorPolicy
 from tests.client.test_maskit import commute, vector
@@ -261,7 +262,7 @@ def test_the_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
-    durable.write(path, b"new")
+    files.replace(path, b"new")
     assert events == ["sync while it is old", "replace", "sync while it is new"]
 
 

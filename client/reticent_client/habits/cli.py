@@ -14,8 +14,8 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from reticent import files
 from reticent.times import duration
-from reticent_client import durable
 from reticent_client.chain import MarkovChain
 from reticent_client.days_file import NamedDay, write_days
 from reticent_client.errors import FileError
@@ -76,8 +76,8 @@ def learn(
     if weekend_days is not None and weekend is None:
         raise ValueError("--weekend-days means something only with --weekend")
     asked = [path for path in (output, weekend, days, weekend_days) if path is not None]
-    durable.check_apart(asked, [traces, population])
-    durable.check_writable(asked)
+    files.check_apart(asked, [traces, population])
+    files.check_writable(asked)
     if everybody and user is not None:
         raise ValueError("--all is for everybody, and --user for one: give either")
     sampling = Sampling(
@@ -107,7 +107,7 @@ def learn(
             least_days=least_days,
         )
         contents = _contents(habits, output, weekend, days, weekend_days)
-    durable.write_all(contents)
+    files.write_all(contents, files.PUBLIC)
     _show(habits, sampled, as_json=as_json)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent_client import durable
+from reticent import files
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -29,7 +29,7 @@ def test_all_files_are_on_disk_before_any_has_its_name(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
     (tmp_path / "b").write_bytes(b"old")
-    durable.write_all([(tmp_path / "a", b"one"), (tmp_path / "b", b"two")])
+    files.write_all([(tmp_path / "a", b"one"), (tmp_path / "b", b"two")])
     assert contents(tmp_path) == {"a": b"one", "b": b"two"}
     assert events == ["sync", "sync", "replace a", "replace b", "sync"]
 
@@ -41,7 +41,7 @@ def test_where_one_cannot_be_written_none_is(tmp_path: Path, bad: str, first: bo
     (tmp_path / "file").write_bytes(b"old")
     wanted = [(tmp_path / "a", b"new"), (tmp_path / "file", b"new"), (tmp_path / bad, b"new")]
     with pytest.raises(OSError) as caught:  # noqa: PT011  # which one is asked below
-        durable.write_all(wanted[::-1] if first else wanted)
+        files.write_all(wanted[::-1] if first else wanted)
     assert caught.value.filename == str(tmp_path / bad)
     assert contents(tmp_path) == {"file": b"old"}
     assert contents(tmp_path / "folder") == {}
@@ -65,7 +65,7 @@ def test_what_was_there_is_put_back_where_a_name_cannot_be_given(
 
     monkeypatch.setattr(Path, "replace", replaced)
     with pytest.raises(PermissionError) as caught:
-        durable.write_all([(target, b"new") for target in targets])
+        files.write_all([(target, b"new") for target in targets])
     assert caught.value.filename == str(refused)
     assert contents(tmp_path) == before
     assert targets[1].stat().st_mode & 0o777 == 0o600
@@ -79,9 +79,9 @@ def test_an_output_is_no_input_whatever_it_is_called(tmp_path: Path, monkeypatch
     os.link("in", "hard")
     for name in ("in", "./in", str(tmp_path / "in"), "soft", "hard", f"../{tmp_path.name}/in"):
         with pytest.raises(ValueError, match=r"^.* would overwrite in, which is read: "):
-            durable.check_apart([Path("out"), Path(name)], inputs=[Path("other"), None, Path("in")])
+            files.check_apart([Path("out"), Path(name)], inputs=[Path("other"), None, Path("in")])
     Path("dangling").symlink_to("out")
     for one, other in (("out", "./out"), ("dangling", "out"), ("hard", "soft")):
         with pytest.raises(ValueError, match=r"^each output needs a file of its own: "):
-            durable.check_apart([Path(one), None, Path(other)])
-    durable.check_apart([Path("out"), Path("hard"), None], inputs=[Path("none")])
+            files.check_apart([Path(one), None, Path(other)])
+    files.check_apart([Path("out"), Path("hard"), None], inputs=[Path("none")])
