@@ -168,7 +168,7 @@ class TestOneProcess:
         path = tmp_path / "notes.db"
         code = """
             import sys
-            from tests.server.test_database import ONE, Database, Path
+            from tests.core.test_database import ONE, Database, Path
             with Database(Path(sys.argv[1]), ONE).claim():
                 print("claimed", flush=True)
                 sys.stdin.read()
