@@ -34,8 +34,10 @@ def run(
         version=f"reticent {__version__}",
     )
     for command in commands:
-        stands_in = cyclopts.App(name=command.name, help=command.help)
-        program.command(app if command is called and app is not None else stands_in, name=command.name)
+        shown = app if command is called and app is not None else cyclopts.App(name=command.name)
+        if shown.default_command is None:  # which has a longer help of its own
+            shown.help = command.help
+        program.command(shown, name=command.name)
     try:
         return int(
             program(

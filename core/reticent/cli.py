@@ -20,8 +20,9 @@ from typing import Any
 
 from reticent import __version__
 from reticent.errors import MissingExtra, ReticentError
+from reticent.text import printable
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["BAD_ANSWER", "COMMANDS", "DONE", "NOT_DONE", "STOPPED", "Command", "main"]
 
 DONE, BAD_ANSWER, NOT_DONE, STOPPED = 0, 1, 2, 130
 
@@ -154,8 +155,7 @@ def _explained(error: ModuleNotFoundError, wanted: str) -> ImportError:
 
 
 def _say(error: Exception | str, code: int) -> int:
-    told = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(error))
-    print(f"reticent: {told}", file=sys.stderr)  # noqa: T201  # the user's own terminal, which obeys what others sent
+    print(f"reticent: {printable(str(error))}", file=sys.stderr)  # noqa: T201  # the user's own terminal, which obeys what others sent
     return code
 
 

@@ -7,10 +7,24 @@ import datetime as dt
 import heapq
 import itertools
 import time
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 _NAP = 30.0
 """The longest sleep in seconds: a wall clock may be set, or stand still while the phone does."""
+
+
+async def first_of(*waiting: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them ends, and give the others up; what it raised is raised."""
+    tasks = {asyncio.create_task(each) for each in waiting}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for each in done:
+        each.result()
 
 
 class Clock(Protocol):

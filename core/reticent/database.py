@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from reticent.errors import ReticentError
 from reticent.files import OWNER_ONLY, drafted, sync_folder
 
-__all__ = ["Database", "Kind", "Occupied", "claimed", "migrate"]
+__all__ = ["Database", "Kind", "Occupied", "Readable", "Reader", "Run", "claimed", "migrate"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
 
@@ -29,6 +29,7 @@ _ERRNO = {
 }
 
 Run = Callable[..., sqlite3.Cursor]
+"""Runs a statement of SQL."""
 
 
 class Occupied(ReticentError):
@@ -104,22 +105,22 @@ class Database:
     def reading(self) -> Iterator[Run]:
         """Run statements; nobody else in this process does meanwhile."""
         with self._lock, self._damage():
-            yield self.execute
+            yield self._execute
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Run]:
         """Run statements that come true together, when this ends, or not at all."""
         with self._lock, self._damage():
-            self.execute("BEGIN IMMEDIATE")
+            self._execute("BEGIN IMMEDIATE")
             try:
-                yield self.execute
-                self.execute("COMMIT")
+                yield self._execute
+                self._execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
-                    self.execute("ROLLBACK")
+                    self._execute("ROLLBACK")
                 raise
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run one statement."""
         return self._connection.execute(statement, values)
 
@@ -209,6 +210,43 @@ class Database:
             if type(error) is not sqlite3.DatabaseError:  # a statement that is wrong, or against a constraint
                 raise
             raise self._kind.refused(f"{self.path} is damaged, or not {self._kind.name}: {error}") from error
+
+
+class Readable(Protocol):
+    """Where statements can be run that change nothing."""
+
+    def reading(self) -> contextlib.AbstractContextManager[Run]:
+        """Run statements; nobody else does here meanwhile."""
+
+
+class Reader:
+    """A second way to a file that is open already, which does not wait for what is being written.
+
+    The file itself is not opened and closed beside SQLite, which would lose the locks that this process has on it.
+
+    Args:
+        path: Of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA query_only = ON")
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Run]:
+        """Run statements, on what was written when each begins."""
+        with self._lock:
+            try:
+                yield self._connection.execute
+            except sqlite3.OperationalError as error:
+                raise _os_error(error, self._path) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._connection.close()
 
 
 def migrate(path: Path, kind: Kind) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 __all__ = [
     "OWNER_ONLY",
+    "OWNER_ONLY_FOLDER",
     "PUBLIC",
     "check_apart",
     "check_writable",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 OWNER_ONLY = 0o600
+OWNER_ONLY_FOLDER = 0o700
 PUBLIC = 0o644
 
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
+
+Now = Callable[[], dt.datetime]
+"""Says what time it is, in UTC."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from reticent.paillier.arguments import whole
+from reticent.arguments import whole
 from reticent.paillier.tags import TAG_BITS
 
 __all__ = ["Packing", "Slot", "Sums", "noise_margin"]

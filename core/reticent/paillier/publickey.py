@@ -19,8 +19,8 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
+from reticent.arguments import whole
 from reticent.paillier import ciphertexts as checks
-from reticent.paillier.arguments import whole
 from reticent.paillier.fixed_base import FixedBase
 
 __all__ = ["KEY_BITS", "SIMULATION_KEY_BITS", "PublicKey"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from reticent.paillier.arguments import whole
+from reticent.arguments import whole
 
 __all__ = ["TAG_BITS", "centred", "pad", "tag"]
 

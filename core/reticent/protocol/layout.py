@@ -1,4 +1,4 @@
-"""How the counters of a query lie in plaintexts, which everyone works out from the query alone."""
+"""How the counters of a query lie in plaintexts, and those in a message: everyone works it out from the query alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ from functools import lru_cache
 
 from reticent.paillier import Packing, PublicKey
 from reticent.privacy import Query
+from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.v1 import counting_pb2 as wire
 
-__all__ = ["ciphertexts_from", "ciphertexts_to", "packing_of", "plaintext_count"]
+__all__ = [
+    "LARGEST_CONTRIBUTION",
+    "ciphertexts_from",
+    "ciphertexts_to",
+    "contribution_bytes",
+    "packing_of",
+    "plaintext_count",
+]
+
+LARGEST_CONTRIBUTION = 1 << 18
+"""The bytes of a phone's message: room for over 300 ciphertexts, and not too much when many come at a time."""
 
 
 @lru_cache(maxsize=256)
@@ -30,6 +42,22 @@ def packing_of(query: Query, key_bits: int) -> Packing:
 def plaintext_count(query: Query, key_bits: int) -> int:
     """How many ciphertexts a contribution has."""
     return packing_of(query, key_bits).plaintexts
+
+
+def contribution_bytes(query: Query, key_bits: int) -> int:
+    """How long the message is with which a phone takes part.
+
+    Raises:
+        ValueError: A counter of the query does not fit a plaintext.
+    """
+    message = wire.Contribution(
+        query=query.digest,
+        phone=bytes(PHONE_BYTES),
+        cohort=query.cohorts - 1,
+        ciphertexts=bytes(plaintext_count(query, key_bits) * (key_bits // 4)),  # each twice as long as the key
+        signature=bytes(SIGNATURE_BYTES),
+    )
+    return message.ByteSize()
 
 
 def ciphertexts_to(ciphertexts: list[int], key: PublicKey) -> bytes:

@@ -55,8 +55,8 @@ class Refused(ReticentError):
         self.detail = detail or refusal.value
         self.retry_after = retry_after
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[Refusal, str]]:
-        return type(self), (self.refusal, self.detail)
+    def __reduce__(self) -> tuple[type[Refused], tuple[Refusal, str], dict[str, float | None]]:
+        return type(self), (self.refusal, self.detail), {"retry_after": self.retry_after}
 
 
 class Unreachable(ReticentError):

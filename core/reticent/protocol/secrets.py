@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Never
 
 from cryptography.exceptions import InvalidSignature
@@ -16,6 +18,7 @@ __all__ = [
     "SIGNATURE_BYTES",
     "AgreementKey",
     "SigningKey",
+    "identity_of",
     "is_anybodys",
     "shared_secret",
     "signed_by",
@@ -112,3 +115,16 @@ def is_anybodys(public: bytes) -> bool:
     y = (int.from_bytes(public, "little") & (2**255 - 1)) % _FIELD  # without the sign of x
     square = y * y % _FIELD
     return y * (square - 1) * (_CURVE * square * square + 2 * square - 1) % _FIELD == 0
+
+
+def identity_of(given: str) -> bytes:
+    """A key server's identity, its public Ed25519 key: from 64 hexadecimal digits, or from a file that holds them."""
+    digits = given.strip()
+    if Path(given).is_file():
+        digits = Path(given).read_text(encoding="utf-8").strip()
+    with contextlib.suppress(ValueError):
+        if len(content := bytes.fromhex(digits)) == KEY_BYTES:
+            return content
+    raise ValueError(
+        f"an identity is {2 * KEY_BYTES} hexadecimal digits, or a file that holds them: got {given[:100]!r}"
+    )

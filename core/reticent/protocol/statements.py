@@ -22,6 +22,8 @@ __all__ = [
     "joining",
     "leaving",
     "membership",
+    "number",
+    "receipted",
     "renewal",
     "shortest",
 ]
@@ -60,10 +62,16 @@ def ciphertexts_hash(ciphertexts: bytes) -> bytes:
     return hashlib.sha256(ciphertexts).digest()
 
 
-def contribution(
+def contribution(message: wire.Contribution, key_id: str) -> bytes:
+    """A phone takes part in a query with these ciphertexts, which are encrypted under that key."""
+    contents = ciphertexts_hash(message.ciphertexts)
+    return receipted(message.query, key_id, message.phone, message.cohort, contents, seeded=message.seeded)
+
+
+def receipted(
     query_digest: bytes, key_id: str, phone: bytes, cohort: int, ciphertexts_digest: bytes, *, seeded: bool
 ) -> bytes:
-    """A phone takes part in a query with these ciphertexts."""
+    """The same statement, from what a receipt keeps of it."""
     return _said(b"contribution", query_digest, key_id, phone, cohort, ciphertexts_digest, int(seeded))
 
 
@@ -111,6 +119,11 @@ class Request:
 def shortest(number: int) -> bytes:
     """A whole number in two's complement, big-endian, without a byte too many."""
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def number(content: bytes) -> int:
+    """The whole number that `shortest` has written."""
+    return int.from_bytes(content, "big", signed=True)
 
 
 def _said(kind: bytes, *parts: int | str | bytes) -> bytes:

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
 from reticent.protocol.calls import STATUS
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
+from reticent.protocol.secrets import identity_of
 from tests.core.paillier.keys import pair
 
 
@@ -82,8 +84,8 @@ def test_every_refusal_has_a_status_and_says_something() -> None:
         error = Refused(refusal)
         assert refusal.name in str(error)
         assert refusal.value in str(error)
-        again = pickle.loads(pickle.dumps(Refused(refusal, "because")))  # noqa: S301  # our own
-        assert (again.refusal, again.detail) == (refusal, "because")
+        again = pickle.loads(pickle.dumps(Refused(refusal, "because", retry_after=2.0)))  # noqa: S301  # our own
+        assert (again.refusal, again.detail, again.retry_after) == (refusal, "because", 2.0)
 
 
 def test_ciphertexts_come_back_from_their_bytes() -> None:
@@ -95,3 +97,14 @@ def test_ciphertexts_come_back_from_their_bytes() -> None:
     assert ciphertexts_from(b"", key) == []
     with pytest.raises(ValueError, match=f"have {key.ciphertext_bytes} bytes each: got {len(content) - 1}"):
         ciphertexts_from(content[:-1], key)
+
+
+def test_an_identity_is_digits_or_a_file_of_them(tmp_path: Path) -> None:
+    digits = bytes(range(32)).hex()
+    path = tmp_path / "identity.pub"
+    path.write_text(f"  {digits}\n")
+    assert identity_of(digits) == identity_of(str(path)) == bytes(range(32))
+    path.write_text("no digits")
+    for wrong in (str(path), digits[:-2], ""):
+        with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file that holds them: got"):
+            identity_of(wrong)

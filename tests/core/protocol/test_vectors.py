@@ -24,7 +24,7 @@ def _said(vector: dict[str, Any]) -> bytes:
     if kind == "contribution":
         query, key_id, phone, cohort, ciphertexts, seeded = arguments
         parts = (bytes.fromhex(query), key_id, bytes.fromhex(phone), cohort, bytes.fromhex(ciphertexts))
-        return statements.contribution(*parts, seeded=seeded)
+        return statements.receipted(*parts, seeded=seeded)
     say = {each: getattr(statements, each) for each in ("joining", "membership", "renewal", "leaving", "countersigned")}
     found: bytes = say[kind](*(bytes.fromhex(each) if isinstance(each, str) else each for each in arguments))
     return found
@@ -62,7 +62,7 @@ def test_the_encoding_is_the_one_that_is_said() -> None:
     expected = _encoded(b"q" * 32, 1, 3, 5, 2, statements.shortest(-300), b"\0", 0, "ü", b"r" * 32)
     assert statements.decision(made) == b"reticent.decision.1\n" + expected
     assert statements.joining(b"i", b"v", b"a") == b"reticent.join.1\n" + _encoded(b"i", b"v", b"a")
-    found = statements.contribution(b"q", "k", b"p", 7, b"c", seeded=True)
+    found = statements.receipted(b"q", "k", b"p", 7, b"c", seeded=True)
     assert found == b"reticent.contribution.1\n" + _encoded(b"q", "k", b"p", 7, b"c", 1)
 
 

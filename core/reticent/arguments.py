@@ -1,10 +1,17 @@
-"""What the numbers that describe a promise may be; anything else is one `ValueError` with the value."""
+"""What the numbers that people give may be; anything else is one `ValueError` with the value."""
 
 import math
 from operator import index
 from typing import Any
 
-__all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_positive"]
+import numpy as np
+
+__all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_positive", "whole"]
+
+LEAST_DELTA = 1e-307
+"""A smaller probability cannot be told from what rounding may hide: floats below 2.3e-308 have fewer digits."""
+
+_SHOWN = 40  # characters of a value that is no number
 
 
 def checked_positive(name: str, value: Any) -> float:
@@ -24,21 +31,30 @@ def checked_not_negative(name: str, value: Any) -> float:
 
 
 def checked_delta(value: Any) -> float:
-    """A probability strictly between 0 and 1 as a float."""
+    """A probability strictly between 0 and 1 as a float, and not too small to be computed with."""
     number = _number(value)
     if not 0 < number < 1:
         raise ValueError(f"delta must lie in (0, 1): got {value!r}")
+    if number < LEAST_DELTA:
+        raise ValueError(f"delta must be at least {LEAST_DELTA:g}, as floats are no finer: got {value!r}")
     return number
 
 
-def checked_integer(name: str, value: int, least: int) -> int:
+def whole(name: str, value: Any) -> int:
+    """A whole number of any size, as Python's own: also NumPy's or gmpy2's, and no truth value."""
+    if not isinstance(value, bool | np.bool_):
+        try:
+            return index(value)
+        except TypeError:
+            pass
+    raise ValueError(f"{name} must be a whole number: got {value!r:.{_SHOWN}}")
+
+
+def checked_integer(name: str, value: Any, least: int) -> int:
     """A whole number that is at least `least`."""
-    try:
-        number = index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number: got {value!r}") from None
+    number = whole(name, value)
     if number < least:
-        raise ValueError(f"{name} must be at least {least}: got {value!r}")
+        raise ValueError(f"{name} must be at least {least}: got {value!r:.{_SHOWN}}")
     return number
 
 

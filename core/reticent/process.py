@@ -1,4 +1,4 @@
-"""A server as a process: how it ends, what it says when it begins, and how it gets its passphrase."""
+"""A program as a process: how it ends, what it says when it begins, and where it has its passphrase from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from reticent.protocol.secrets import KEY_BYTES
-
-__all__ = ["identity", "open_many_files", "passphrase", "run", "say"]
+__all__ = ["open_many_files", "passphrase", "run", "say"]
 
 _LONGEST = 4096
 """Bytes of a passphrase."""
@@ -94,19 +92,6 @@ def _passphrase_in(path: Path) -> str:
         if 0 < len(line) <= _LONGEST and b"\n" not in line:
             return line.decode()
     raise ValueError(f"{path} must hold one line, the passphrase, in UTF-8, of no more than {_LONGEST} bytes")
-
-
-def identity(given: str) -> bytes:
-    """A key server's identity, its public Ed25519 key: from 64 hexadecimal digits, or from a file that holds them."""
-    digits = given.strip()
-    if Path(given).is_file():
-        digits = Path(given).read_text(encoding="utf-8").strip()
-    with contextlib.suppress(ValueError):
-        if len(content := bytes.fromhex(digits)) == KEY_BYTES:
-            return content
-    raise ValueError(
-        f"an identity is {2 * KEY_BYTES} hexadecimal digits, or a file that holds them: got {given[:100]!r}"
-    )
 
 
 def say(text: str) -> None:
