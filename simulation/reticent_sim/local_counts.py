@@ -19,14 +19,14 @@ from reticent.privacy.fitting import Integers
 from reticent.privacy.ledger import SELF, Ledger
 from reticent.privacy.query import Query
 from reticent.privacy.release import Release
-from reticent.privacy.shares import gaussian_share, skellam_share
+from reticent.privacy.shares import LARGEST_DEVIATION, gaussian_share, skellam_share
 from reticent.randomness import is_seeded, seeded
 
 BLOCK = 65_536
 """So many phones are looked at at once, which bounds the memory."""
 
-LARGEST = 2.0**30
-"""The variance that is drawn at once; Skellam noise of a larger one is a sum of several draws."""
+LARGEST = 2.0**21
+"""Skellam noise of a larger variance is drawn as a rounded normal number, from which nobody could tell it."""
 
 Cohorts: TypeAlias = npt.NDArray[np.uint32]
 
@@ -87,9 +87,8 @@ class LocalCounts:
         self._rng = seeded(0, "reticent_sim.local_counts") if rng is None else rng
         self._ledger = ledger
         self._decided: set[str] = set()
-        self._used: dict[
-            str, npt.NDArray[np.int64]
-        ] = {}  # of a sequence's bounds by each phone: L1, squared L2  (2, N)
+        self._used: dict[str, npt.NDArray[np.int64]] = {}  # of a sequence's bounds, by each phone  # (2, N)
+        self._terms: dict[str, tuple[float | str, ...]] = {}  # of a sequence
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """What the phones would have released.
@@ -102,7 +101,8 @@ class LocalCounts:
             BudgetExceeded: The query costs more than is left.
             QueryBurnt: Too few phones contributed.
             AlreadyDecided: The query was asked before; fresh noise would let whoever asks average.
-            ValueError: The counters do not fit the query, or its sequence is about another number of phones.
+            ValueError: The counters do not fit the query, or its sequence is about another number of phones or has
+                other terms: real phones decline it.
         """
         if counters is None:
             raise ValueError("a simulation counts what it is given: got no counters")
@@ -156,6 +156,8 @@ class LocalCounts:
         if now is not None:
             released = honest & (sizes + liars >= query.fewest)[cohort]
             self._used[query.account] = np.where(released, now, before)
+            if released.any():
+                self._terms[query.account] = query.terms
         return [
             self._cohort_sum(query, own.tolist(), honest_ones, lying_ones)
             for own, honest_ones, lying_ones in zip(sums, sizes.tolist(), liars.tolist(), strict=True)
@@ -167,6 +169,9 @@ class LocalCounts:
         used = self._used.get(query.account, nothing) if query.sequence is not None else nothing
         if used.shape != nothing.shape:
             raise ValueError(f"{query.account!r} is about {used.shape[1]} phones: {query.id!r} has {query.population}")
+        terms = self._terms.get(query.account, query.terms)
+        if query.sequence is not None and terms != query.terms:
+            raise ValueError(f"all of {query.account!r} have the terms {terms}: {query.id!r} has {query.terms}")
         return used
 
     def _cohort_sum(self, query: Query, sums: list[int], honest: int, lying: int) -> CohortSum:
@@ -212,10 +217,12 @@ def _noise(query: Query, variance: float, size: tuple[int, ...], rng: np.random.
     """Shares of this variance, in steps of the grid."""
     if variance == 0:
         return np.zeros(size, dtype=np.int64)
-    if query.noise == "skellam":
-        parts = math.ceil(variance / LARGEST)
-        return sum((skellam_share(variance / parts, size, rng) for _ in range(parts)), np.zeros(size, dtype=np.int64))
-    return gaussian_share(variance, size, rng, query.fraction_bits)
+    if query.noise == "skellam" and variance <= LARGEST:
+        return skellam_share(variance, size, rng)
+    deviation = math.ldexp(math.sqrt(variance), query.fraction_bits)
+    if query.noise == "gaussian" and deviation <= LARGEST_DEVIATION:
+        return gaussian_share(variance, size, rng, query.fraction_bits)
+    return np.rint(rng.normal(0.0, deviation, size)).astype(np.int64)
 
 
 def _added(query: Query, rows: Integers, cohort: Cohorts) -> Integers:

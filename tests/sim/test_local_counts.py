@@ -1,4 +1,3 @@
-import math
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -73,14 +72,37 @@ def test_the_noise_is_exactly_the_sum_of_all_shares(absent: float, each_share: b
     assert _p_value(errors, variance * (1 + OFF) ** 2) < FALSE_ALARM
 
 
-def test_noise_that_is_too_large_for_one_draw_is_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a hundredth of the variance from which on that is done, nobody can tell either."""
     monkeypatch.setattr("reticent_sim.local_counts.LARGEST", 1000.0)
+    monkeypatch.delattr("reticent_sim.local_counts.skellam_share")
     asked = query(size=2000, l1=400, l2_squared=400)
     release = LocalCounts(seeded(4, "large")).count(asked, np.zeros((200, 2000)))
     assert release.variance[0] > 10 * 1000
     assert _p_value(np.array(release.value), release.variance[0]) > FALSE_ALARM
     assert _p_value(np.array(release.value), release.variance[0] * (1 - OFF) ** 2) < FALSE_ALARM
     assert _p_value(np.array(release.value), release.variance[0] * (1 + OFF) ** 2) < FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    "wide",
+    [
+        query(2000, counters=[Counter(f"c{n}", 0, 70_000) for n in range(2000)], l2_squared=70_000**2, l1=70_000),
+        gaussian(2000, l1=400, l2_squared=400, epsilon=1e-6, fraction_bits=16),
+    ],
+    ids=["skellam", "gaussian"],
+)
+def test_whatever_phones_can_draw_can_be_simulated(wide: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of many shares is more than the samplers draw at once, and would take minutes in parts."""
+    monkeypatch.delattr("reticent_sim.local_counts.skellam_share")
+    monkeypatch.delattr("reticent_sim.local_counts.gaussian_share")
+    release = LocalCounts(seeded(4, "wide", wide.noise)).count(wide, np.zeros((200, 2000)))
+    assert release.variance == pytest.approx([200 * wide.share_variance] * 2000)
+    errors = np.array(release.value) / np.sqrt(release.variance)
+    assert np.array_equal(np.array(release.value) / wide.unit % 1, np.zeros(2000))
+    assert stats.kstest(errors, "norm").pvalue > FALSE_ALARM
+    assert stats.kstest(errors / (1 - OFF), "norm").pvalue < FALSE_ALARM
+    assert stats.kstest(errors / (1 + OFF), "norm").pvalue < FALSE_ALARM
 
 
 @pytest.mark.parametrize("each_share", [True, False])
@@ -296,48 +318,3 @@ def test_a_million_phones_take_little_memory() -> None:
     low, high = release.interval(1 - 1e-6).T
     assert ((low <= truth) & (truth <= high)).all()
     assert (high - low < 2000).all()
-
-
-# Sequences.
-
-
-def in_sequence(name: str, **changes: Any) -> Query:
-    return query(id=name, sequence="levels", l2_squared=4, l1=4, counters=[("a", 0, 2), ("b", 0, 2)], **changes)
-
-
-def test_what_a_phone_adds_to_a_sequence_stays_within_the_joint_bounds() -> None:
-    """Each phone wants to say (1, 1) three times; a squared norm of 4 is two of these."""
-    counts = LocalCounts(seeded(11))
-    wanted = np.ones((200, 2))
-    means = [np.array(counts.count(in_sequence(name), wanted).value) / 200 for name in ("one", "two", "three")]
-    deviation = math.sqrt(in_sequence("one").variance * 200 / 120) / 200
-    assert np.abs(np.array(means) - [[1, 1], [1, 1], [0, 0]]).max() < 6 * deviation < 0.5
-
-
-def test_a_phone_of_a_burnt_cohort_has_said_nothing() -> None:
-    counts = LocalCounts(seeded(12), absent=1.0)
-    with pytest.raises(QueryBurnt):
-        counts.count(in_sequence("one"), np.full((200, 2), 1))
-    counts.absent = 0.0
-    means = [np.array(counts.count(in_sequence(name), np.ones((200, 2))).value) / 200 for name in ("two", "three")]
-    assert np.abs(np.array(means) - 1).max() < 0.5
-
-
-def test_a_sequence_is_paid_once() -> None:
-    ledger = Ledger(Cost(1.5, 1e-5))
-    counts = LocalCounts(ledger=ledger)
-    for name in ("one", "two", "three"):
-        counts.count(in_sequence(name), np.zeros((200, 2)))
-    counts.absent = 1.0
-    with pytest.raises(QueryBurnt):
-        counts.count(in_sequence("four"), np.zeros((200, 2)))
-    assert [(entry.query, entry.state) for entry in ledger.entries()] == [("sequence levels", "spent")]
-    with pytest.raises(BudgetExceeded):
-        counts.count(query(id="another"), ones(query()))
-
-
-def test_a_sequence_is_about_the_same_phones() -> None:
-    counts = LocalCounts()
-    counts.count(in_sequence("one"), np.zeros((200, 2)))
-    with pytest.raises(ValueError, match="'sequence levels' is about 200 phones: 'two' has 300"):
-        counts.count(in_sequence("two", population=300), np.zeros((300, 2)))

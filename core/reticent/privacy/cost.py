@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from reticent.privacy.arguments import checked_delta, checked_not_negative, checked_positive
+from reticent.arguments import checked_delta, checked_not_negative, checked_positive
 from reticent.privacy.skellam_bound import skellam_renyi
 
 NoiseKind = Literal["skellam", "gaussian"]

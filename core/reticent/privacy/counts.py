@@ -24,7 +24,12 @@ Contributions: TypeAlias = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
 """What the phones of a simulation have counted: a row for each phone, all at once or in blocks of rows."""
 
 FAR = 4
-"""A cohort stands out when it lies more of its standard deviations than this from the median."""
+"""A cohort stands out when it lies more of its standard deviations than this from the median, and `MORE` on top."""
+
+MORE = FAR**2 / 6
+"""So many phones at their bounds may be in a cohort beyond that: what phones say may be rare, and not nearly normal."""
+
+_UNSEEN = 2  # phones at their bounds: by so much what all said may differ from what a sum shows of it
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -136,7 +141,8 @@ class _Left:
     """The cohorts that were not burnt, and what follows from them for each counter.
 
     The variance of a counter among phones is not known; it is bounded by that of a counter with this mean which takes
-    its two bounds only, and by the L2 bound. For counters of 0 and 1 this is what it is.
+    its two bounds only, and by the L2 bound. For counters of 0 and 1 this is what it is. The mean is not known either,
+    and where all that was seen is 0, some may have said more all the same: docs/privacy.md, "A release".
     """
 
     def __init__(self, query: Query, cohorts: Sequence[CohortSum], everyone: int) -> None:
@@ -146,9 +152,7 @@ class _Left:
         sums = [cohort.sums or () for cohort in cohorts]
         self.total = np.array([sum(column) * query.unit for column in zip(*sums, strict=True)])  # (d,), added exactly
         self.means = np.array([[entry * query.unit for entry in row] for row in sums]) / self.sizes[:, None]
-        middle = np.median(self.means, axis=0)
-        deviation = np.sqrt((query.share_variance + self._among_phones(middle)) / self.sizes[:, None])
-        self.far = np.abs(self.means - middle) > FAR * deviation  # (kept, d)
+        self.far = self._is_far()  # (kept, d)
         self.counted = ~self.far | (2 * self.far.sum(axis=0) > len(cohorts))  # (kept, d); all, where most are far
         self.number = self.counted.sum(axis=0)  # (d,)
         self.contributors = self.sizes @ self.counted  # (d,) to these
@@ -162,25 +166,45 @@ class _Left:
     def variance(self) -> Floats:
         """Of the sum, scaled: the noise, and that those who are left were drawn from all."""
         drawn = (1 / self.contributors - 1 / self.everyone) * self.everyone / max(1, self.everyone - 1)
-        among = self._among_phones(self._middle())
-        return np.asarray(self.everyone**2 * (self.query.share_variance / self.contributors + among * drawn))
+        return np.asarray(self.everyone**2 * (self.query.share_variance / self.contributors + self._among() * drawn))
 
     def variance_of_median(self) -> Floats:
         """What a median over cohorts, which are nearly normal, adds to that of their mean."""
         ratio = self.number * variance_of_normal_median(self.number)
-        one = self.query.share_variance + self._among_phones(self._middle())
+        one = self.query.share_variance + self._among()
         return np.asarray(self.everyone**2 * one / self.contributors * np.maximum(0.0, ratio - 1))
 
     def _middle(self) -> Floats:
         return np.asarray(np.nanmedian(np.where(self.counted, self.means, np.nan), axis=0))
 
-    def _among_phones(self, mean: Floats) -> Floats:
-        """The largest variance among phones of a counter with this mean, of each counter."""
+    def _is_far(self) -> npt.NDArray[np.bool_]:
+        """Whether a cohort is farther from the median than an honest one is by chance, by Bernstein's inequality."""
+        middle, sizes = np.median(self.means, axis=0), self.sizes[:, None]
+        one = self.query.share_variance + self._among_phones(middle, sizes)
+        return np.asarray(np.abs(self.means - middle) > FAR * np.sqrt(one / sizes) + MORE * self._most() / sizes)
+
+    def _among(self) -> Floats:
+        """The largest variance among phones that the cohorts which count allow for."""
+        mean = (self.sizes[:, None] * np.where(self.counted, self.means, 0.0)).sum(axis=0) / self.contributors
+        return self._among_phones(mean, self.contributors)
+
+    def _among_phones(self, mean: Floats, phones: Floats) -> Floats:
+        """The largest variance among phones of each counter, where so many phones have this mean."""
+        low, high = self._bounds()
+        seen, unseen = np.clip(mean, low, high), _UNSEEN * self._most() / phones
+        means = np.clip(seen + np.multiply.outer([-1, 0, 1], unseen), low, high)
+        by_bounds = (high - means) * (means - low)
+        by_l2 = np.maximum(0.0, self.query.l2_squared - means**2)
+        return np.asarray(np.minimum(by_bounds, by_l2).max(axis=0))
+
+    def _most(self) -> Floats:
+        """What one phone adds to each counter, at most, either way."""
+        low, high = self._bounds()
+        return np.minimum(np.maximum(-low, high), self.query.l2)
+
+    def _bounds(self) -> tuple[Floats, Floats]:
         low, high = np.array([(counter.low, counter.high) for counter in self.query.counters], dtype=np.float64).T
-        mean = np.clip(mean, low, high)
-        by_bounds = (high - mean) * (mean - low)
-        by_l2 = np.maximum(0.0, self.query.l2_squared - mean**2)
-        return np.asarray(np.minimum(by_bounds, by_l2))
+        return low, high
 
 
 def variance_of_normal_median(size: npt.NDArray[np.int_]) -> Floats:

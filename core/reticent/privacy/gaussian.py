@@ -8,9 +8,10 @@ factor of exp(epsilon), up or down, come with probability at most delta. Neighbo
 import math
 from collections.abc import Callable
 
-from reticent.privacy.arguments import checked_delta, checked_integer, checked_positive
+from reticent.arguments import checked_delta, checked_integer, checked_positive
 
 __all__ = [
+    "bounded_epsilon",
     "fixed_point_delta",
     "fixed_point_sigma",
     "gaussian_delta",
@@ -23,6 +24,7 @@ __all__ = [
 LEAST = 2.3e-308  # a probability that is never understated: the smallest normal number
 ULP = 2.0**-52
 THESIS_EPSILON = 1.0  # theorem 1 is stated up to here
+MOST_EPSILON = 100.0  # of integer noise
 
 
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:
@@ -68,14 +70,14 @@ def fixed_point_delta(sigma: float, epsilon: float, sensitivity: float, *, l1: f
     What is added up are discrete Gaussian shares (`gaussian_share`), so the sum has steps, and a step can put
     more than the continuous tail beyond epsilon. `l1` bounds the L1 norm of what one user changes.
     """
-    sigma, epsilon = checked_positive("sigma", sigma), checked_positive("epsilon", epsilon)
+    sigma, epsilon = checked_positive("sigma", sigma), bounded_epsilon(epsilon)
     sensitivity = checked_positive("sensitivity", sensitivity)
     return _on_grid(sigma, epsilon, sensitivity, _cell(l1, fraction_bits))
 
 
 def fixed_point_sigma(epsilon: float, delta: float, sensitivity: float, *, l1: float, fraction_bits: int) -> float:
     """The smallest deviation of a fixed-point Gaussian sum with which `fixed_point_delta` is at most `delta`."""
-    epsilon, delta = checked_positive("epsilon", epsilon), checked_delta(delta)
+    epsilon, delta = bounded_epsilon(epsilon), checked_delta(delta)
     sensitivity = checked_positive("sensitivity", sensitivity)
     cell = _cell(l1, fraction_bits)
     return least(lambda sigma: _on_grid(sigma, epsilon, sensitivity, cell) <= delta, sensitivity)
@@ -102,6 +104,14 @@ def sequence_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     order = 1 + (c + math.sqrt(c * (c + epsilon))) / epsilon
     divergence = epsilon - c / (order - 1)  # what may be spent: `log_delta_of` makes delta of it
     return sensitivity * math.sqrt(order / (2 * divergence)) * (1 + 16 * ULP)
+
+
+def bounded_epsilon(value: float) -> float:
+    """An epsilon that integer noise may be asked for."""
+    epsilon = checked_positive("epsilon", value)
+    if epsilon > MOST_EPSILON:
+        raise ValueError(f"epsilon above {MOST_EPSILON:g} promises nothing: got {value!r}")
+    return epsilon
 
 
 def least(holds: Callable[[float], bool], guess: float) -> float:

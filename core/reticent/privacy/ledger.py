@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from reticent.database import Database, Kind
+from reticent.arguments import checked_positive
+from reticent.database import Database, Kind, Run
 from reticent.errors import ReticentError
-from reticent.privacy.arguments import checked_positive
 from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, renyi_of
 
 Composition = Literal["addition", "renyi"]
@@ -151,8 +151,8 @@ class Ledger:
         Raises:
             Contradiction: The query is there, at another cost.
         """
-        with self._database.reading():
-            return self._quote(_name("query", query), cost, _name("subject", subject))
+        with self._database.reading() as run:
+            return self._quote(run, _name("query", query), cost, _name("subject", subject))
 
     def reserve(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
         """Set apart what a query costs; reserving it again at the same cost changes nothing.
@@ -164,13 +164,11 @@ class Ledger:
             BudgetExceeded: It does not fit, and nothing was set apart.
             Contradiction: The query is there, at another cost.
         """
-        with self._database.changing():
-            quote = self._quote(_name("query", query), cost, _name("subject", subject))
+        with self._database.changing() as run:
+            quote = self._quote(run, _name("query", query), cost, _name("subject", subject))
             if not quote.fits:
-                raise BudgetExceeded(subject, query, quote, self._entries(subject))
-            self._database.execute(
-                "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, 0)", (subject, query, cost.to_json())
-            )
+                raise BudgetExceeded(subject, query, quote, self._entries(run, subject))
+            run("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, 0)", (subject, query, cost.to_json()))
         return quote
 
     def spend(self, query: str, *, subject: str = SELF) -> None:
@@ -179,10 +177,8 @@ class Ledger:
         Raises:
             Contradiction: Nothing was reserved for it.
         """
-        with self._database.changing():
-            found = self._database.execute(
-                "UPDATE entries SET spent = 1 WHERE subject = ? AND query = ?", (subject, query)
-            )
+        with self._database.changing() as run:
+            found = run("UPDATE entries SET spent = 1 WHERE subject = ? AND query = ?", (subject, query))
             if found.rowcount == 0:
                 raise Contradiction(f"{query!r} cannot be spent by {subject!r}: nothing is reserved for it")
 
@@ -194,23 +190,23 @@ class Ledger:
         Raises:
             Contradiction: The query was spent.
         """
-        with self._database.changing():
+        with self._database.changing() as run:
             named = (subject, query)
-            self._database.execute("DELETE FROM entries WHERE subject = ? AND query = ? AND spent = 0", named)
-            if self._database.execute("SELECT 1 FROM entries WHERE subject = ? AND query = ?", named).fetchone():
+            run("DELETE FROM entries WHERE subject = ? AND query = ? AND spent = 0", named)
+            if run("SELECT 1 FROM entries WHERE subject = ? AND query = ?", named).fetchone():
                 raise Contradiction(f"{query!r} cannot be given back to {subject!r}: it was spent")
 
     def entries(self, *, subject: str | None = None) -> tuple[Entry, ...]:
         """What is reserved and spent, by subject and query; of one subject, or of all."""
-        with self._database.reading():
-            return self._entries(subject)
+        with self._database.reading() as run:
+            return self._entries(run, subject)
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
 
-    def _quote(self, query: str, cost: Cost, subject: str) -> Quote:
-        entries = self._entries(subject)
+    def _quote(self, run: Run, query: str, cost: Cost, subject: str) -> Quote:
+        entries = self._entries(run, subject)
         held = next((entry for entry in entries if entry.query == query), None)
         if held is not None and held.cost != cost:
             raise Contradiction(f"{query!r} is {held.state} by {subject!r} at {held.cost}: it cannot cost {cost}")
@@ -220,8 +216,8 @@ class Ledger:
         fits = held is not None or self._rule.allows([*before, cost])
         return Quote(spent, _less(after, spent), self._rule.left(spent), fits)
 
-    def _entries(self, subject: str | None) -> tuple[Entry, ...]:
-        rows = self._database.execute(
+    def _entries(self, run: Run, subject: str | None) -> tuple[Entry, ...]:
+        rows = run(
             "SELECT subject, query, cost, spent FROM entries WHERE ?1 IS NULL OR subject = ?1 ORDER BY subject, query",
             (subject,),
         )

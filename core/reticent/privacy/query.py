@@ -11,30 +11,42 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from reticent.privacy.arguments import checked_positive
+from reticent.arguments import checked_integer, checked_positive
 from reticent.privacy.canonical import Reader, integer, real, text
 from reticent.privacy.cost import Cost, Noise, NoiseKind
 from reticent.privacy.fitting import NOTHING, Integers, Norms, within
 from reticent.privacy.gaussian import fixed_point_sigma, sequence_sigma
-from reticent.privacy.shares import share_variance
+from reticent.privacy.shares import (
+    gaussian_share,
+    refuse_gaussian_share,
+    refuse_skellam_share,
+    share_variance,
+    skellam_share,
+)
 from reticent.privacy.skellam import skellam_variance
 
 FORMAT = b"reticent.query.1\n"
 """How the canonical bytes of a query begin."""
 
+LARGEST = 2**63 - 1
+"""What an integer of the encoding can be."""
+
+COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
+"""Beyond these ranges a promise means nothing, or cannot be computed."""
+
 _DIGEST = b"reticent.query.digest.1\n"  # separates these digests from any other use of the same hash
 _SEQUENCE = "sequence "  # how the account of a sequence begins, and that of no single query
-_SMALLEST_DEVIATION = 4  # of a share on its grid: what is rounded there is as good as Gaussian
 _SUMS = 2**62  # sums of one phone's squares stay below this, so that they are exact in 64 bits
-_FRACTION_BITS = 52  # more than a float has would say nothing
+MOST_FRACTION_BITS = 52
+"""More than a float has would say nothing."""
+
 _MOST_COHORTS = 100_000  # whoever reads a query counts the phones of each
-_MOST = 2**63 - 1  # what an integer of the encoding can be
 
 
 class Counter(NamedTuple):
@@ -120,7 +132,7 @@ class Query:
             object.__setattr__(self, "enough", _whole("enough", self.enough, 1))
         if self.sequence is not None:
             _refuse_bad_text("sequence", self.sequence)
-        for name, (low, high) in _RANGES.items():
+        for name, (low, high) in COSTS.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         self._refuse_bounds_that_do_not_fit()
@@ -152,7 +164,7 @@ class Query:
     def variance(self) -> float:
         """Of the noise that hides a user, in each counter of each cohort."""
         if self.noise == "skellam":
-            return skellam_variance(self.epsilon, self.delta, self.l2, l1=self.l1)
+            return _skellam_variance(self.epsilon, self.delta, self.l2, self.l1)
         if self.sequence is not None:
             return sequence_sigma(self.epsilon, self.delta, self.l2) ** 2
         return fixed_point_sigma(self.epsilon, self.delta, self.l2, l1=self.l1, fraction_bits=self.fraction_bits) ** 2
@@ -166,6 +178,14 @@ class Query:
     def account(self) -> str:
         """Under which name a ledger books the cost: that of the query, or of the sequence that it is one of."""
         return self.id if self.sequence is None else f"{_SEQUENCE}{self.sequence}"
+
+    @property
+    def terms(self) -> tuple[float | str, ...]:
+        """What all queries of a sequence have in common; each phone adds up what it has used of the bounds in steps."""
+        return (
+            *(self.epsilon, self.delta, self.l2_squared, self.l1),
+            *(self.noise, self.fraction_bits, self.variance),
+        )
 
     @property
     def cost(self) -> Cost:
@@ -221,7 +241,22 @@ class Query:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the canonical bytes, which is what is countersigned: 32 bytes."""
-        return hashlib.sha256(_DIGEST + self.to_bytes()).digest()
+        return self.digest_of(self.to_bytes())
+
+    @staticmethod
+    def digest_of(content: bytes) -> bytes:
+        """The digest of the query that has these canonical bytes, whether or not there is one."""
+        return hashlib.sha256(_DIGEST + content).digest()
+
+    def share(self, rng: np.random.Generator) -> Integers:
+        """Run by the phone: its share of the noise, for each counter, in steps of the grid.
+
+        Args:
+            rng: `reticent.randomness.secure()` on a phone.
+        """
+        if self.noise == "skellam":
+            return skellam_share(self.share_variance, self.size, rng)
+        return gaussian_share(self.share_variance, self.size, rng, self.fraction_bits)
 
     def fit(self, values: npt.ArrayLike, *, used: Norms | tuple[Integers, Integers] = NOTHING) -> Integers:
         """Run by the phone: what it may contribute of its counters, in steps of the grid.
@@ -256,8 +291,8 @@ class Query:
         return Norms(min(self.l1 << self.fraction_bits, _SUMS), min(self.l2_squared << 2 * self.fraction_bits, _SUMS))
 
     def _refuse_bounds_that_do_not_fit(self) -> None:
-        if self.fraction_bits > _FRACTION_BITS:
-            raise ValueError(f"fraction_bits must be at most {_FRACTION_BITS}: got {self.fraction_bits}")
+        if self.fraction_bits > MOST_FRACTION_BITS:
+            raise ValueError(f"fraction_bits must be at most {MOST_FRACTION_BITS}: got {self.fraction_bits}")
         largest = sum(max(-counter.low, counter.high) ** 2 for counter in self.counters) << 2 * self.fraction_bits
         if largest >= _SUMS:
             raise ValueError(
@@ -303,16 +338,11 @@ class Query:
         if self.noise == "skellam":
             if self.fraction_bits:
                 raise ValueError(f"Skellam noise is whole: fraction_bits must be 0, got {self.fraction_bits}")
-            return
-        needed = math.ceil(math.log2(_SMALLEST_DEVIATION / math.sqrt(self.share_variance)))
-        if self.fraction_bits < needed:
-            raise ValueError(
-                f"a share of deviation {math.sqrt(self.share_variance):.3g} needs at least {needed} fraction bits: "
-                f"got {self.fraction_bits}"
-            )
+            refuse_skellam_share(self.share_variance)
+        else:
+            refuse_gaussian_share(self.share_variance, self.fraction_bits)
 
 
-_RANGES = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}  # beyond, a promise means nothing or cannot be computed
 _INTEGERS = {
     "l2_squared": 1,
     "l1": 1,
@@ -325,11 +355,17 @@ _INTEGERS = {
 }
 
 
+@lru_cache(maxsize=1024)
+def _skellam_variance(epsilon: float, delta: float, l2: float, l1: float) -> float:
+    """Kept, since whoever reads a query asks for it, and it takes milliseconds."""
+    return skellam_variance(epsilon, delta, l2, l1=l1)
+
+
 def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
     checked = []
     for name, low, high in counters:
         _refuse_bad_text("a counter's name", name)
-        least, most = _whole(f"the low of {name!r}", low, -_MOST), _whole(f"the high of {name!r}", high, -_MOST)
+        least, most = _whole(f"the low of {name!r}", low, -LARGEST), _whole(f"the high of {name!r}", high, -LARGEST)
         if not least <= 0 <= most or least == most:
             raise ValueError(f"a counter's bounds enclose 0 and one more number: {name!r} has {low} and {high}")
         checked.append(Counter(name, least, most))
@@ -342,9 +378,10 @@ def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= _MOST:
-        raise ValueError(f"{name} must be a whole number of at least {least}, of 64 bits: got {value!r}")
-    return int(value)
+    number = checked_integer(name, value, least)
+    if number > LARGEST:
+        raise ValueError(f"{name} must fit 64 bits: got {number!r:.40}")
+    return number
 
 
 def _refuse_bad_text(name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from reticent.privacy.arguments import checked_positive
+from reticent.arguments import checked_positive
 
 __all__ = ["Size", "discrete_gaussian", "discrete_laplace", "poisson"]
 

@@ -8,8 +8,8 @@ were asked for makes the variance larger; a calibrated variance is safe for ever
 import math
 from collections.abc import Iterator
 
-from reticent.privacy.arguments import checked_delta, checked_positive
-from reticent.privacy.gaussian import LEAST
+from reticent.arguments import checked_delta, checked_positive
+from reticent.privacy.gaussian import LEAST, bounded_epsilon
 from reticent.privacy.skellam_bound import (
     one_counter_from,
     one_counter_variance,
@@ -22,7 +22,6 @@ from reticent.privacy.skellam_loss import beyond, last_variance, losses, thresho
 __all__ = ["skellam_delta", "skellam_variance"]
 
 ALMOST_WHOLE = 1e-9  # a squared norm this far, in parts, below a whole number was meant to be it
-MOST_EPSILON = 100.0
 MOST_STEPS = 4000.0  # counted exactly up to here; beyond, the steps of the noise are fine and the bound is taken
 MOST_VARIANCE = 3e5  # and up to here, as the tails of larger noise are too long
 MOST_ENTRIES = 4  # a contribution of more than these is not enumerated
@@ -49,7 +48,7 @@ def skellam_delta(variance: float, epsilon: float, sensitivity: float, *, l1: fl
     >>> round(skellam_delta(5.0, epsilon=1, sensitivity=1), 4)
     0.03
     """
-    variance, epsilon = checked_positive("variance", variance), _checked_epsilon(epsilon)
+    variance, epsilon = checked_positive("variance", variance), bounded_epsilon(epsilon)
     square, total = _norms(sensitivity, l1)
     bound = worst_from(math.sqrt(square) * shift_of(variance), epsilon)
     if total == 1:
@@ -65,7 +64,8 @@ def skellam_variance(epsilon: float, delta: float, sensitivity: float, *, l1: fl
 
     For one counter that changes by 1 it is the smallest such variance, up to a variance of 300,000. For vectors, and
     beyond, it is the smallest that the comparison with Gaussian noise proves: 8 % above the Gaussian's variance
-    for delta = 10^-6, 31 % for .02, more for epsilon above 2.
+    for delta = 10^-6, 31 % for .02, more for epsilon above 2. For epsilon below .01, `skellam_delta` of it may say more
+    than delta by a part in 10^5, since each rounds upwards on its own.
 
     Args:
         epsilon: The loss that counts as a breach, in nats.
@@ -76,20 +76,13 @@ def skellam_variance(epsilon: float, delta: float, sensitivity: float, *, l1: fl
     >>> round(skellam_variance(epsilon=1, delta=1e-6, sensitivity=1), 2)
     19.47
     """
-    epsilon, delta = _checked_epsilon(epsilon), checked_delta(delta)
+    epsilon, delta = bounded_epsilon(epsilon), checked_delta(delta)
     square, total = _norms(sensitivity, l1)
     bound = smallest_variance(epsilon, delta, square)
     if total > 1:
         return bound
     bound = min(bound, one_counter_variance(epsilon, delta))
     return _last_unsafe(bound, epsilon, delta) if _is_countable(bound, epsilon) else bound
-
-
-def _checked_epsilon(value: float) -> float:
-    epsilon = checked_positive("epsilon", value)
-    if epsilon > MOST_EPSILON:
-        raise ValueError(f"epsilon above {MOST_EPSILON:g} promises nothing: got {value!r}")
-    return epsilon
 
 
 def _norms(sensitivity: float, l1: float | None) -> tuple[int, int]:

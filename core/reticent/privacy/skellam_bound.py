@@ -8,7 +8,7 @@ Private Federated Learning" (2021), theorem 3.5.
 
 import math
 
-from reticent.privacy.arguments import checked_positive
+from reticent.arguments import checked_positive
 from reticent.privacy.gaussian import LEAST, ULP, least
 from reticent.privacy.skellam_loss import mass_at_zero
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reticent.privacy import Counter, Query, Release, gaussian_sigma, thesis_sigma
-from reticent.privacy.counts import FAR, variance_of_normal_median
+from reticent.privacy import Counter, Query, Release, gaussian_sigma, share_variance, thesis_sigma
+from reticent.privacy.counts import FAR, MORE, variance_of_normal_median
 from reticent.privacy.gaussian import THESIS_EPSILON
 from reticent_agg.asking import chances
 from reticent_agg.asking.load import Load, load_of
@@ -290,8 +290,9 @@ def _crowding(query: Query, absent: float, lying: int, risk: float) -> Crowding:
 def _pull(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     """How far liars in so many cohorts move the estimates, at most about.
 
-    Those who stay within `FAR` deviations of the median are added up; liars beyond have the median taken, and it moves
-    as far as the honest cohorts' quantiles lie apart that they push it over. The median also carries the first along.
+    Those who stay within `FAR` deviations, and `MORE` phones at their bounds, of the median are added up; liars beyond
+    have the median taken, and it moves as far as the honest cohorts' quantiles lie apart that they push it over. The
+    median also carries the first along.
     """
     if hit == 0:
         return np.zeros(query.size)
@@ -302,12 +303,14 @@ def _pull(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     size = contributors / query.cohorts
     deviation = contributors * np.sqrt((query.share_variance + spread) / size)  # of a cohort's mean, times everyone
     median = _NORMAL.inv_cdf(0.5 + hit / (2 * honest))
-    return np.asarray(deviation * max(hit / query.cohorts * (FAR + median), median))
+    most = np.array([min(max(-counter.low, counter.high), query.l2) for counter in query.counters])
+    added_up = deviation * hit / query.cohorts * (FAR + median) + hit * MORE * most
+    return np.asarray(np.maximum(added_up, deviation * median))
 
 
 def _published(query: Query, contributors: float) -> float | None:
     """Shares by the printed bound, and otherwise this query."""
     if query.epsilon > THESIS_EPSILON:
         return None
-    share = thesis_sigma(query.epsilon, query.delta, query.l2) ** 2 / (query.fewest - query.liars - 1)
-    return math.sqrt(contributors * share)
+    variance = thesis_sigma(query.epsilon, query.delta, query.l2) ** 2
+    return math.sqrt(contributors * share_variance(variance, query.fewest, query.liars))

@@ -23,7 +23,7 @@ from reticent_sim.experiments.pictures.people import draw_users
 from reticent_sim.experiments.results import Result
 from reticent_sim.population import resident, write_traces
 
-app = App(name="experiment", help="Make the figures and tables of the sources anew.")
+app = App(name="experiment")
 
 FOLDER = Path("experiments")
 

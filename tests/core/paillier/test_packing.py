@@ -137,6 +137,17 @@ def test_the_margin_is_the_smallest_that_the_inequality_allows(variance: float, 
     assert 3 * (margin - 1) ** 2 < rarity * (6 * whole + 2 * (margin - 1))
 
 
+def test_the_slots_of_all_cohorts_count_for_the_margin() -> None:
+    """A release overflows if any of its cohorts does; slots that do for one cohort are too narrow for a thousand."""
+    one, many = (
+        Packing([(0, 1)] * 8, contributors=240, share_variance=1.0, cohorts=cohorts, key_bits=1024)
+        for cohorts in (1, 1000)
+    )
+    margin = noise_margin(1.0, 240, slots=8 * 1000)
+    assert all(slot.lowest <= -margin and 240 + margin <= slot.highest for slot in many.slots)
+    assert not any(slot.lowest <= -margin and 240 + margin <= slot.highest for slot in one.slots)
+
+
 @pytest.mark.parametrize("slots", [1, 1000])
 @pytest.mark.parametrize("contributors", [1, 50, 100_000])
 @pytest.mark.parametrize("variance", [1e-4, 0.1, 3.0, 1e4])

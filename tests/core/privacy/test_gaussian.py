@@ -138,6 +138,30 @@ def test_a_delta_outside_of_0_and_1_is_refused(wrong: float) -> None:
         gaussian_sigma(1, wrong, 1)
 
 
+CALIBRATIONS: list[Callable[[float, float], float]] = [
+    lambda epsilon, delta: gaussian_sigma(epsilon, delta, 1),
+    lambda epsilon, delta: sequence_sigma(epsilon, delta, 1),
+    lambda epsilon, delta: fixed_point_sigma(epsilon, delta, 1, l1=1, fraction_bits=1),
+]
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS)
+@pytest.mark.parametrize("delta", [5e-324, 1e-308, 2.2e-308, 2.4e-308, 9e-308])
+def test_a_delta_that_floats_hardly_hold_is_refused(calibration: Callable[[float, float], float], delta: float) -> None:
+    for epsilon in (1e-6, 1, 100):
+        with pytest.raises(ValueError, match=f"delta must be at least 1e-307, as floats are no finer: got {delta!r}"):
+            calibration(epsilon, delta)
+        assert 0 < calibration(epsilon, 1e-307) < math.inf
+
+
+def test_an_epsilon_that_promises_nothing_is_refused_on_a_grid() -> None:
+    with pytest.raises(ValueError, match="epsilon above 100 promises nothing: got 50000"):
+        fixed_point_sigma(50_000, 1e-6, 1, l1=1, fraction_bits=1)
+    with pytest.raises(ValueError, match="epsilon above 100 promises nothing: got 50000"):
+        fixed_point_delta(0.003, 50_000, 1, l1=1, fraction_bits=1)
+    assert fixed_point_sigma(100, 1e-6, 1, l1=1, fraction_bits=1) > 0
+
+
 def test_other_bad_arguments_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"epsilon up to 1 only: got 1\.5"):
         thesis_sigma(1.5, 0.1, 1)

@@ -275,8 +275,8 @@ def test_only_its_owner_reads_a_ledger(path: Path) -> None:
 
 def test_what_is_written_is_on_disk(path: Path) -> None:
     with _open(path=path) as ledger:
-        assert ledger._database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert ledger._database.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert ledger._database._execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert ledger._database._execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_what_is_no_database_is_refused(path: Path) -> None:
 def test_a_damaged_cost_is_not_taken_for_nothing(path: Path) -> None:
     with _open(path=path) as ledger:
         ledger.reserve("a", Cost(0.1, 0))
-        ledger._database.execute("UPDATE entries SET cost = '{}'")
+        ledger._database._execute("UPDATE entries SET cost = '{}'")
         with pytest.raises(UnreadableLedger, match="is damaged: this is no cost"):
             ledger.reserve("b", Cost(0.1, 0))
 

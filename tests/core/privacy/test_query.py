@@ -16,6 +16,7 @@ from reticent.privacy.fitting import Norms
 from reticent.privacy.gaussian import fixed_point_delta, gaussian_delta, sequence_sigma
 from reticent.privacy.query import FORMAT, Counter, Query
 from reticent.privacy.skellam import skellam_variance
+from reticent.randomness import seeded
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "query.json").read_text(encoding="utf-8"))
 FIELDS: dict[str, Any] = VECTORS["queries"][0]["fields"]
@@ -45,7 +46,7 @@ def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
     return Query(
         id=draw(names),
         counters=[Counter(label, *pair) for label, pair in zip(labels, bounds, strict=True)],
-        epsilon=draw(st.floats(0.01, 10)),
+        epsilon=draw(st.floats(0.1, 10)),  # at less the noise of few phones is more than they can draw
         delta=draw(st.floats(1e-12, 0.1)),
         l2_squared=l2_squared,
         l1=l1,
@@ -151,6 +152,37 @@ def test_every_field_is_in_the_bytes(field: str) -> None:
 def test_what_does_not_fit_is_refused_with_a_sentence(vector: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=vector["why"]):
         query(**vector["change"])
+
+
+EDGES = [
+    ({"noise": "skellam", "counters": [("a", 0, 1)], "l2_squared": 1, "l1": 1}, 2.0**-39, 2.0**31),
+    ({"noise": "gaussian", "fraction_bits": 10}, 2.0**-16, 2.0**60),
+]
+
+
+@pytest.mark.parametrize(("changes", "least", "most"), EDGES)
+def test_a_query_is_refused_exactly_where_phones_cannot_draw_their_noise(
+    changes: dict[str, Any], least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a query says, its phones can do: at the edges, and not beyond."""
+    for share, fits in [(least, True), (most, True), (least * 0.99, False), (most * 1.01, False)]:
+        monkeypatch.setattr(Query, "variance", share * (FIELDS["fewest"] - FIELDS["liars"] - 1))
+        if fits:
+            assert query(**changes).share(seeded(1)).shape == (1,)
+        else:
+            with pytest.raises(ValueError, match=r"each phone would add|shares of deviation"):
+                query(**changes)
+
+
+def test_metres_of_a_hundred_phones_are_refused_and_kilometres_are_not() -> None:
+    few = {"population": 100, "fewest": 80, "liars": 0}
+    for high, noise, fits in [(100_000, "skellam", False), (100, "skellam", True), (100_000, "gaussian", True)]:
+        changes = {"counters": [("walked", 0, high)], "l2_squared": high**2, "l1": high, "noise": noise, **few}
+        if fits:
+            query(**changes).share(seeded(1))
+        else:
+            with pytest.raises(ValueError, match="count in larger steps, ask more phones, or take noise = 'gaussian'"):
+                query(**changes)
 
 
 def test_a_query_cannot_be_changed() -> None:
@@ -272,7 +304,7 @@ def test_a_step_too_many_does_not_silence_a_phone() -> None:
 def test_bounds_hold_where_floats_round(largest: int) -> None:
     """The root of one less than a square is that number again, as a float."""
     assert math.sqrt(largest**2 - 1) == largest
-    ours = query(counters=[("a", 0, 2**30)], l2_squared=largest**2 - 1, l1=largest)
+    ours = query(counters=[("a", 0, 2**30)], l2_squared=largest**2 - 1, l1=largest, noise="gaussian", fraction_bits=0)
     assert ours.fit([2**30]).tolist() == [largest - 1]
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import mpmath  # type: ignore[import-untyped]
 import numpy as np
@@ -156,6 +157,73 @@ def test_a_rare_poisson_is_found_by_exact_arithmetic() -> None:
         low = samplers._Uniform(0, seeded(5, "low")).quantile(Fraction(mean), 3)
         assert stats.poisson.sf(high, mean) < 2.0**-53 < stats.poisson.sf(high - 30, mean)
         assert low == 0 or stats.poisson.cdf(low - 1, mean) < 2.0**-53
+
+
+class _Given:
+    """A generator whose first words are given, and whose further bits are those of a seeded one."""
+
+    def __init__(self, *words: int) -> None:
+        self._words = list(words)
+        self._rest = seeded(6, "given")
+
+    def integers(self, high: int, size: int) -> np.ndarray:
+        assert high == 1 << 53
+        return np.array([self._words.pop(0) for _ in range(size)])
+
+    def bytes(self, length: int) -> bytes:
+        return self._rest.bytes(length)
+
+
+@pytest.mark.parametrize("mean", [0.5, 7.3, 100.0])
+def test_poisson_leaves_what_its_table_does_not_tell_to_exact_arithmetic(mean: float) -> None:
+    """At both ends of the uniform numbers, and where two entries of the table meet; the table alone would be wrong."""
+    first, table = samplers._poisson_table(mean)
+    edge = int(table[np.searchsorted(table, 0.5)] * 2.0**53)
+    drawn = samplers._look_up(first, table, mean, 4, _Given(0, 2**53 - 1, edge - 2**10, edge + 2**10))  # type: ignore[arg-type]
+    lowest, highest, below, above = drawn.tolist()
+    assert lowest == 0 or stats.poisson.cdf(lowest - 1, mean) < 2.0**-53
+    assert stats.poisson.sf(highest - 1, mean) < 2.0**-50 < stats.poisson.sf(highest - 40, mean)
+    with mpmath.workdps(40):
+        for number, word in ((below, edge - 2**10), (above, edge + 2**10)):
+            cdf = [
+                mpmath.gammainc(last + 1, mean, regularized=True) if last >= 0 else 0 for last in (number - 1, number)
+            ]
+            assert cdf[0] <= mpmath.mpf(word + 1) / 2**53
+            assert mpmath.mpf(word) / 2**53 < cdf[1]
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """The answers of exact arithmetic, each turned into its opposite, or one more: so that it is seen who listens."""
+    asked: list[Any] = []
+    exact = getattr(samplers._Uniform, name)
+
+    def other(uniform: samplers._Uniform, *arguments: Any) -> Any:
+        asked.append(exact(uniform, *arguments))
+        return not asked[-1] if name == "below_exp" else asked[-1] + 1
+
+    monkeypatch.setattr(samplers._Uniform, name, other)
+    return asked
+
+
+def test_a_coin_that_floating_point_does_not_decide_is_thrown_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words next to exp(-1) and next to 1; a word far from it is left to floating point."""
+    near = int(math.exp(-1) * 2.0**53)
+    words = (near, near - 2**10, near + 2**10, 0, 2**53 - 1)
+    said = samplers._survives(np.ones(5), lambda _: Fraction(1), _Given(*words))  # type: ignore[arg-type]
+    assert said.tolist()[1:] == [True, False, True, False]
+    asked = _counted(monkeypatch, "below_exp")
+    again = samplers._survives(np.ones(5), lambda _: Fraction(1), _Given(*words))  # type: ignore[arg-type]
+    assert asked == said.tolist()[:3]
+    assert again.tolist() == [not coin for coin in asked] + said.tolist()[3:]
+
+
+def test_a_poisson_that_the_table_does_not_decide_is_found_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, table = samplers._poisson_table(7.3)
+    words = (0, 2**53 - 1, int(table[5] * 2.0**53), int((table[5] + table[6]) / 2 * 2.0**53))
+    asked = _counted(monkeypatch, "quantile")
+    found = samplers._look_up(first, table, 7.3, 4, _Given(*words))  # type: ignore[arg-type]
+    assert found.tolist() == [each + 1 for each in asked] + [first + 6]
+    assert len(asked) == 3
 
 
 def test_large_means_are_sums() -> None:

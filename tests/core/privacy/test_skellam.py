@@ -284,6 +284,16 @@ def test_the_published_renyi_bound_is_used_at_whole_orders_only(order: float) ->
     assert skellam_renyi(order, 100.0, 1.0, 1.0) == pytest.approx(2001 / 200 + 3 / 200, rel=1e-12)
 
 
+@pytest.mark.parametrize("delta", [0.5, 0.02, 1e-6, 1e-30, 1e-100])
+@pytest.mark.parametrize("epsilon", [1e-6, 2.3e-6, 1e-5, 1e-4, 1e-3])
+def test_rounding_makes_no_more_of_delta_than_is_said(epsilon: float, delta: float) -> None:
+    for sensitivity in (1.0, 1.5, 2.0, 100.0, 1e9):
+        variance = skellam_variance(epsilon, delta, sensitivity)
+        for larger in (1, 1 + 1e-9, 1.1):
+            assert skellam_delta(variance * larger, epsilon, sensitivity) <= delta * (1 + 1e-5)
+        assert skellam_delta(variance * 0.98, epsilon, sensitivity) > delta
+
+
 def test_bad_arguments_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"L2 norm of at least 1: got 0\.5"):
         skellam_variance(1, 0.1, 0.5)
@@ -291,6 +301,8 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         skellam_delta(1, 1, 1, l1=0.5)
     with pytest.raises(ValueError, match=r"delta must lie in \(0, 1\): got 2"):
         skellam_variance(1, 2, 1)
+    with pytest.raises(ValueError, match=r"delta must be at least 1e-307, as floats are no finer: got 1e-308"):
+        skellam_variance(1, 1e-308, 1)
     with pytest.raises(ValueError, match="epsilon above 100 promises nothing: got 101"):
         skellam_variance(101, 0.1, 1)
     with pytest.raises(ValueError, match="Rényi order must be above 1: got 1"):
