@@ -12,6 +12,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.secrets import PHONE_BYTES
 from reticent.times import instant, milliseconds
+from reticent_keys.journal import MEMBER, UNDECIDED
 from reticent_keys.membership import REVOKED, end, invitation_hash
 
 __all__ = ["Enrolled", "KeyReport", "Report", "enrolled", "invite", "phone_of", "report", "revoke"]
@@ -157,15 +158,13 @@ def report(journal: Database, now: dt.datetime) -> Report:
     with journal.reading() as run:
         identity, copied = run("SELECT identity, copied FROM server").fetchone()
         keys = run(
-            "SELECT id, state, bits, made, (SELECT count(*) FROM queries WHERE key = keys.number),"
-            " (SELECT coalesce(sum(cohorts), 0) FROM queries WHERE key = keys.number)"
-            " - (SELECT count(*) FROM decisions JOIN queries ON queries.number = decisions.query"
-            " WHERE queries.key = keys.number) FROM keys ORDER BY number DESC"
+            "SELECT id, state, bits, made, (SELECT count(*) FROM queries WHERE key = keys.number),"  # noqa: S608  # constants
+            f" {UNDECIDED} FROM keys ORDER BY number DESC"
         ).fetchall()
         counts = [
             run(statement, values).fetchone()[0]
             for statement, values in (
-                ("SELECT count(*) FROM phones WHERE gone IS NULL AND expires > ?", (present,)),
+                (f"SELECT count(*) FROM phones WHERE {MEMBER}", (present,)),  # noqa: S608  # constants
                 ("SELECT count(*) FROM phones", ()),
                 ("SELECT count(*) FROM invitations WHERE phone IS NULL AND expires > ?", (present,)),
                 ("SELECT count(*) FROM queries", ()),

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import json
 import logging
 import sys
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from reticent import process
+from reticent.address import check_address
 from reticent.clock import Clock, SystemClock
-from reticent.files import create
+from reticent.configuration import configured
+from reticent.files import OWNER_ONLY_FOLDER, create
+from reticent.options import AGGREGATION_SERVER, CERTIFICATES, DECISIONS, KEY_SERVER, LONGEST_DAYS, AsJson, in_json
 from reticent.paillier import KEY_BITS
 from reticent.protocol.invitation import Invitation
-from reticent.server import process
-from reticent.server.address import check_address
 from reticent.server.certificates import Certificate
-from reticent.server.configuration import configured
 from reticent.server.logs import begin
 from reticent.server.simulated import clock_from
 from reticent_keys import administration
@@ -32,12 +32,6 @@ from reticent_keys.server import KeyServer
 from reticent_keys.service import Service
 
 FOLDER = Path("keys")
-CERTIFICATES = Path("certs")
-PHONES = "127.0.0.1:7101"
-DECISIONS = "127.0.0.1:7102"
-AGGREGATION_SERVER = "127.0.0.1:7201"
-LONGEST = 36500
-"""Days that an invitation, or a membership, may last."""
 ALLOWED = QueryLimits()
 _DAY = dt.timedelta(days=1)
 
@@ -45,7 +39,6 @@ _log = logging.getLogger(__name__)
 
 app = App(
     name="keys",
-    help="Run a key server: enrol phones, countersign queries, decrypt sums.",
     config=configured("keys"),
     default_parameter=Parameter(negative=()),
 )
@@ -53,14 +46,13 @@ app = App(
 At = Annotated[Path, Parameter(name="--folder")]
 Certificates = Annotated[Path, Parameter(name="--certs")]
 Passphrase = Annotated[Path | None, Parameter(name="--passphrase-file")]
-AsJson = Annotated[bool, Parameter(name="--json")]
 
 
 @app.command
 def serve(
     *,
     folder: At = FOLDER,
-    phones: str = PHONES,
+    phones: str = KEY_SERVER,
     decisions: str = DECISIONS,
     certs: Certificates = CERTIFICATES,
     passphrase_file: Passphrase = None,
@@ -105,14 +97,14 @@ def serve(
     """
     begin(log_level, log_json)
     _check_days("a membership", membership_days)
-    clock, further = clock_from(simulated_clock, phones, decisions)
+    clock, others = clock_from(simulated_clock, phones, decisions)
     limits = QueryLimits(most_epsilon, most_delta, least_share, least_honest, most_ciphertexts, least_liars)
     certificate = Certificate.load(certs, "keys")
     where = Folder(folder, bits=key_bits, simulation=simulation)
     secret = process.passphrase(passphrase_file, new=not where.is_there)
     with where.served(secret, now=clock.now, limits=limits, lifetime=membership_days * _DAY) as server:
         _tell_of_copy(server, clock)
-        service = Service(server, phones=phones, decisions=decisions, certificate=certificate, further=further)
+        service = Service(server, phones=phones, decisions=decisions, certificate=certificate, others=others)
         process.run(lambda stop: _served(service, server, stop))
 
 
@@ -148,7 +140,7 @@ def invite(
     *,
     count: Annotated[int, Parameter(name=["-n", "--count"])] = 1,
     output: Annotated[Path, Parameter(name=["-o", "--output"])] = Path("invitations"),
-    key_server: str = PHONES,
+    key_server: str = KEY_SERVER,
     aggregation_server: str = AGGREGATION_SERVER,
     days: int = 30,
     folder: At = FOLDER,
@@ -174,7 +166,7 @@ def invite(
     authority = Certificate.load(certs, "keys").authority.decode()
     with closing(Folder(folder).journal()) as journal:
         identity = bytes.fromhex(administration.report(journal, now).identity)
-        output.mkdir(mode=0o700, exist_ok=True)
+        output.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
         for token in administration.invite(journal, count, expires=now + days * _DAY):
             invitation = Invitation(token, identity, authority, key_server, aggregation_server)
             path = output / f"{invitation_hash(token).hex()[:16]}.json"
@@ -222,7 +214,7 @@ def phones(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     """
     with closing(Folder(folder).journal()) as journal:
         for phone in administration.enrolled(journal, SystemClock().now()):
-            told = json.dumps(asdict(phone), default=_as_text)
+            told = in_json(asdict(phone), indent=None)
             text = f"{phone.phone}  {phone.state:7}  until {phone.expires:%Y-%m-%d %H:%M} UTC"
             sys.stdout.write(f"{told if as_json else text}\n")
 
@@ -238,7 +230,7 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     with closing(Folder(folder).journal()) as journal:
         found = administration.report(journal, SystemClock().now())
     if as_json:
-        sys.stdout.write(json.dumps(asdict(found), default=_as_text, indent=2) + "\n")
+        sys.stdout.write(in_json(asdict(found)) + "\n")
         return
     lines = [
         f"identity     {found.identity}",
@@ -257,8 +249,8 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
 
 
 def _check_days(what: str, days: int) -> None:
-    if not 1 <= days <= LONGEST:
-        raise ValueError(f"{what} lasts from 1 to {LONGEST} days: got {days}")
+    if not 1 <= days <= LONGEST_DAYS:
+        raise ValueError(f"{what} lasts from 1 to {LONGEST_DAYS} days: got {days}")
 
 
 async def _served(service: Service, server: KeyServer, stop: asyncio.Event) -> None:
@@ -273,9 +265,3 @@ def _tell_of_copy(server: KeyServer, clock: Clock) -> None:
     copied = administration.report(server.journal, clock.now()).copied
     if copied is not None:
         _log.warning("this journal was put back from a backup of %s: older queries stay undecided", copied.isoformat())
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -11,11 +11,11 @@ import numpy as np
 from reticent.database import Database
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
-from reticent_keys.journal import KeyState, Now
-from reticent_keys.keyring import Keyring, PublicPart
+from reticent_keys.journal import MEMBER, KeyState
+from reticent_keys.keyring import Keyring, PublicPart, refuse_retired
 from reticent_keys.limits import QueryLimits
 
 __all__ = ["Dealer", "query_of"]
@@ -28,10 +28,9 @@ QUERIES_KEPT = 16  # of up to a megabyte each
 
 @lru_cache(maxsize=QUERIES_KEPT)
 def query_of(content: bytes) -> Query:
-    """The query of these canonical bytes, which is costly to check anew.
+    """The query of these canonical bytes, which were countersigned; it is costly to check anew.
 
-    Raises:
-        ValueError: They are not those of a query.
+    No others may be given: each is kept.
     """
     return Query.from_bytes(content)
 
@@ -69,17 +68,16 @@ class Dealer:
         """Countersign a query and deal phones to it; or tell again what was said before.
 
         Raises:
-            Refused: BAD_QUERY, CONFLICT, KEY_RETIRED, NOT_ENROLLED_ENOUGH.
+            Refused: BAD_QUERY, CONFLICT, KEY_RETIRED, NOT_ENROLLED_ENOUGH; UNAVAILABLE where the pair of its key cannot
+                be opened.
         """
         try:
-            query = query_of(content)
+            query = Query.from_bytes(content)
         except ValueError as error:
             raise Refused(Refusal.BAD_QUERY, str(error)) from error
         number = self._countersigned(query)
         if number is None:
-            key = self._keyring.of_id(query.key_id)
-            self._check_key(key)
-            assert key is not None  # noqa: S101  # just checked
+            key = self._active_key(query)
             self._refuse_too_few(query, len(self._enrolled()))  # a query of more cohorts than phones is costly to check
             self._check(query, key)
             number = self._dealt(query, key)
@@ -98,13 +96,16 @@ class Dealer:
         number, digest, state = row
         if digest != query.digest:
             raise Refused(Refusal.CONFLICT, f"another query has the id {query.id!r}")
-        if state == KeyState.RETIRED.name:
-            raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+        refuse_retired(KeyState[state])
         return int(number)
 
-    def _check_key(self, key: PublicPart | None) -> None:
+    def _active_key(self, query: Query) -> PublicPart:
+        """The key that the query names, if cohorts can be decided under it."""
+        key = self._keyring.of_id(query.key_id)
         if key is None or key.state is not KeyState.ACTIVE:
             raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
+        self._keyring.pair(key)
+        return key
 
     def _check(self, query: Query, key: PublicPart) -> None:
         try:
@@ -119,7 +120,7 @@ class Dealer:
             number = self._countersigned(query)
             if number is not None:
                 return number
-            self._check_key(self._keyring.of_id(query.key_id))
+            self._active_key(query)
             enrolled = self._enrolled()
             self._refuse_too_few(query, len(enrolled))
             number = run(
@@ -137,9 +138,7 @@ class Dealer:
 
     def _enrolled(self) -> list[int]:
         with self._journal.reading() as run:
-            rows = run(
-                "SELECT number FROM phones WHERE gone IS NULL AND expires > ?", (milliseconds(self._now()),)
-            ).fetchall()
+            rows = run(f"SELECT number FROM phones WHERE {MEMBER}", (milliseconds(self._now()),)).fetchall()  # noqa: S608  # constants
         return [number for (number,) in rows]
 
     @staticmethod

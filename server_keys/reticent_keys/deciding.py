@@ -20,13 +20,12 @@ from reticent.paillier.ciphertexts import BadCiphertexts
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, packing_of, shared_secret, signed_by, statements
 from reticent.protocol.layout import ciphertexts_from
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import query_of
 from reticent_keys.identity import Identity
-from reticent_keys.journal import KeyState, Now
 from reticent_keys.keypair import KeyPair
-from reticent_keys.keyring import Keyring, PublicPart, finish_drained
+from reticent_keys.keyring import Keyring, PublicPart, finish_drained, refuse_retired
 
 __all__ = ["Decider"]
 
@@ -95,13 +94,12 @@ class Decider:
 
         Raises:
             Refused: MALFORMED, UNKNOWN_QUERY, ALREADY_DECIDED (or as good as decided, by a request of which the sum was
-                decrypted), KEY_RETIRED, BAD_RECEIPTS, BAD_CIPHERTEXTS. Nothing is recorded then.
+                decrypted), KEY_RETIRED, UNAVAILABLE, BAD_RECEIPTS, BAD_CIPHERTEXTS. Nothing is recorded then.
         """
         asked = self._asked(head)
         if self._stored(asked, head.cohort) is not None:
             return self._repeated(asked, head, _request(head, receipts))
-        if asked.key.state is KeyState.RETIRED:
-            raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+        refuse_retired(asked.key.state)
         if head.contributors < asked.query.fewest or not head.ciphertexts:
             return self._burnt(asked, head, receipts)
         pair = self._keyring.pair(asked.key)
@@ -194,7 +192,7 @@ class Decider:
     def _check(query: Query, cohort: int, receipt: wire.Receipt, phone: Dealt, seen: set[int]) -> None:
         if phone.number in seen:
             raise Refused(Refusal.BAD_RECEIPTS, "there are two receipts of one phone")
-        statement = statements.contribution(
+        statement = statements.receipted(
             query.digest, query.key_id, receipt.phone, cohort, receipt.ciphertexts_hash, seeded=receipt.seeded
         )
         if not signed_by(phone.verify_key, statement, receipt.signature):
@@ -235,9 +233,7 @@ class Decider:
         Or the cohort could be burnt, and its phones take their budget back, after its sum was seen.
         """
         with self._journal.changing() as run:
-            key = self._keyring.of_number(asked.key.number)
-            if key.state is KeyState.RETIRED:  # meanwhile
-                raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+            refuse_retired(self._keyring.of_number(asked.key.number).state)  # it may have been meanwhile
             run("INSERT OR IGNORE INTO begun VALUES (?, ?, ?)", (asked.number, cohort, request))
             _refuse_another(run, asked, cohort, request)
 
@@ -249,15 +245,13 @@ class Decider:
             if stored is not None:  # by another process
                 return _answer(stored, made.request)
             _refuse_another(run, asked, made.cohort, made.request)
-            key = self._keyring.of_number(asked.key.number)
-            if key.state is KeyState.RETIRED:  # meanwhile
-                raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+            refuse_retired(self._keyring.of_number(asked.key.number).state)  # it may have been meanwhile
             answer = made.SerializeToString(deterministic=True)
             run(
                 "INSERT INTO decisions (query, cohort, request, answer, made) VALUES (?, ?, ?, ?, ?)",
                 (asked.number, made.cohort, made.request, answer, milliseconds(self._now())),
             )
-            finish_drained(run, key.number)
+            finish_drained(run, asked.key.number)
         self._keyring.clear()
         told = {"query": asked.query.id, "cohort": made.cohort, "outcome": wire.Outcome.Name(made.outcome)}
         _log.info("decided", extra=told | {"contributors": made.contributors, "reason": made.reason})

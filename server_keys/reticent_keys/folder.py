@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 
 from reticent.database import Database
-from reticent.files import create, sync_folder
+from reticent.files import OWNER_ONLY_FOLDER, create, sync_folder
 from reticent.paillier import KEY_BITS
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
-from reticent_keys.journal import Now, is_owned, open_journal
+from reticent_keys.journal import is_owned, open_journal
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault, retire_all
 from reticent_keys.limits import QueryLimits
@@ -33,7 +33,6 @@ from reticent_keys.server import KeyServer
 
 __all__ = ["Folder"]
 
-OWNER_ONLY = 0o700
 PUBLIC_IDENTITY = "identity.pub"
 
 
@@ -136,7 +135,7 @@ class Folder:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, "it is there already: name a new folder", str(target))
-            draft.mkdir(mode=OWNER_ONLY)
+            draft.mkdir(mode=OWNER_ONLY_FOLDER)
             shutil.copy2(self._identity, draft / self._identity.name)
             self._copy_journal(journal, draft / self._journal.name, now)
             sync_folder(draft)
@@ -157,12 +156,12 @@ class Folder:
     def _begin(self, passphrase: str) -> None:
         if self._journal.exists():
             raise KeysError(f"{self.path} has a journal and no identity: put back the file {self._identity}")
-        self._pairs.mkdir(mode=OWNER_ONLY, parents=True, exist_ok=True)
-        self.path.chmod(OWNER_ONLY)
+        self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
+        self.path.chmod(OWNER_ONLY_FOLDER)
         Identity().save(self._identity, passphrase)
 
     def _vault(self, passphrase: str) -> Vault:
-        self._pairs.mkdir(mode=OWNER_ONLY, exist_ok=True)  # a copy has none
+        self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)  # a copy has none
         return Vault(self._pairs, passphrase, simulation=self._simulation)
 
     @property

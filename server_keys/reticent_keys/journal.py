@@ -6,15 +6,13 @@ says which phones could be asked what, which the aggregation server knows as wel
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
 from reticent.database import Database, Kind
 from reticent_keys.errors import JournalError
 
-__all__ = ["KeyState", "Now", "is_owned", "open_journal", "owned"]
+__all__ = ["MEMBER", "UNDECIDED", "KeyState", "is_owned", "open_journal", "owned"]
 
 
 class KeyState(Enum):
@@ -89,6 +87,13 @@ CREATE TABLE decisions (
 );
 """
 
+MEMBER = "gone IS NULL AND expires > ?"
+"""Of phones: who can be asked at some time."""
+
+UNDECIDED = """((SELECT coalesce(sum(cohorts), 0) FROM queries WHERE key = keys.number)
+ - (SELECT count(*) FROM decisions JOIN queries ON queries.number = decisions.query WHERE queries.key = keys.number))"""
+"""Of keys: how many cohorts of what was countersigned under one are not decided."""
+
 JOURNAL = Kind("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
 
 
@@ -119,7 +124,3 @@ def is_owned(journal: Database) -> bool:
     """Whether a server has begun with this journal."""
     with journal.reading() as run:
         return run("SELECT 1 FROM server").fetchone() is not None
-
-
-Now = Callable[[], dt.datetime]
-"""Says what time it is, in UTC."""

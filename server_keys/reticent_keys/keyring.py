@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from reticent.database import Database
+from reticent.database import Database, Run
 from reticent.protocol import Refusal, Refused
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent_keys.errors import KeyFileError, KeysError
-from reticent_keys.journal import KeyState, Now
+from reticent_keys.journal import UNDECIDED, KeyState
 from reticent_keys.keypair import KeyPair
 
-__all__ = ["Keyring", "PublicPart", "Vault", "finish_drained", "retire_all"]
+__all__ = ["Keyring", "PublicPart", "Vault", "finish_drained", "refuse_retired", "retire_all"]
 
 _log = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class Keyring:
         self._generate = generate
         self._now = now
         self._told = ""  # which key the log says to be active
+        self._complaints: dict[str, str] = {}  # which keys it says not to be opened, and why
 
     def begin(self) -> None:
         """Make a first key where none is active, and finish what a crash may have cut short.
@@ -119,7 +121,13 @@ class Keyring:
         """
         if self._active() is None:
             self.rotate()
-        self._vault.get(self.active().id)  # rather told now than when the first cohort is to be decided
+        for key in self._found("state IN (?, ?)", *USED):  # rather told now than when the first cohort is to be decided
+            if key.state is KeyState.ACTIVE:
+                self._vault.get(key.id)
+            else:
+                with contextlib.suppress(Refused):  # what is under the active one can be decided nevertheless
+                    self.pair(key)
+        self.active()
         self.clear()
 
     def rotate(self) -> str:
@@ -156,11 +164,13 @@ class Keyring:
         """The key that new queries are to name.
 
         Raises:
-            Refused: UNAVAILABLE: somebody retires all keys and makes a new one at this moment.
+            Refused: UNAVAILABLE: its pair cannot be opened; or somebody retires all keys and makes a new one at this
+                moment.
         """
         found = self._active()
         if found is None:
             raise Refused(Refusal.UNAVAILABLE, "no key is active at present")
+        self.pair(found)  # or phones would spend what nobody can decide
         if found.id != self._told:  # by whomever it was made
             _log.info("a key is active", extra={"key": found.id[:16], "bits": found.bits})
             self._told = found.id
@@ -168,11 +178,11 @@ class Keyring:
 
     def of_id(self, key_id: str) -> PublicPart | None:
         """The key of this id, if there ever was one."""
-        return self._found("id = ?", key_id)
+        return next(self._found("id = ?", key_id), None)
 
     def of_number(self, number: int) -> PublicPart:
         """The key that the journal has under this number."""
-        found = self._found("number = ?", number)
+        found = next(self._found("number = ?", number), None)
         if found is None:
             raise KeysError(f"the journal knows no key of number {number}")
         return found
@@ -181,28 +191,48 @@ class Keyring:
         """The secret key, for deciding.
 
         Raises:
-            Refused: The key is not in use any more.
+            Refused: KEY_RETIRED: the key is not in use any more. UNAVAILABLE: it cannot be opened; the log says why.
         """
         if key.state.name not in USED:
             raise Refused(Refusal.KEY_RETIRED, f"nothing is decided under this key: {key.state.value}")
-        return self._vault.get(key.id)
+        try:
+            pair = self._vault.get(key.id)
+        except (KeyFileError, OSError, ValueError) as error:
+            self._complain(key.id, str(error))
+            raise Refused(Refusal.UNAVAILABLE, f"the key pair {key.id[:16]}… cannot be opened at present") from error
+        self._complaints.pop(key.id, None)
+        return pair
 
     def _active(self) -> PublicPart | None:
-        return self._found("state = ?", KeyState.ACTIVE.name)
+        return next(self._found("state = ?", KeyState.ACTIVE.name), None)
 
-    def _found(self, which: str, value: str | int) -> PublicPart | None:
+    def _found(self, which: str, *values: str | int) -> Iterator[PublicPart]:
         with self._journal.reading() as run:
-            row = run(f"SELECT number, id, state, bits, public FROM keys WHERE {which}", (value,)).fetchone()  # noqa: S608
-        return row and PublicPart(row[0], row[1], KeyState[row[2]], row[3], row[4])
+            rows = run(f"SELECT number, id, state, bits, public FROM keys WHERE {which}", values).fetchall()  # noqa: S608  # constants
+        return (PublicPart(row[0], row[1], KeyState[row[2]], row[3], row[4]) for row in rows)
+
+    def _complain(self, key_id: str, reason: str) -> None:
+        """Tell the operator that a pair cannot be opened, once until it can be, or cannot for another reason."""
+        if self._complaints.get(key_id) != reason:
+            self._complaints[key_id] = reason
+            told = {"key": key_id[:16], "reason": reason}
+            _log.error("a key pair cannot be opened: nothing is countersigned or decided under it", extra=told)
 
 
-def finish_drained(run: Callable[..., object], key: int) -> None:
+def refuse_retired(state: KeyState) -> None:
+    """Refuse what is asked under a key in this state, if the journal may not know all that was decided under it.
+
+    Raises:
+        Refused: KEY_RETIRED.
+    """
+    if state is KeyState.RETIRED:
+        raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
+
+
+def finish_drained(run: Run, key: int) -> None:
     """Within a transaction: this key is over, if it drains and all its queries are decided in all cohorts."""
     run(
-        "UPDATE keys SET state = ? WHERE number = ? AND state = ?"
-        " AND (SELECT coalesce(sum(cohorts), 0) FROM queries WHERE key = keys.number)"
-        " = (SELECT count(*) FROM decisions JOIN queries ON queries.number = decisions.query"
-        " WHERE queries.key = keys.number)",
+        f"UPDATE keys SET state = ? WHERE number = ? AND state = ? AND {UNDECIDED} = 0",  # noqa: S608  # constants
         (KeyState.DESTROYED.name, key, KeyState.DRAINING.name),
     )
 

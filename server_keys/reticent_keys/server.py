@@ -9,12 +9,12 @@ import numpy as np
 
 from reticent.database import Database
 from reticent.randomness import secure
+from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import administration
 from reticent_keys.dealing import Dealer
 from reticent_keys.deciding import Decider
 from reticent_keys.identity import Identity
-from reticent_keys.journal import Now, owned
+from reticent_keys.journal import owned
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault
 from reticent_keys.limits import QueryLimits
@@ -60,7 +60,6 @@ class KeyServer:
         """The public Ed25519 key, which invitations name."""
         self.keyring = Keyring(journal, vault, generate, now)
         self.members = Members(journal, identity, now, lifetime)
-        self._now = now
         self._dealer = Dealer(journal, identity, self.keyring, limits or QueryLimits(), rng=rng or secure(), now=now)
         self._decider = Decider(journal, identity, self.keyring, now)
         self.keyring.begin()
@@ -77,8 +76,12 @@ class KeyServer:
         """Run for a phone. See `Members.leave`."""
         return self.members.leave(asked)
 
-    def standing(self, asked: wire.StandingRequest | None = None) -> wire.Terms:
-        """Run for the aggregation server. Who could be asked now, and under which key."""
+    def standing(self) -> wire.Terms:
+        """Run for the aggregation server. How many phones could be asked now, and under which key.
+
+        Raises:
+            Refused: UNAVAILABLE: no key can be used at present.
+        """
         return wire.Terms(population=self.members.population(), public_key=self.keyring.active().public)
 
     def countersign(self, asked: wire.CountersignRequest) -> Iterator[wire.Deal]:
@@ -88,22 +91,6 @@ class KeyServer:
     def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
         """Run for the aggregation server. See `Decider.decide`."""
         return self._decider.decide(head, receipts)
-
-    def invite(self, count: int, lifetime: dt.timedelta) -> list[bytes]:
-        """Run by the operator. Tokens of new invitations, which are good once and so long."""
-        return administration.invite(self.journal, count, expires=self._now() + lifetime)
-
-    def revoke(self, phone: bytes) -> None:
-        """Run by the operator. See `administration.revoke`."""
-        administration.revoke(self.journal, phone)
-
-    def rotate(self) -> str:
-        """Run by the operator. See `Keyring.rotate`."""
-        return self.keyring.rotate()
-
-    def close(self) -> None:
-        """Let go of the journal."""
-        self.journal.close()
 
     def __repr__(self) -> str:
         return f"KeyServer({self.identity.hex()[:16]}…)"

@@ -13,10 +13,11 @@ from typing import Self, TypeVar
 
 from google.protobuf.message import Message
 
+from reticent.address import network
 from reticent.protocol import Refusal, Refused
+from reticent.protocol.channels import AGGREGATION_SERVER
 from reticent.server import Caller, Door, Limits, Listener, stream_in, stream_out, unary
-from reticent.server.address import network
-from reticent.server.certificates import AGGREGATION_SERVER, Certificate
+from reticent.server.certificates import Certificate
 from reticent.server.door import Handler
 from reticent.server.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
@@ -55,7 +56,7 @@ class Service:
         phones: Where phones reach it, as host:port.
         decisions: Where the aggregation server does.
         certificate: The key server's.
-        further: Services that phones' listener has besides, by their names.
+        others: Further services that phones' listener has, by their names.
         joins: How fast phones of one address, or IPv6 network, may join.
     """
 
@@ -66,7 +67,7 @@ class Service:
         phones: str,
         decisions: str,
         certificate: Certificate,
-        further: Mapping[str, Mapping[str, Handler]] | None = None,
+        others: Mapping[str, Mapping[str, Handler]] | None = None,
         joins: Rate = JOINS,
     ) -> None:
         self._server = server
@@ -76,7 +77,7 @@ class Service:
         of_phones = Limits(message_bytes=LARGEST_OF_PHONES)
         self.phones = Listener(
             phones,
-            {ENROLMENT: self._enrolment(Door(limits=of_phones)), **(further or {})},
+            {ENROLMENT: self._enrolment(Door(limits=of_phones)), **(others or {})},
             credentials=certificate.server_credentials(callers_show_theirs=False),
             limits=of_phones,
         )
@@ -129,8 +130,8 @@ class Service:
     def _deciding(self, door: Door) -> dict[str, Handler]:
         server = self._server
 
-        async def standing(asked: wire.StandingRequest, _: Caller) -> wire.Terms:
-            return await self._for_decision(server.standing, asked)
+        async def standing(_: wire.StandingRequest, __: Caller) -> wire.Terms:
+            return await self._for_decision(server.standing)
 
         async def countersign(asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
             deals = await self._for_decision(server.countersign, asked)

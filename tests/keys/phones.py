@@ -15,7 +15,7 @@ from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, packin
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, open_journal
+from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 
 START = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -94,7 +94,7 @@ class Phone:
         ]
         ciphertexts = key.encrypt(padded, secure())
         digest = statements.ciphertexts_hash(ciphertexts_to(ciphertexts, key))
-        statement = statements.contribution(query.digest, query.key_id, self.id, cohort, digest, seeded=seeded)
+        statement = statements.receipted(query.digest, query.key_id, self.id, cohort, digest, seeded=seeded)
         receipt = wire.Receipt(
             phone=self.id, ciphertexts_hash=digest, seeded=seeded, signature=self.signing.sign(statement)
         )
@@ -138,17 +138,21 @@ class House:
         )
 
     def restart(self) -> None:
-        self.server.close()
+        self.server.journal.close()
         self.server = self.open()
 
     def advance(self, by: dt.timedelta) -> None:
         self.clock._now += by
 
     def invited(self) -> Phone:
-        return Phone(self.server.invite(1, YEAR)[0])
+        return Phone(self.tokens(1)[0])
+
+    def tokens(self, count: int, lifetime: dt.timedelta = YEAR) -> list[bytes]:
+        """Of new invitations."""
+        return administration.invite(self.server.journal, count, expires=self.clock.now() + lifetime)
 
     def enrolled(self, count: int) -> list[Phone]:
-        phones = [Phone(token) for token in self.server.invite(count, YEAR)]
+        phones = [Phone(token) for token in self.tokens(count)]
         for phone in phones:
             phone.membership = self.server.join(phone.joining())
             self.phones[phone.id] = phone

@@ -18,8 +18,9 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Query
 from reticent.protocol import signed_by, statements
 from reticent.protocol.calls import answered
+from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import Certificate, channel, channel_credentials, create
+from reticent.server.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone

@@ -54,7 +54,7 @@ def test_the_log_follows_a_query_by_its_id(caplog: pytest.LogCaptureFixture) -> 
     given = house.contributions(query, 0)
     house.server.decide(*honest(query, 0, key, given))
     house.server.decide(*honest(query, 0, key, given))  # says it again, and does nothing
-    house.server.rotate()
+    house.server.keyring.rotate()
     house.server.standing()
     house.server.decide(*request(query, 1, key, [], []))
     told = [(record.getMessage(), vars(record)) for record in caplog.records]

@@ -13,7 +13,7 @@ from reticent.v1 import counting_pb2 as wire
 from tests.keys.phones import Contribution, House, expected, honest, refused, request, summed, sums
 
 COHORT = 0
-COUNTERS = [Counter(f"counter {place}", 0, 2**25) for place in range(100)]  # more than one plaintext
+COUNTERS = [Counter(f"counter {place}", 0, 2**14) for place in range(100)]  # more than one plaintext
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def house() -> House:
 
 @pytest.fixture
 def query(house: House) -> Query:
-    return house.query(counters=COUNTERS, l1=2**25, l2_squared=2**50)
+    return house.query(counters=COUNTERS, l1=2**14, l2_squared=2**28)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_contributions_to_something_else_are_worth_nothing(
 ) -> None:
     key = house.key
     if which == "query":
-        others = contributions(house, house.query(id="b", counters=COUNTERS, l1=2**25, l2_squared=2**50), COHORT)
+        others = contributions(house, house.query(id="b", counters=COUNTERS, l1=2**14, l2_squared=2**28), COHORT)
     else:
         others = contributions(house, query, 1)
     mixed = others[:how_many] + given[how_many:]

@@ -11,7 +11,8 @@ from scipy.stats import chi2
 from reticent.privacy import Counter
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import QueryLimits
+from reticent_keys import QueryLimits, administration
+from reticent_keys.dealing import query_of
 from tests.keys.phones import DAY, LIMITS, House, dealt, refused
 
 FALSE_ALARM = 1e-6
@@ -85,11 +86,11 @@ def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(
     query = house.query()
     deals = countersign(house, query.to_bytes())
     house.enrolled(10)
-    house.server.revoke(phones[0].id)
+    administration.revoke(house.server.journal, phones[0].id)
     house.server.leave(phones[1].leaving())
     house.restart()
     assert countersign(house, query.to_bytes()) == deals
-    house.server.rotate()
+    house.server.keyring.rotate()
     assert countersign(house, query.to_bytes()) == deals
     house.advance(1000 * DAY)
     assert countersign(house, query.to_bytes()) == deals
@@ -105,7 +106,7 @@ def test_large_deals_come_in_several_messages(house: House, monkeypatch: pytest.
 def test_what_is_said_of_later_queries_does_not_include_who_is_gone(house: House) -> None:
     left, revoked = list(house.phones.values())[:2]
     house.server.leave(left.leaving())
-    house.server.revoke(revoked.id)
+    administration.revoke(house.server.journal, revoked.id)
     assert not {left.id, revoked.id} & set(house.deal(house.query(population=23)))
     refused(
         Refusal.NOT_ENROLLED_ENOUGH,
@@ -124,7 +125,7 @@ def test_another_query_of_the_same_id_is_refused(house: House) -> None:
 def test_a_query_names_the_active_key(house: House) -> None:
     former = house.query()
     refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(former, key_id="a key")))
-    house.server.rotate()
+    house.server.keyring.rotate()
     refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, former))
     dealt(house.server, house.query())
 
@@ -200,3 +201,11 @@ def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
         dealt(house.server, house.query(id=f"query {number}", population=2000, fewest=700))
     assert (size() - before) / 10_000 < 20
     assert before / 2000 < 300
+
+
+def test_nothing_is_kept_of_a_query_that_is_refused(full: House) -> None:
+    """Analysts choose its bytes, of which some make a query of many megabytes."""
+    query_of.cache_clear()
+    refused(Refusal.BAD_QUERY, lambda: dealt(full.server, full.query(id="costly", epsilon=50.0)))
+    refused(Refusal.KEY_RETIRED, lambda: dealt(full.server, dataclasses.replace(full.query(), key_id="none")))
+    assert query_of.cache_info().currsize == 0

@@ -44,7 +44,7 @@ def test_a_server_begins_with_one_active_key_and_keeps_it(house: House) -> None:
 
 def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(house: House) -> None:
     former = house.key.key_id.hex()
-    assert house.server.rotate() == house.key.key_id.hex() != former
+    assert house.server.keyring.rotate() == house.key.key_id.hex() != former
     assert states(house) == ["ACTIVE", "DESTROYED"]
     with pytest.raises(KeyFileError, match="not where it was kept"):
         house.vault.get(former)
@@ -53,7 +53,7 @@ def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(house: 
 def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destroyed(house: House) -> None:
     query, key = house.query(), house.key
     given = [house.contributions(query, cohort) for cohort in range(2)]
-    house.server.rotate()
+    house.server.keyring.rotate()
     assert states(house) == ["ACTIVE", "DRAINING"]
     assert keys(house)[1].undecided == 2
     asked = honest(query, 0, key, given[0])
@@ -72,7 +72,7 @@ def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destro
 def test_burning_empties_a_former_key_as_well(house: House) -> None:
     query = house.query()
     house.deal(query)
-    house.server.rotate()
+    house.server.keyring.rotate()
     for cohort in range(2):
         house.server.decide(*request(query, cohort, house.key, [], []))
     assert states(house) == ["ACTIVE", "DESTROYED"]
@@ -83,7 +83,7 @@ def test_several_former_keys_are_kept_apart(house: House) -> None:
     for number in range(3):
         queries.append(house.query(id=f"query {number}"))
         house.deal(queries[-1])
-        house.server.rotate()
+        house.server.keyring.rotate()
     assert states(house) == ["ACTIVE", "DRAINING", "DRAINING", "DRAINING"]
     for cohort in range(2):
         house.server.decide(*request(queries[1], cohort, house.key, [], []))
@@ -96,7 +96,7 @@ def test_a_server_notices_what_another_process_rotated(house: House) -> None:
     house.deal(query)
     other = House(house.path, identity=house.identity, vault=house.vault)
     other._made = 7
-    other.server.rotate()
+    other.server.keyring.rotate()
     assert house.server.standing() == other.server.standing()
     assert house.query().key_id != query.key_id
     new = house.query(id="new")
@@ -106,7 +106,7 @@ def test_a_server_notices_what_another_process_rotated(house: House) -> None:
 
 def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(house: House) -> None:
     former = house.vault.get(house.query().key_id)
-    house.server.rotate()
+    house.server.keyring.rotate()
     house.vault.put(former)
     house.restart()
     with pytest.raises(KeyFileError):

@@ -5,10 +5,11 @@ import json
 import signal
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from reticent.paillier import PublicKey
@@ -17,54 +18,84 @@ from reticent.protocol import Refused, Unreachable
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys.service import SILENCE
-from tests.keys.phones import expected, request, summed, sums
-from tests.keys.processes import POPULATION, as_party, asked, countersigned, decided, joined, site, standing
+from tests.keys.phones import Phone, expected, request, summed, sums
+from tests.keys.processes import POPULATION, Site, as_party, asked, countersigned, decided, joined, site, standing
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
 
-def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Said:
+    """What a server has said, and says again after whatever happens to it."""
+
+    query: Query
+    head: wire.DecideHead
+    receipts: list[wire.Receipt]
+    made: wire.Decision
+    deals: list[wire.Deal]
+
+
+async def said(place: Site, phones: dict[bytes, Phone]) -> Said:
+    """A query of which one of two cohorts is decided."""
+    async with as_party(place, "aggregation") as to:
+        query, key, cohorts = await asked(to, phones, "first")
+        head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+        made = await decided(to, head, receipts)
+        assert made.outcome == wire.RELEASED
+        return Said(query, head, receipts, made, await countersigned(to, query.to_bytes()))
+
+
+def pairs(place: Site) -> int:
+    """How many key pairs are kept."""
+    return len(list((place.path / "keys" / "pairs").iterdir()))
+
+
+def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
     with site(tmp_path) as place:
         place.start()
         phones = asyncio.run(joined(place, POPULATION))
-
-        async def before() -> tuple[Query, wire.DecideHead, list[wire.Receipt], wire.Decision, list[wire.Deal]]:
-            async with as_party(place, "aggregation") as to:
-                query, key, cohorts = await asked(to, phones, "first")
-                head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
-                made = await decided(to, head, receipts)
-                return query, head, receipts, made, await countersigned(to, query.to_bytes())
-
-        query, head, receipts, made, deals = asyncio.run(before())
-        assert made.outcome == wire.RELEASED
+        before = asyncio.run(said(place, phones))
         place.stop(signal.SIGKILL)
         place.start()
 
         async def after() -> None:
             async with as_party(place, "aggregation") as to:
-                assert await decided(to, head, receipts) == made
-                assert await countersigned(to, query.to_bytes()) == deals
-                active = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
-                terms = await standing(to)
-                key = PublicKey.from_bytes(terms.public_key, simulation=True)
-                assert active == f"the active key is {key.key_id.hex()}\n"
-                gone = next(iter(phones))
-                assert place.run("revoke", gone.hex()[:16]) == f"phone {gone.hex()} is revoked\n"
-                assert place.run("revoke", gone.hex()) == f"phone {gone.hex()} was revoked before\n"
-                assert (await standing(to)).population == terms.population - 1
-                assert len(list((place.path / "keys" / "pairs").iterdir())) == 2
-                assert (await decided(to, wire.DecideHead(query=query.digest, cohort=1), [])).outcome == wire.BURNT
-                assert len(list((place.path / "keys" / "pairs").iterdir())) == 1
-                assert "no phone has the id 00" in place.run("revoke", 32 * "0", code=1)
-                assert "32 hexadecimal digits" in place.run("revoke", "nobody", code=2)
+                assert await decided(to, before.head, before.receipts) == before.made
+                assert await countersigned(to, before.query.to_bytes()) == before.deals
+                await _rotate(place, to)
+                await _revoke(place, to, next(iter(phones)))
+                assert pairs(place) == 2
+                burn = wire.DecideHead(query=before.query.digest, cohort=1)
+                assert (await decided(to, burn, [])).outcome == wire.BURNT
+                assert pairs(place) == 1
 
         asyncio.run(after())
+
+
+async def _rotate(place: Site, to: grpc.aio.Channel) -> None:
+    told = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
+    key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
+    assert told == f"the active key is {key.key_id.hex()}\n"
+
+
+async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
+    before = await standing(to)
+    assert place.run("revoke", phone.hex()[:16]) == f"phone {phone.hex()} is revoked\n"
+    assert place.run("revoke", phone.hex()) == f"phone {phone.hex()} was revoked before\n"
+    assert (await standing(to)).population == before.population - 1
+    assert "no phone has the id 00" in place.run("revoke", 32 * "0", code=1)
+    assert "32 hexadecimal digits" in place.run("revoke", "nobody", code=2)
+
+
+def test_a_backup_repeats_decisions_and_leaves_later_queries_closed(tmp_path: Path) -> None:
+    with site(tmp_path) as place:
+        place.start()
+        before = asyncio.run(said(place, asyncio.run(joined(place, POPULATION))))
         place.run("backup", "copy")
 
         async def after_the_backup() -> Query:
             async with as_party(place, "aggregation") as to:
-                key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
-                late = replace(query, id="late", population=POPULATION - 1, key_id=key.key_id.hex())
+                late = replace(before.query, id="late")
                 await countersigned(to, late.to_bytes())
                 return late
 
@@ -75,18 +106,37 @@ def test_the_server_goes_on_after_kills_and_commands(tmp_path: Path) -> None:
 
         async def from_the_copy() -> None:
             async with as_party(place, "aggregation") as to:
-                assert await decided(to, head, receipts) == made
+                assert await decided(to, before.head, before.receipts) == before.made
                 with pytest.raises(Refused, match="UNKNOWN_QUERY"):
                     await decided(to, wire.DecideHead(query=late.digest), [])
-                with pytest.raises(Refused, match="KEY_RETIRED"):
-                    await countersigned(to, late.to_bytes())
+                for query in (late, before.query):
+                    with pytest.raises(Refused, match="KEY_RETIRED"):
+                        await countersigned(to, query.to_bytes())
 
         asyncio.run(from_the_copy())
         assert "put back from a backup" in place.log
         assert "put back     from a backup" in place.run("status", "--folder", "copy")
 
 
-@pytest.mark.slow
+def test_the_log_tells_of_a_key_pair_that_cannot_be_opened(tmp_path: Path) -> None:
+    """As when its operator rotates keys as another user of the machine."""
+    with site(tmp_path) as place:
+        place.start()
+        (former,) = (place.path / "keys" / "pairs").iterdir()
+
+        async def run() -> None:
+            async with as_party(place, "aggregation") as to:
+                place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
+                (path,) = set((place.path / "keys" / "pairs").iterdir()) - {former}
+                path.write_bytes(b"")
+                with pytest.raises(Refused, match="UNAVAILABLE: the key pair"):
+                    await standing(to)
+
+        asyncio.run(run())
+        assert "a key pair cannot be opened" in place.log
+        assert "this is no key pair" in place.log
+
+
 def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Path) -> None:
     """Killed at different moments of the same request, which in the end gets one answer for ever."""
     with site(tmp_path) as place:

@@ -5,6 +5,7 @@ import pytest
 
 from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
+from reticent_keys import administration
 from reticent_keys.membership import Members
 from tests.keys.phones import DAY, START, House, Phone, refused
 
@@ -53,7 +54,7 @@ def test_an_invitation_is_good_for_one_phone(house: House) -> None:
 
 
 def test_an_invitation_is_over_when_it_says_so_but_not_for_who_took_it(house: House) -> None:
-    took, late = (Phone(token) for token in house.server.invite(2, DAY))
+    took, late = (Phone(token) for token in house.tokens(2, DAY))
     membership = house.server.join(took.joining())
     house.advance(DAY)
     refused(Refusal.INVITATION, lambda: house.server.join(late.joining()))
@@ -173,14 +174,14 @@ def test_who_leaves_is_over_and_may_repeat_it(house: House) -> None:
 
 def test_who_is_revoked_is_over(house: House) -> None:
     phone, other = house.enrolled(2)
-    house.server.revoke(phone.id)
-    house.server.revoke(phone.id)
+    administration.revoke(house.server.journal, phone.id)
+    administration.revoke(house.server.journal, phone.id)
     house.server.leave(phone.leaving())  # does not soften it
     assert house.server.standing().population == 1
     with pytest.raises(Refused, match="was revoked"):
         house.server.renew(phone.renewing())
     house.server.renew(other.renewing())
-    refused(Refusal.UNKNOWN_PHONE, lambda: house.server.revoke(bytes(16)))
+    refused(Refusal.UNKNOWN_PHONE, lambda: administration.revoke(house.server.journal, bytes(16)))
 
 
 @pytest.mark.parametrize("what", ["renewing", "leaving"])
@@ -203,7 +204,7 @@ def test_others_cannot_speak_for_a_phone(house: House, what: str) -> None:
 
 def test_arguments_are_checked(house: House) -> None:
     with pytest.raises(ValueError, match="at least one phone can be invited: got 0"):
-        house.server.invite(0, DAY)
+        house.tokens(0, DAY)
     with pytest.raises(ValueError, match="at least a second"):
         Members(house.server.journal, house.identity, house.clock.now, dt.timedelta(0))
 
@@ -212,7 +213,7 @@ def test_tokens_are_not_in_the_journal(tmp_path: Path) -> None:
     house = House(tmp_path / "journal.db")
     phone = house.invited()
     house.server.join(phone.joining())
-    house.server.close()
+    house.server.journal.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert phone.agreement.public in content
     assert phone.token not in content

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
-from reticent.server.certificates import channel, channel_credentials
+from reticent.protocol.channels import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.phones import PASSPHRASE, Phone, expected, request, summed, sums

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from reticent.errors import ReticentError
+from reticent.protocol.channels import ROLES, role_host
 
-__all__ = ["Authority", "CertificateError", "common_name", "host_name", "hosts_of", "new_key", "pem", "role_host"]
+__all__ = ["Authority", "CertificateError", "common_name", "host_name", "hosts_of", "new_key", "pem"]
 
 YEARS = 10
 """How long an authority lasts."""
@@ -28,7 +29,6 @@ _SKEW = dt.timedelta(hours=1)
 """How far clocks of other machines may be behind."""
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_ROLES = ".reticent.internal"  # how the names of roles end, under which no host is
 _DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.IGNORECASE)
 
 
@@ -96,15 +96,6 @@ def new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def role_host(name: str) -> str:
-    """By which name a server of this role is known to callers, wherever it is: nobody else's certificate has it.
-
-    >>> role_host("key server")
-    'key-server.reticent.internal'
-    """
-    return f"{name.replace(' ', '-')}{_ROLES}"
-
-
 def host_name(host: str) -> x509.GeneralName:
     """A host as certificates name it.
 
@@ -115,7 +106,7 @@ def host_name(host: str) -> x509.GeneralName:
         found = ipaddress.ip_address(host)
         if "%" not in host:  # which names a machine's own network, and nothing that others know
             return x509.IPAddress(found)
-    if not _DNS_NAME.fullmatch(host) or host.lower().endswith(_ROLES):
+    if not _DNS_NAME.fullmatch(host) or host.lower().endswith(ROLES):
         raise ValueError(f"a host is a name such as keys.example.org, or an address such as 10.0.0.1: got {host!r}")
     return x509.DNSName(host.lower())
 
@@ -126,7 +117,7 @@ def hosts_of(certificate: x509.Certificate) -> list[x509.GeneralName]:
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         return []
-    return [name for name in names if not str(name.value).endswith(_ROLES)]
+    return [name for name in names if not str(name.value).endswith(ROLES)]
 
 
 def common_name(certificate: x509.Certificate) -> str:

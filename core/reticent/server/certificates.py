@@ -1,4 +1,4 @@
-"""Who is who on the wire: a folder of certificates from a small authority of one's own, and the channels they make.
+"""Who is who on the wire: a folder of certificates from a small authority of one's own.
 
 All keys are ECDSA's over P-256, which every TLS knows. TLS goes by the machine's clock, and so does what is here unless
 it is told the time.
@@ -27,9 +27,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reticent.clock import SystemClock
-from reticent.files import PUBLIC, replace
+from reticent.files import OWNER_ONLY, OWNER_ONLY_FOLDER, PUBLIC, replace
 from reticent.files import create as put
-from reticent.server.address import is_local
+from reticent.protocol.channels import AGGREGATION_SERVER, ANALYST, KEY_SERVER
 from reticent.server.authority import (
     Authority,
     CertificateError,
@@ -39,27 +39,15 @@ from reticent.server.authority import (
     is_issued_by,
     new_key,
     pem,
-    role_host,
 )
 
 __all__ = [
-    "AGGREGATION_SERVER",
-    "ANALYST",
-    "KEY_SERVER",
     "Certificate",
     "CertificateError",
     "Issued",
-    "channel",
-    "channel_credentials",
     "create",
-    "played_by",
     "renew",
 ]
-
-KEY_SERVER = "key server"
-AGGREGATION_SERVER = "aggregation server"
-ANALYST = "analyst"
-"""The common names; an analyst's own name follows, after a blank."""
 
 DAYS = 365
 """How long a certificate lasts unless said otherwise."""
@@ -139,42 +127,6 @@ class Certificate:
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
 
 
-def channel_credentials(authority: bytes) -> grpc.ChannelCredentials:
-    """To call without a certificate, as phones do."""
-    return grpc.ssl_channel_credentials(authority)
-
-
-def played_by(server: str) -> tuple[str, str]:
-    """The option of a channel that has only the server of this role answer.
-
-    The certificates of both servers may name the same hosts. Whoever holds the one must not be taken for the other: the
-    key server could read what phones send to the aggregation server.
-    """
-    return "grpc.ssl_target_name_override", role_host(server)
-
-
-def channel(address: str, credentials: grpc.ChannelCredentials | None, server: str | None = None) -> grpc.aio.Channel:
-    """A way to a server; without credentials only on this machine.
-
-    Args:
-        address: Where it is.
-        credentials: What is shown to it, and by what it is known.
-        server: Its role, `KEY_SERVER` or `AGGREGATION_SERVER`: then its certificate has to name that, and not the host.
-    """
-    options: tuple[tuple[str, int | str], ...] = (
-        ("grpc.keepalive_time_ms", 60_000),  # no shorter than listeners suffer
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 10_000),
-    )
-    if credentials is not None:
-        roles = () if server is None else (played_by(server),)
-        return grpc.aio.secure_channel(address, credentials, options=(*options, *roles))
-    if not is_local(address):
-        raise ValueError(f"{address} may be another machine: it is spoken to with certificates only")
-    return grpc.aio.insecure_channel(address, options=options)
-
-
 def create(
     folder: str | Path,
     *,
@@ -206,7 +158,7 @@ def create(
     ]
     made = [(each, *_new(authority, name, at, days, now)) for each, name, at in parties]
     with contextlib.suppress(FileExistsError):
-        where.mkdir(mode=0o700)
+        where.mkdir(mode=OWNER_ONLY_FOLDER)
     with contextlib.ExitStack() as undo:
         _put_pair(where, _AUTHORITY, authority.key, authority.certificate, undo)
         for each, key, certificate in made:
@@ -287,7 +239,7 @@ def _put_pair(
 ) -> None:
     """Write both, never over anything."""
     for path, content, mode in (
-        (folder / f"{name}.key", pem(key), 0o600),
+        (folder / f"{name}.key", pem(key), OWNER_ONLY),
         (folder / f"{name}.crt", pem(certificate), PUBLIC),
     ):
         put(path, content, mode)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from reticent.options import AsJson, in_json
 from reticent.server.certificates import DAYS, Issued, create
 from reticent.server.certificates import renew as renew_in
 
@@ -20,13 +20,11 @@ HERE = ("localhost", "127.0.0.1", "::1")
 
 app = App(
     name="certs",
-    help="Make the certificates by which servers and analysts know each other.",
     default_parameter=Parameter(negative=()),
 )
 
 Hosts = Annotated[list[str] | None, Parameter(name="--host")]
 Analysts = Annotated[list[str] | None, Parameter(name="--analyst")]
-AsJson = Annotated[bool, Parameter(name="--json")]
 
 
 @app.command
@@ -68,8 +66,8 @@ def renew(
 
 def _tell(issued: Sequence[Issued], as_json: bool) -> None:
     if as_json:
-        found = [{"path": str(each.path), "name": each.name, "expires": each.expires.isoformat()} for each in issued]
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        found = [{"path": str(each.path), "name": each.name, "expires": each.expires} for each in issued]
+        sys.stdout.write(in_json(found) + "\n")
         return
     for each in issued:
         sys.stdout.write(f"{each.path}: {each.name}, until {each.expires:%Y-%m-%d %H:%M} UTC\n")

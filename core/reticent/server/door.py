@@ -1,15 +1,14 @@
 """Where calls come in: who may, how often, how many at a time; and how refusals go out.
 
 Requests are taken as bytes and read here, when it is known that their sender may call, so that a message that cannot
-be read is refused like any other. A call without its message counts as one that is inside, and has not long to bring
-it: for gRPC, therefore, all that comes in are streams.
+be read is refused like any other. A call without its message counts as one that is inside, has not long to bring it,
+and gives way to others: for gRPC, therefore, all that comes in are streams.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +18,10 @@ from urllib.parse import unquote
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from reticent.address import network
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.server.address import network
+from reticent.server.crowd import Crowd, Visit
 from reticent.server.rates import Rate, Rates
 
 __all__ = ["Caller", "Door", "Handler", "Limits", "stream_in", "stream_out", "unary"]
@@ -59,7 +59,7 @@ class Limits:
     Args:
         address: The calls of one address, or IPv6 network; many phones may share one.
         in_flight: Calls at a time, of all.
-        in_flight_of_one: Calls at a time, of one address.
+        in_flight_of_one: Calls at a time, of one address. Of these and of all, calls without their message give way.
         message_bytes: The size of a message.
         patience: Seconds that a message may take to come.
         connections: At a time, of all; a listener takes fewer where the system allows the process fewer open files.
@@ -91,17 +91,11 @@ class Door:
         self.names = names
         self.limits = limits or Limits()
         self._rates = Rates(self.limits.address, REMEMBERED)
-        self._inside: Counter[str] = Counter()  # by address
-        self._number = 0
-
-    @property
-    def inside(self) -> int:
-        """How many calls are inside."""
-        return self._number
+        self._crowd = Crowd(self.limits.in_flight, self.limits.in_flight_of_one)
 
     @contextmanager
-    def entered(self, context: Context) -> Iterator[Caller]:
-        """The caller, while it is inside.
+    def entered(self, context: Context) -> Iterator[tuple[Caller, Visit]]:
+        """The caller and its call, while it is inside.
 
         Raises:
             Refused: It may not come in now, or at all.
@@ -113,26 +107,44 @@ class Door:
         wait = self._rates.take(whose, asyncio.get_running_loop().time())
         if wait:
             raise Refused(Refusal.BUSY, f"{whose} calls too often", retry_after=wait)
-        if self._number >= self.limits.in_flight or self._inside[whose] >= self.limits.in_flight_of_one:
-            raise Refused(Refusal.BUSY, "too many calls at a time", retry_after=1.0)
-        self._number += 1
-        self._inside[whose] += 1
-        try:
-            yield caller
-        finally:
-            self._number -= 1
-            self._inside[whose] -= 1
-            if not self._inside[whose]:
-                del self._inside[whose]
+        with self._crowd.entered(whose) as visit:
+            yield caller, visit
+
+    async def content(self, visit: Visit, context: Context) -> bytes | None:
+        """The next message of a call that is inside; None where the caller has sent all.
+
+        Raises:
+            Refused: It takes too long to come, or the call has to give way.
+        """
+        async with visit.waiting(self.limits.patience):
+            with _unless_gone():
+                content = await context.read()
+        self._crowd.brought(visit)
+        return None if content is grpc.aio.EOF else cast("bytes", content)
 
 
-def unary(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], Awaitable[Message]]) -> Handler:
-    """One message in, one out."""
+def unary(
+    door: Door,
+    kind: type[Asked],
+    answer: Callable[[Asked, Caller], Awaitable[Message]],
+    *,
+    message_bytes: int | None = None,
+) -> Handler:
+    """One message in, one out.
+
+    Args:
+        door: Lets the call in.
+        kind: What comes in.
+        answer: Makes what goes out.
+        message_bytes: The size of what comes in, where it is less than the listener lets through for other methods.
+            What is larger is refused before it is parsed.
+    """
 
     async def handle(_: AsyncIterator[bytes], context: Context) -> bytes:
         try:
-            with door.entered(context) as caller:
-                return (await answer(await _only(door, kind, context), caller)).SerializeToString()
+            with door.entered(context) as (caller, visit):
+                asked = await _only(door, kind, visit, context, message_bytes)
+                return (await answer(asked, caller)).SerializeToString()
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets a status
             await _refuse(context, kind, error)
 
@@ -144,8 +156,9 @@ def stream_out(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], 
 
     async def handle(_: AsyncIterator[bytes], context: Context) -> None:
         try:
-            with door.entered(context) as caller:
-                answers = cast("AsyncGenerator[Message]", answer(await _only(door, kind, context), caller))
+            with door.entered(context) as (caller, visit):
+                asked = await _only(door, kind, visit, context)
+                answers = cast("AsyncGenerator[Message]", answer(asked, caller))
                 async with aclosing(answers):  # at once, also when the caller has gone
                     async for each in answers:
                         with _unless_gone():
@@ -165,35 +178,29 @@ def stream_in(
     """
 
     async def handle(_: AsyncIterator[bytes], context: Context) -> bytes:
-        async def read() -> AsyncIterator[Asked]:
-            while (content := await _content(door, context)) is not None:
+        async def read(visit: Visit) -> AsyncIterator[Asked]:
+            while (content := await door.content(visit, context)) is not None:
                 yield _read(kind, content)
 
         try:
-            with door.entered(context) as caller:
-                return (await answer(read(), caller)).SerializeToString()
+            with door.entered(context) as (caller, visit):
+                return (await answer(read(visit), caller)).SerializeToString()
         except Exception as error:  # noqa: BLE001  # as above
             await _refuse(context, kind, error)
 
     return grpc.stream_unary_rpc_method_handler(cast("Any", handle))
 
 
-async def _only(door: Door, kind: type[Asked], context: Context) -> Asked:
-    content = await _content(door, context)
+async def _only(
+    door: Door, kind: type[Asked], visit: Visit, context: Context, message_bytes: int | None = None
+) -> Asked:
+    content = await door.content(visit, context)
     if content is None:
         raise Refused(Refusal.MALFORMED, f"there is no {kind.DESCRIPTOR.name}")
+    if message_bytes is not None and len(content) > message_bytes:
+        detail = f"{kind.DESCRIPTOR.name} may have {message_bytes} bytes: got {len(content)}"
+        raise Refused(Refusal.OVERSIZED, detail)
     return _read(kind, content)
-
-
-async def _content(door: Door, context: Context) -> bytes | None:
-    """The next message; None where the caller has sent all."""
-    try:
-        with _unless_gone():
-            async with asyncio.timeout(door.limits.patience):
-                content = await context.read()
-    except TimeoutError:
-        raise Refused(Refusal.BUSY, "the message took too long to come", retry_after=door.limits.patience) from None
-    return None if content is grpc.aio.EOF else cast("bytes", content)
 
 
 def _read(kind: type[Asked], content: bytes) -> Asked:

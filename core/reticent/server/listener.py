@@ -6,14 +6,15 @@ import asyncio
 import logging
 import resource
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import grpc
 from grpc_health.v1 import health_pb2
 
+from reticent.address import bound, is_local
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.server.address import bound, is_local
 from reticent.server.door import Caller, Door, Handler, Limits, unary
 
 __all__ = ["Listener"]
@@ -28,6 +29,12 @@ _LAST_MOMENT = 0.05
 
 HEALTH = "grpc.health.v1.Health"
 """The service by which others ask whether a service is there: one call for each question, none that stay."""
+
+HEALTH_IN_FLIGHT = 64
+"""Questions for it at a time: they need no room that the services' calls could have."""
+
+HEALTH_BYTES = 1024
+"""The size of a question, which is the name of a service."""
 
 IDLE = 30.0
 """Seconds after which a connection without a call is closed; whoever has one opens another when there is a call."""
@@ -117,7 +124,8 @@ class Listener:
                 raise Refused(Refusal.UNAVAILABLE, "there is no such service here")
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
-        return unary(Door(limits=self._limits), health_pb2.HealthCheckRequest, check)
+        limits = replace(self._limits, in_flight=min(HEALTH_IN_FLIGHT, self._limits.in_flight))
+        return unary(Door(limits=limits), health_pb2.HealthCheckRequest, check, message_bytes=HEALTH_BYTES)
 
 
 def _connections(limits: Limits) -> int:

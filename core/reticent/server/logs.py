@@ -18,6 +18,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from reticent.text import printable
+
 __all__ = ["LEVELS", "begin"]
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -50,9 +52,9 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         extra = "".join(f" {key}={_shown(value)}" for key, value in _extra(record).items())
-        line = _line(f"{_message(record)}{extra}")
+        line = printable(f"{_message(record)}{extra}")
         text = f"{_time(record)} {record.levelname.lower()} {record.name}: {line}"
-        trace = "\n".join(map(_line, _trace(self, record).splitlines()))  # which tells what others said as well
+        trace = "\n".join(map(printable, _trace(self, record).splitlines()))  # which tells what others said as well
         return f"{text}\n{trace}" if trace else text
 
 
@@ -106,11 +108,6 @@ def _shown(value: Any) -> str:
     return (
         str(value) if isinstance(value, int | float | str) and " " not in str(value) else json.dumps(value, default=str)
     )
-
-
-def _line(text: str) -> str:
-    """Without line breaks and whatever else could look like another line."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _time(record: logging.LogRecord) -> str:

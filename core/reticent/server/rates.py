@@ -50,6 +50,3 @@ class Rates:
         if len(self._left) > self._remembered:
             self._left.popitem(last=False)
         return wait
-
-    def __len__(self) -> int:
-        return len(self._left)

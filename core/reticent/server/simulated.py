@@ -6,9 +6,9 @@ import asyncio
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
+from reticent.address import is_local
 from reticent.clock import Clock, ManualClock, SystemClock
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.server.address import is_local
 from reticent.server.door import Caller, Door, Handler, unary
 from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire

@@ -1,0 +1,29 @@
+"""What is played at a door, and how a call is refused there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from reticent.protocol.calls import answered
+from reticent.protocol.refusals import Refused
+from reticent.v1 import counting_pb2 as wire
+
+HELLO = wire.KeyRequest(key_id=b"hello")
+
+
+def play(scene: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(30):
+            await scene
+
+    asyncio.run(in_time())
+
+
+async def refusal(call: Any) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await answered(call)
+    return caught.value

@@ -1,0 +1,90 @@
+"""Who gives way to whom, at moments that sockets do not let a test choose."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from reticent.protocol.refusals import Refusal, Refused
+from reticent.server.crowd import Crowd, Visit
+from tests.core.server.scenes import play
+
+GAVE_WAY = "BUSY: others came while there was no message"
+
+
+def test_whoever_has_the_most_calls_without_a_message_loses_one() -> None:
+    """Of several that have as many, the one that is there longest."""
+    crowd = Crowd(6, 6)
+    with ExitStack() as stack:
+        few, many, busy = (
+            [stack.enter_context(crowd.entered(name)) for _ in range(number)]
+            for name, number in (("few", 1), ("many", 3), ("busy", 2))
+        )
+        for each in busy:
+            crowd.brought(each)
+        newcomers = [stack.enter_context(crowd.entered("new")) for _ in range(2)]
+        assert [each.given_way for each in (*few, *many, *busy)] == [False, True, True, False, False, False]
+        assert not any(each.given_way for each in newcomers)
+        assert crowd.size == 6
+    assert crowd.size == 0
+    assert not crowd._inside
+    assert not crowd._waiting
+
+
+def test_nobody_gives_way_whose_message_has_come() -> None:
+    crowd = Crowd(2, 1)
+    with crowd.entered("a") as one, crowd.entered("b") as other:
+        crowd.brought(one)
+        with pytest.raises(Refused) as caught, crowd.entered("a"):  # another one's place is of no use
+            pass
+        assert caught.value.refusal is Refusal.BUSY
+        assert not other.given_way
+        crowd.brought(other)
+        with pytest.raises(Refused, match="too many calls at a time"), crowd.entered("c"):
+            pass
+
+
+def test_a_call_that_gave_way_is_not_served_though_its_message_comes_in_that_moment() -> None:
+    """Nobody counts it any more."""
+
+    async def scene() -> None:
+        visit = Visit("a")
+        with pytest.raises(Refused, match=GAVE_WAY):
+            async with visit.waiting(5.0):
+                visit.give_way()
+
+    play(scene())
+
+
+def test_a_call_may_give_way_before_it_waits() -> None:
+    async def scene() -> None:
+        visit = Visit("a")
+        visit.give_way()
+        with pytest.raises(Refused, match=GAVE_WAY):
+            async with visit.waiting(1e9):
+                await asyncio.Event().wait()
+
+    play(scene())
+
+
+def test_a_call_may_give_way_when_its_time_is_over_anyway() -> None:
+    """Between the end of its time and the moment in which it notices."""
+
+    async def scene() -> None:
+        visit = Visit("a")
+        faults: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, fault: faults.append(fault))
+
+        async def given_way_while_it_waits() -> None:
+            async with visit.waiting(0.0):
+                loop.call_soon(visit.give_way)
+                await asyncio.Event().wait()
+
+        with pytest.raises(Refused, match=GAVE_WAY):
+            await given_way_while_it_waits()
+        assert not faults
+
+    play(scene())

@@ -1,0 +1,146 @@
+"""Key pairs that the server cannot open: nobody is told to use one, and whoever asks for more is told so."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reticent.paillier import PublicKey
+from reticent.protocol import Refusal
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys import Vault, WrongPassphrase
+from tests.core.paillier.keys import pair
+from tests.keys.phones import BITS, PASSPHRASE, House, dealt, honest, refused, request
+
+Spoil = Callable[[Path], object]
+
+
+def overwritten(path: Path) -> None:
+    path.write_bytes(b"not a key pair")
+
+
+def unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()  # which nobody can read as a file, whoever runs the tests
+
+
+def sealed_otherwise(path: Path) -> None:
+    path.unlink()
+    pair(BITS, 9).save(path, f"{PASSPHRASE} of somebody else")
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def house(tmp_path: Path, pairs: Path) -> House:
+    house = House(tmp_path / "journal.db", vault=Vault(pairs, PASSPHRASE, simulation=True))
+    house.enrolled(20)
+    return house
+
+
+def rotated(house: House, pairs: Path) -> Path:
+    """The file of a new active key pair, which another process has made."""
+    other = House(house.path, identity=house.identity, vault=Vault(pairs, PASSPHRASE, simulation=True))
+    other._made = 7
+    return pairs / f"{other.server.keyring.rotate()}.key"
+
+
+def spoiled(path: Path, spoil: Spoil) -> Callable[[], None]:
+    """Spoil a file; what puts it right again."""
+    content = path.read_bytes()
+    spoil(path)
+
+    def mend() -> None:
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.write_bytes(content)
+
+    return mend
+
+
+def begin_anew(house: House, pairs: Path) -> None:
+    """Start the server again: it knows no pair but those in files."""
+    house.vault = Vault(pairs, PASSPHRASE, simulation=True)
+    house.restart()
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("spoil", [overwritten, Path.unlink, unreadable, sealed_otherwise])
+def test_nobody_is_told_to_use_a_key_that_cannot_be_opened(
+    house: House, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The operator is told once why, and once it is mended all goes on without a restart."""
+    query = house.query()
+    path = rotated(house, pairs)
+    query = replace(query, key_id=path.stem)
+    mend = spoiled(path, spoil)
+    for _ in range(2):
+        refused(Refusal.UNAVAILABLE, house.server.standing)
+        refused(Refusal.UNAVAILABLE, lambda: dealt(house.server, query))
+    with house.server.journal.reading() as run:
+        assert run("SELECT count(*) FROM queries").fetchone() == (0,)
+    [record] = complaints(caplog)
+    assert record.getMessage() == "a key pair cannot be opened: nothing is countersigned or decided under it"
+    assert vars(record)["key"] == path.stem[:16]
+    assert vars(record)["reason"]
+    mend()
+    terms = house.server.standing()
+    assert PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex() == path.stem
+    assert len(dealt(house.server, query)) == query.population
+
+
+def test_the_other_server_is_told_nothing_about_the_folder(house: House, pairs: Path) -> None:
+    path = rotated(house, pairs)
+    unreadable(path)
+    refused(
+        Refusal.UNAVAILABLE,
+        house.server.standing,
+        f"^UNAVAILABLE: the key pair {path.stem[:16]}… cannot be opened at present$",
+    )
+
+
+@pytest.mark.parametrize("spoil", [overwritten, unreadable])
+def test_a_cohort_under_a_key_that_cannot_be_opened_is_decided_later(
+    house: House, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then it is refused by name, and the operator is told when the server begins."""
+    query, key = house.query(), house.key
+    given = house.contributions(query, 0)
+    rotated(house, pairs)
+    path = pairs / f"{query.key_id}.key"
+    mend = spoiled(path, spoil)
+    begin_anew(house, pairs)
+    [record] = complaints(caplog)
+    assert vars(record)["key"] == path.stem[:16]
+    refused(Refusal.UNAVAILABLE, lambda: house.server.decide(*honest(query, 0, key, given)))
+    with house.server.journal.reading() as run:
+        assert run("SELECT (SELECT count(*) FROM begun), (SELECT count(*) FROM decisions)").fetchone() == (0, 0)
+    assert house.server.decide(*request(query, 1, key, [], [])).outcome == wire.BURNT  # for which no key is needed
+    assert len(complaints(caplog)) == 1
+    mend()
+    assert house.server.decide(*honest(query, 0, key, given)).outcome == wire.RELEASED
+
+
+def test_a_key_that_is_too_short_for_the_server_is_not_used(house: House, pairs: Path) -> None:
+    """Made for a simulation, by `reticent keys rotate`, beside a server that is none."""
+    path = rotated(house, pairs)
+    house.vault._simulation = False
+    refused(Refusal.UNAVAILABLE, house.server.standing)
+    assert path.exists()
+
+
+def test_a_server_does_not_begin_with_an_active_key_that_it_cannot_open(house: House, pairs: Path) -> None:
+    sealed_otherwise(pairs / f"{house.query().key_id}.key")
+    with pytest.raises(WrongPassphrase):
+        begin_anew(house, pairs)
