@@ -9,6 +9,7 @@ from reticent.database import Database
 from reticent.privacy import Query
 from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg.words import OUTCOMES, PHASES, Outcome, Phase, phase_of
 
 __all__ = ["Report", "prune", "report"]
 
@@ -19,10 +20,10 @@ class Report:
 
     Args:
         id: Its name.
-        phase: announced, refused, collecting, closing, decided, or lost, which is closing and will never be decided.
+        phase: What is being done with it.
         population: How many phones it asks.
         contributors: How many have contributed, of each cohort.
-        outcomes: What became of each cohort that is decided: released, burnt or void.
+        outcomes: What became of each cohort that is decided.
         announced: When it was.
         closes: When collecting ends, or ended, at the latest; None before it has begun.
         refusal: Why the key server does not countersign it, or decide it.
@@ -30,10 +31,10 @@ class Report:
     """
 
     id: str
-    phase: str
+    phase: Phase
     population: int
     contributors: tuple[int, ...]
-    outcomes: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
     announced: dt.datetime
     closes: dt.datetime | None
     refusal: str | None
@@ -46,7 +47,7 @@ def report(database: Database) -> list[Report]:
         return [
             Report(
                 id=name,
-                phase=_phase(phase, is_refused=refusal is not None),
+                phase=PHASES[phase_of(phase, is_refused=refusal is not None)],
                 population=Query.from_bytes(content).population,
                 contributors=tuple(number for (number,) in run(_CONTRIBUTORS, (query,)).fetchall()),
                 outcomes=tuple(_outcome(answer) for (answer,) in run(_ANSWERS, (query,)).fetchall()),
@@ -80,14 +81,8 @@ def prune(database: Database, before: dt.datetime) -> list[str]:
     return [name for _, name in sorted(old + refused)]
 
 
-def _phase(phase: int, *, is_refused: bool) -> str:
-    if is_refused:
-        return "refused" if phase == wire.ANNOUNCED else "lost"
-    return wire.Phase.Name(wire.Phase.ValueType(phase)).lower()
-
-
-def _outcome(answer: bytes) -> str:
-    return wire.Outcome.Name(wire.Decision.FromString(answer).outcome).lower()
+def _outcome(answer: bytes) -> Outcome:
+    return OUTCOMES[wire.Decision.FromString(answer).outcome]
 
 
 _QUERIES = """

@@ -5,63 +5,58 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from reticent.clock import SystemClock
+from reticent import process
+from reticent.clock import SystemClock, first_of
+from reticent.configuration import configured
 from reticent.database import Database
 from reticent.database import migrate as migrate_file
-from reticent.files import PUBLIC, create
+from reticent.files import OWNER_ONLY_FOLDER, PUBLIC, create
+from reticent.options import AGGREGATION_SERVER, ANALYSTS, CERTIFICATES, DECISIONS, LONGEST_DAYS, AsJson, in_json
+from reticent.protocol.channels import KEY_SERVER, channel
+from reticent.protocol.secrets import identity_of
 from reticent.randomness import secure
-from reticent.server import process
-from reticent.server.certificates import KEY_SERVER, Certificate, channel
-from reticent.server.configuration import configured
+from reticent.server.certificates import Certificate
 from reticent.server.logs import begin
 from reticent.server.simulated import clock_from
+from reticent.text import printable
 from reticent_agg import administration
 from reticent_agg.administration import Report
 from reticent_agg.database import KIND, opened
 from reticent_agg.server import ASK_AGAIN, AggregationServer
 from reticent_agg.service import AggregationService
-from reticent_agg.words import in_words, printable
+from reticent_agg.words import in_words
 
 __all__ = ["app"]
 
 FOLDER = Path("aggregation")
-CERTIFICATES = Path("certs")
-PHONES = "127.0.0.1:7201"
-ANALYSTS = "127.0.0.1:7202"
-DECISIONS = "127.0.0.1:7102"
 KEPT_DAYS = 30
-MOST_DAYS = 36_500
 
 _FILE = "aggregation.db"
 _IDENTITY = "identity.pub"
-_OWNER_ONLY = 0o700
 
 app = App(
     name="agg",
-    help="Run an aggregation server: ask phones, collect and add up what they say, have it decided.",
     config=configured("agg"),
     default_parameter=Parameter(negative=()),
 )
 
 At = Annotated[Path, Parameter(name="--folder")]
-AsJson = Annotated[bool, Parameter(name="--json")]
 
 
 @app.command
 def serve(
     *,
     folder: At = FOLDER,
-    phones: str = PHONES,
+    phones: str = AGGREGATION_SERVER,
     analysts: str = ANALYSTS,
     key_server: str = DECISIONS,
     identity: str | None = None,
@@ -93,11 +88,11 @@ def serve(
         log_json: Log as JSON.
     """
     begin(log_level, log_json)
-    if not 0 < ask_again <= ASK_AGAIN.total_seconds() * 60 * 24:
+    if not 0 < ask_again <= dt.timedelta(days=1).total_seconds():
         raise ValueError(f"--ask-again must lie between 0 and a day, in seconds: got {ask_again:g}")
     clock, further = clock_from(simulated_clock, phones, analysts)
     certificate = Certificate.load(certs, "aggregation")
-    folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+    folder.mkdir(mode=OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
     server = AggregationServer(
         folder / _FILE,
         identity=_identity(folder / _IDENTITY, identity),
@@ -122,7 +117,7 @@ def serve(
         async with way, service:
             process.say(f"listening for phones at {service.phones_address}")
             process.say(f"listening for analysts at {service.analysts_address}")
-            await _either(stop, service)
+            await first_of(stop.wait(), service.wait())
 
     with closing(server), server.claim():
         process.run(serve_until)
@@ -150,8 +145,8 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
         folder: Where the server keeps everything.
         days: How many days ago they must have been decided, by this machine's clock.
     """
-    if not 0 <= days <= MOST_DAYS:
-        raise ValueError(f"--days must lie between 0 and {MOST_DAYS:,}: got {days:g}")
+    if not 0 <= days <= LONGEST_DAYS:
+        raise ValueError(f"--days must lie between 0 and {LONGEST_DAYS:,}: got {days:g}")
     before = SystemClock().now() - dt.timedelta(days=days)
     with _database_of(folder) as database:
         forgotten = administration.prune(database, before)
@@ -172,31 +167,21 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     with _database_of(folder) as database:
         found = administration.report(database)
     if as_json:
-        sys.stdout.write(json.dumps([asdict(each) for each in found], default=_as_text, indent=2) + "\n")
+        sys.stdout.write(in_json([asdict(each) for each in found]) + "\n")
     else:
         sys.stdout.write("".join(f"{_line(each)}\n" for each in found))
-
-
-async def _either(stop: asyncio.Event, service: AggregationService) -> None:
-    """Until somebody says stop, or something has gone wrong."""
-    waiting = {asyncio.create_task(stop.wait()), asyncio.create_task(service.wait())}
-    done, pending = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for each in pending:
-        each.cancel()
-    for each in done:
-        each.result()
 
 
 def _identity(path: Path, given: str | None) -> bytes:
     """The key server's identity, which is written down when it is given first, and never changes."""
     if given is not None:
-        content = process.identity(given)
+        content = identity_of(given)
         with contextlib.suppress(FileExistsError):
             create(path, f"{content.hex()}\n".encode(), PUBLIC)
     if not path.exists():
         raise ValueError("--identity is needed the first time: `reticent keys status` prints it")
-    kept = process.identity(str(path))
-    if given is not None and kept != process.identity(given):
+    kept = identity_of(str(path))
+    if given is not None and kept != identity_of(given):
         raise ValueError(f"{path} names another key server: a folder is for one, and for its queries")
     return kept
 
@@ -222,9 +207,3 @@ def _line(query: Report) -> str:
     }
     word = in_words(query.outcomes) if query.phase == "decided" else query.phase
     return printable(f"{query.id}  {word}  {what[query.phase]}")
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")

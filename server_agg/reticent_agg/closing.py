@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from reticent.database import Database
+from reticent.database import Database, Run
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
-from reticent.times import instant, milliseconds
+from reticent.times import Now, instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Run
 from reticent_agg.errors import BadAnswer
 from reticent_agg.queries import Asked, Queries
+from reticent_agg.words import OUTCOMES
 
-__all__ = ["Closing"]
+__all__ = ["NEVER", "Closing"]
 
 _log = logging.getLogger(__name__)
 
 RECEIPTS_AT_ONCE = 1000
 """Receipts in a message."""
-OUTCOMES = (wire.RELEASED, wire.BURNT, wire.VOID)
+NEVER = frozenset({Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY})
+"""Asked to decide, a key server that was restored from a backup says this: nothing will be decided."""
 
 
 class Closing:
@@ -43,7 +44,7 @@ class Closing:
         database: Database,
         queries: Queries,
         identity: bytes,
-        now: Callable[[], dt.datetime],
+        now: Now,
         rng: np.random.Generator,
     ) -> None:
         self._database = database
@@ -167,14 +168,15 @@ class Closing:
     def not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
         """The key server refuses a request.
 
-        What was asked before an abort stands if that was decided already. Where the key is retired, nothing will be.
+        What was asked before an abort stands if that was decided already. Where the key is retired, or the query is not
+        known any more, nothing will be: the key server was restored from a backup.
         """
-        if refused.refusal not in {Refusal.ALREADY_DECIDED, Refusal.KEY_RETIRED}:
+        if refused.refusal is not Refusal.ALREADY_DECIDED and refused.refusal not in NEVER:
             return
         number = self._number(head.query)
         with self._database.changing() as run:
-            if refused.refusal is Refusal.KEY_RETIRED:
-                run(_NEVER, (refused.refusal.name, refused.detail, number, wire.CLOSING))
+            if refused.refusal in NEVER:
+                run(_LOST, (refused.refusal.name, refused.detail, number, wire.CLOSING))
             else:
                 run("UPDATE requests SET burn = 0 WHERE query = ? AND cohort = ?", (number, head.cohort))
 
@@ -210,7 +212,7 @@ UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE n
 AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
 """
 
-_NEVER = "UPDATE queries SET refusal = ?, detail = ? WHERE number = ? AND phase = ?"
+_LOST = "UPDATE queries SET refusal = ?, detail = ? WHERE number = ? AND phase = ?"
 
 
 def _head(content: bytes, *, burn: bool) -> wire.DecideHead:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from reticent.database import Database
+from reticent.database import Database, Run
 from reticent.paillier import BadCiphertexts
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Run
 from reticent_agg.queries import Asked, Queries
 
 __all__ = ["Collection", "Outcome"]
@@ -81,7 +79,7 @@ class Collection:
         now: The time, in UTC.
     """
 
-    def __init__(self, database: Database, queries: Queries, now: Callable[[], dt.datetime]) -> None:
+    def __init__(self, database: Database, queries: Queries, now: Now) -> None:
         self._database = database
         self._queries = queries
         self._now = now
@@ -174,7 +172,7 @@ def _judged(
         query = _query_of(sent, queries)
         phone = _phone_of(sent, query, dealt)
         contents = said.ciphertexts_hash(sent.ciphertexts)
-        statement = said.contribution(
+        statement = said.receipted(
             sent.query, query.asked.query.key_id, sent.phone, sent.cohort, contents, seeded=sent.seeded
         )
         if phone.ciphertexts_hash is not None:

@@ -5,21 +5,12 @@ Of a contribution there is a receipt, and its part in the sum of its cohort: the
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
 from reticent.database import Database, Kind
 from reticent_agg.errors import BadStore
 
-__all__ = ["KIND", "Readable", "Reader", "Run", "opened"]
-
-Run = Callable[..., Any]
-"""Runs a statement of SQL."""
-
+__all__ = ["KIND", "opened"]
 
 # Times are milliseconds of Unix time; phases are those of the wire. A query's number stands for its digest in the
 # tables with a row for each phone.
@@ -85,43 +76,6 @@ CREATE TABLE decisions (
 """
 
 KIND = Kind("an aggregation server's file", 0x52414747, 1, _SCHEMA, BadStore, command="reticent agg migrate")
-
-
-class Readable(Protocol):
-    """Where statements can be run that change nothing."""
-
-    def reading(self) -> contextlib.AbstractContextManager[Run]:
-        """Run statements; nobody else does here meanwhile."""
-
-
-class Reader:
-    """A second way to a file that is open already, which does not wait for what is being written.
-
-    The file itself is not opened and closed beside SQLite, which would lose the locks that this process has on it.
-
-    Args:
-        path: Of the file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA query_only = ON")
-
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[Run]:
-        """Run statements, on what was written when each begins."""
-        with self._lock:
-            try:
-                yield self._connection.execute
-            except sqlite3.OperationalError as error:
-                raise OSError(None, str(error), str(self._path)) from error
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._connection.close()
 
 
 def opened(path: Path | None) -> Database:

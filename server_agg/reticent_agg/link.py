@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 
 from reticent.errors import ReticentError
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.calls import answered, failure_of
+from reticent.protocol.calls import answered
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
+from reticent_agg.closing import NEVER
 from reticent_agg.server import AggregationServer
+from reticent_agg.turns import Name, Turns
+from reticent_agg.words import KEY_SERVER_AWAY
 
 __all__ = ["Link"]
 
@@ -33,13 +37,6 @@ PASSING = {Refusal.BUSY, Refusal.UNAVAILABLE, Refusal.NOT_PERMITTED}
 """What is no answer to the question: it is asked again, the last when the operator has mended the certificates."""
 
 Result = TypeVar("Result")
-
-
-class _Refused(NamedTuple):
-    """A cohort that the key server has refused to decide."""
-
-    again: float  # when to ask again, by the loop's clock
-    pause: float  # seconds, since it was asked last
 
 
 class Link:
@@ -59,11 +56,12 @@ class Link:
         self._deciding = counting_pb2_grpc.DecidingStub(channel)
         self._writer = writer
         self._began = began
-        self._one_at_a_time = asyncio.Lock()
         self._to_countersign = asyncio.Event()
         self._to_decide = asyncio.Event()
         self._trouble: ReticentError | None = None
-        self._refused: dict[tuple[bytes, int], _Refused] = {}
+        self._uncountersigned = Turns[bytes]()  # by the digests of queries
+        self._undecided = Turns[tuple[bytes, int, bool]]()  # cohorts, and whether they are to be decrypted
+        self._waiting: list[asyncio.Future[None]] = []  # for the end of an attempt to have queries countersigned
 
     async def standing(self) -> wire.Terms:
         """Who could be asked now, and under which key, which is kept.
@@ -76,20 +74,27 @@ class Link:
             await self._work(self._server.learned, terms)
         except Unreachable as error:
             self._heard(error)
-            raise Refused(Refusal.UNAVAILABLE, "the key server cannot be reached") from error
+            raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY) from error
         except ReticentError as error:
             self._heard(error)
             raise
         self._heard(None)
         return terms
 
-    async def countersign(self) -> None:
-        """Have countersigned what waits for it, and do not wait long: what is not done in time is done later."""
-        self._to_countersign.set()  # whatever becomes of this attempt
+    async def countersigned(self, query: Query) -> None:
+        """Have a query countersigned, and do not wait long: what is not done in time is done later."""
+        self._uncountersigned.forget(query.digest)  # somebody wants it now
+        attempted = asyncio.get_running_loop().create_future()
+        self._waiting.append(attempted)
+        self.countersign()
         try:
-            await asyncio.wait_for(self._countersign_all(), PATIENCE)
-        except (TimeoutError, ReticentError) as error:
-            _log.info("a query waits for its countersignature: %s", error)
+            await asyncio.wait_for(attempted, PATIENCE)
+        except TimeoutError:
+            _log.info("%r waits for its countersignature", query.id)
+
+    def countersign(self) -> None:
+        """Have countersigned what waits for it."""
+        self._to_countersign.set()
 
     def decide(self) -> None:
         """Have decided what waits for it."""
@@ -104,7 +109,7 @@ class Link:
         )
 
     async def _look_now_and_then(self) -> None:
-        """See whether the key server is there, and how many phones are, also while there is nothing else to ask."""
+        """See whether the key server is there, how many phones are, and whether anything was left undone."""
         while True:
             try:
                 await self.standing()
@@ -112,6 +117,9 @@ class Link:
                 _log.debug("who could be asked is not known: %s", error)
             except Exception:  # noqa: BLE001  # a fault of ours must not end the looking
                 _log.exception("asking the key server failed")
+            self.countersign()
+            self.decide()
+            self._began()
             await asyncio.sleep(LONGEST)
 
     def _heard(self, trouble: ReticentError | None) -> None:
@@ -123,79 +131,117 @@ class Link:
         self._trouble = trouble
 
     async def _countersign_all(self) -> float | None:
-        """None: all is done that was to be."""
-        async with self._one_at_a_time:
-            try:
-                for query in await self._work(self._server.uncountersigned):
-                    await self._countersign(query)
-                    self._heard(None)
-            except ReticentError as error:
-                self._heard(error)
-                raise
-        return None
+        """The seconds until something is to be asked again; None where all is countersigned."""
+        waiting, self._waiting = self._waiting, []
+        try:
+            queries = {query.digest: query for query in await self._work(self._server.uncountersigned)}
+            for digest in self._uncountersigned.due(queries, _now()):
+                query = queries[digest]
+                what = partial("{!r} is not countersigned".format, query.id)
+                await self._attempted(self._uncountersigned, digest, what, self._countersign(query))
+            return self._uncountersigned.left(_now())
+        finally:
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
 
     async def _countersign(self, query: Query) -> None:
         asked = wire.CountersignRequest(query=query.to_bytes())
         try:
-            deals = [deal async for deal in self._deciding.Countersign(asked)]
-        except grpc.RpcError as error:
-            failure = failure_of(error)
-            if isinstance(failure, Unreachable) or failure.refusal in PASSING:
-                raise failure from error
-            _log.warning("%r is not countersigned: %s", query.id, failure)
-            await self._work(self._server.refused, query, failure)
+            deals = await answered(_all(self._deciding.Countersign(asked)))
+        except Refused as refused:
+            if refused.refusal in PASSING:
+                raise
+            _log.warning("%r is not countersigned: %s", query.id, refused)
+            await self._work(self._server.refused, query, refused)
             return
         await self._work(self._server.countersigned, query, deals)
         _log.info("%r is countersigned, and collects", query.id)
         self._began()
+        self.decide()  # where it was aborted before
 
     async def _decide_all(self) -> float | None:
-        """None where all is decided that was to be; or in how many seconds to ask again."""
-        now = asyncio.get_running_loop().time()
-        heads = await self._work(self._server.requests)
-        places = {(head.query, head.cohort) for head in heads}
-        self._refused = {place: each for place, each in self._refused.items() if place in places}
-        for head in heads:
-            place = (head.query, head.cohort)
-            if place in self._refused and self._refused[place].again > now:
-                continue
-            try:
-                decision = await answered(self._deciding.Decide(self._messages(head)))
-            except Refused as refused:
-                if refused.refusal in PASSING:
-                    self._heard(refused)
-                    raise
-                await self._not_decided(head, refused)
-            except Unreachable as error:
+        """The seconds until something is to be asked again; None where all is decided that was to be."""
+        found = await self._work(self._server.requests)
+        heads = {(head.query, head.cohort, bool(head.ciphertexts)): head for head in found}
+        for name in self._undecided.due(heads, _now()):
+            what = partial(self._not_decided, heads[name])
+            await self._attempted(self._undecided, name, what, self._decide(heads[name]))
+        return self._undecided.left(_now())
+
+    async def _decide(self, head: wire.DecideHead) -> None:
+        faults: list[Exception] = []
+        try:
+            decision = await answered(self._deciding.Decide(self._messages(head, faults)))
+        except Refused as refused:
+            await self._work(self._server.not_decided, head, refused)
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if faults and task is not None and not task.cancelling():
+                raise faults[0] from None  # where gRPC cannot read what it is to send, it cancels the call
+            raise
+        await self._work(self._server.decided, decision)
+
+    async def _messages(self, head: wire.DecideHead, faults: list[Exception]) -> AsyncIterator[wire.DecideRequest]:
+        try:
+            messages = self._server.asking(head)
+            while (message := await self._work(next, messages, None)) is not None:
+                yield message
+        except Exception as error:
+            faults.append(error)
+            raise
+
+    def _not_decided(self, head: wire.DecideHead) -> str:
+        return f"cohort {head.cohort} of {self._server.name(head)!r} is not decided"
+
+    async def _attempted(
+        self, turns: Turns[Name], name: Name, what: Callable[[], str], attempt: Awaitable[None]
+    ) -> None:
+        """Attempt something. Where it fails, only that is put off, unless nobody is there, or the disk fails."""
+        try:
+            await attempt
+        except OSError:
+            turns.failed(name, _now(), SHORTEST, LONGEST)  # it may be because of this one: the others come first
+            raise
+        except Exception as error:
+            is_new, (shortest, longest) = name not in turns, _pauses(error)
+            pause = turns.failed(name, _now(), shortest, longest)
+            if isinstance(error, Unreachable) and _is_away(error):
                 self._heard(error)
                 raise
-            else:
-                await self._work(self._server.decided, decision)
-                self._refused.pop(place, None)
+            level = logging.ERROR if is_new or longest == RAREST else logging.DEBUG
+            ours = None if isinstance(error, ReticentError) else error
+            _log.log(level, "%s, asked again in %.1f s: %s", await self._work(what), pause, error, exc_info=ours)
+        else:
+            turns.forget(name)
             self._heard(None)
-        if not self._refused:
-            return None
-        return max(0.0, min(each.again for each in self._refused.values()) - asyncio.get_running_loop().time())
-
-    async def _not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
-        """Ask again later, and rarely where it is of no use."""
-        place = (head.query, head.cohort)
-        before = self._refused.get(place)
-        pause = SHORTEST if before is None else min(RAREST, 2 * before.pause)
-        if refused.refusal is Refusal.KEY_RETIRED:
-            pause = RAREST
-        name = await self._work(self._server.name, head)
-        _log.error("cohort %d of %r is not decided, asked again in %.1f s: %s", head.cohort, name, pause, refused)
-        await self._work(self._server.not_decided, head, refused)
-        self._refused[place] = _Refused(asyncio.get_running_loop().time() + pause, pause)
-
-    async def _messages(self, head: wire.DecideHead) -> AsyncIterator[wire.DecideRequest]:
-        messages = self._server.asking(head)
-        while (message := await self._work(next, messages, None)) is not None:
-            yield message
 
     async def _work(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _pauses(error: Exception) -> tuple[float, float]:
+    """How long to leave something alone that has failed: the first time, and at most."""
+    if isinstance(error, Unreachable) or (isinstance(error, Refused) and error.refusal in PASSING):
+        return SHORTEST, LONGEST
+    if isinstance(error, Refused) and error.refusal in NEVER:
+        return RAREST, RAREST
+    return SHORTEST, RAREST
+
+
+def _is_away(error: Unreachable) -> bool:
+    """Whether nobody is there, which says nothing of what was asked: there is no use in asking more."""
+    cause = error.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def _all(stream: AsyncIterable[Result]) -> list[Result]:
+    return [each async for each in stream]
 
 
 async def _again_and_again(wanted: asyncio.Event, attempt: Callable[[], Awaitable[float | None]]) -> None:
@@ -204,17 +250,18 @@ async def _again_and_again(wanted: asyncio.Event, attempt: Callable[[], Awaitabl
     while True:
         wanted.clear()
         try:
-            again = await attempt()
-        except ReticentError as error:
-            _log.debug("the key server is asked again in %.1f s: %s", pause, error)
-        except OSError as error:
-            _log.error("what the key server says cannot be kept, and is asked again in %.1f s: %s", pause, error)
-        except Exception:  # noqa: BLE001  # a fault of ours in one question must not keep the next from being asked
-            _log.exception("asking the key server failed")
-        else:
-            pause = SHORTEST
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(wanted.wait(), again)
-            continue
-        await asyncio.sleep(pause)
-        pause = min(LONGEST, 2 * pause)
+            again, pause = await attempt(), SHORTEST
+        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the asking
+            again, pause = pause, min(LONGEST, 2 * pause)
+            _tell_of(error, again)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wanted.wait(), again)
+
+
+def _tell_of(error: Exception, again: float) -> None:
+    if isinstance(error, ReticentError):
+        _log.debug("the key server is asked again in %.1f s: %s", again, error)
+    elif isinstance(error, OSError):
+        _log.error("what the key server says cannot be kept, and is asked again in %.1f s: %s", again, error)
+    else:
+        _log.exception("asking the key server failed")

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from reticent.database import Database
+from reticent.database import Database, Run
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, signed_by
 from reticent.protocol import statements as said
-from reticent.protocol.layout import ciphertexts_to
+from reticent.protocol.layout import LARGEST_CONTRIBUTION, ciphertexts_to, contribution_bytes
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Run
 from reticent_agg.errors import BadAnswer
+from reticent_agg.words import KEY_SERVER_AWAY
 
 __all__ = ["Asked", "Queries"]
 
 LONGEST = dt.timedelta(days=366)
 """The longest that a query may collect."""
-LARGEST_CONTRIBUTION = 1 << 18
-"""The bytes of a phone's message: room for over 300 ciphertexts, and not too much when many come at a time."""
-LARGEST_CIPHERTEXTS = LARGEST_CONTRIBUTION - 1024
-"""The most bytes of ciphertexts that fit a message beside all else that is in it."""
 _REMEMBERED = 256  # queries, and keys, that are not read anew for each batch
 
 Name = TypeVar("Name")
@@ -64,9 +60,7 @@ class Queries:
         simulation: Accept keys that are only good for simulation as well.
     """
 
-    def __init__(
-        self, database: Database, identity: bytes, now: Callable[[], dt.datetime], *, simulation: bool
-    ) -> None:
+    def __init__(self, database: Database, identity: bytes, now: Now, *, simulation: bool) -> None:
         self._database = database
         self._identity = identity
         self._now = now
@@ -74,12 +68,6 @@ class Queries:
         self._terms: wire.Terms | None = None
         self._asked: OrderedDict[bytes, Asked] = OrderedDict()
         self._keys: OrderedDict[bytes, PublicKey] = OrderedDict()
-
-    def standing(self) -> wire.Terms:
-        """What the key server said last about who could be asked."""
-        if self._terms is None:
-            raise Refused(Refusal.UNAVAILABLE, "the key server has not answered yet")
-        return self._terms
 
     def learned(self, terms: wire.Terms) -> None:
         """Take in what the key server says about who could be asked now, and under which key."""
@@ -203,7 +191,9 @@ class Queries:
 
     def _refuse_too_many(self, query: Query) -> None:
         """Before anything is made for a query: nothing it asks for may be larger than what there is."""
-        enrolled = self.standing().population
+        if self._terms is None:
+            raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)
+        enrolled = self._terms.population
         if query.population > enrolled:
             raise Refused(Refusal.NOT_ENROLLED_ENOUGH, f"{enrolled} phones are enrolled, of {query.population}")
 
@@ -261,7 +251,7 @@ def _plaintexts(query: Query, key: PublicKey) -> int:
         plaintexts = plaintext_count(query, key.bits)
     except ValueError as error:
         raise Refused(Refusal.BAD_QUERY, str(error)) from error
-    if plaintexts * key.ciphertext_bytes > LARGEST_CIPHERTEXTS:
+    if contribution_bytes(query, key.bits) > LARGEST_CONTRIBUTION:
         raise Refused(Refusal.BAD_QUERY, f"a contribution of {plaintexts} ciphertexts does not fit a message")
     return plaintexts
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
+from reticent.database import Reader
 from reticent.privacy import Query
 from reticent.protocol import Refused
 from reticent.protocol.secrets import KEY_BYTES
+from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import database
 from reticent_agg.closing import Closing
 from reticent_agg.collection import Collection, Outcome
+from reticent_agg.database import opened
 from reticent_agg.queries import Queries
 from reticent_agg.telling import Telling
 
@@ -48,15 +50,15 @@ class AggregationServer:
         path: Path | None,
         *,
         identity: bytes,
-        now: Callable[[], dt.datetime],
+        now: Now,
         rng: np.random.Generator,
         simulation: bool = False,
         ask_again: dt.timedelta = ASK_AGAIN,
     ) -> None:
         if len(identity) != KEY_BYTES:
             raise ValueError(f"the key server's identity has {KEY_BYTES} bytes: got {len(identity)}")
-        self._changed = database.opened(path)
-        self._read = self._changed if path is None else database.Reader(path)
+        self._changed = opened(path)
+        self._read = self._changed if path is None else Reader(path)
         self._queries = Queries(self._changed, identity, now, simulation=simulation)
         self._collection = Collection(self._changed, self._queries, now)
         self._closing = Closing(self._changed, self._queries, identity, now, rng)
@@ -85,10 +87,6 @@ class AggregationServer:
         return self._telling.decisions(asked.wanted)
 
     # For analysts.
-
-    def standing(self) -> wire.Terms:
-        """What the key server has said last about who could be asked, and under which key."""
-        return self._queries.standing()
 
     def announce(self, asked: wire.AnnounceRequest) -> wire.QueryStatus:
         """Write a query down; the key server is to be asked for its countersignature then. The same again is safe.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +12,20 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from reticent.clock import Clock
+from reticent.clock import Clock, first_of
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
+from reticent.protocol.channels import ANALYST
+from reticent.protocol.layout import LARGEST_CONTRIBUTION
 from reticent.server import Caller, Door, Limits, Listener, unary
-from reticent.server.certificates import ANALYST
 from reticent.server.door import Handler
 from reticent.server.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.batches import Batches
 from reticent_agg.collection import Outcome
 from reticent_agg.link import Link
-from reticent_agg.queries import LARGEST_CONTRIBUTION
 from reticent_agg.server import AggregationServer
+from reticent_agg.telling import refuse_odd_phone, refuse_too_many
 
 __all__ = ["COLLECTING", "COUNTING", "AggregationService"]
 
@@ -38,10 +38,13 @@ PHONE = Rate(per_second=20.0, burst=100.0)
 """Contributions of a phone from an address. Of the address as well: nobody elsewhere can use up a phone's."""
 PHONES_REMEMBERED = 4096
 """Phones whose contributions are counted; the least lately seen are forgotten."""
+LARGEST_QUESTION = 1 << 16
+"""The bytes of whatever else a phone says: room for as many decisions as it may want."""
 PAUSE = 1.0
 """Seconds until what the disk did not take is tried again."""
 
 Methods = Mapping[str, Handler]
+Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 
 
@@ -109,8 +112,9 @@ class AggregationService:
         """Begin to serve, and to ask the key server what there is to ask."""
         self._loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(self._reader.shutdown)
-            stack.callback(self._writer.shutdown)
+            # In a thread: the loop has still to end the calls for which these two work.
+            stack.push_async_callback(asyncio.to_thread, self._reader.shutdown, cancel_futures=True)
+            stack.push_async_callback(asyncio.to_thread, self._writer.shutdown)
             self._working = asyncio.gather(self._link.run(), self._close_in_time())
             stack.push_async_callback(self._stop_working)
             await stack.enter_async_context(self._phones)
@@ -146,19 +150,21 @@ class AggregationService:
             return await self._read(self._server.key, asked)
 
         async def contribute(sent: wire.Contribution, caller: Caller) -> wire.Acknowledgement:
+            refuse_odd_phone(sent.phone)  # of which not a byte may be kept
             wait = self._rates.take((caller.address, sent.phone), asyncio.get_running_loop().time())
             if wait:
                 raise Refused(Refusal.BUSY, "the phone calls too often", retry_after=wait)
             return await self._batches.add(sent)
 
         async def decisions(asked: wire.DecisionsRequest, _: Caller) -> wire.DecisionsReply:
+            refuse_too_many(asked.wanted)  # at once: all others wait for the one reader
             return await self._read(self._server.decisions, asked)
 
         return {
-            "Announcements": unary(door, wire.AnnouncementsRequest, announcements),
-            "Key": unary(door, wire.KeyRequest, key),
+            "Announcements": unary(door, wire.AnnouncementsRequest, announcements, message_bytes=LARGEST_QUESTION),
+            "Key": unary(door, wire.KeyRequest, key, message_bytes=LARGEST_QUESTION),
             "Contribute": unary(door, wire.Contribution, contribute),
-            "Decisions": unary(door, wire.DecisionsRequest, decisions),
+            "Decisions": unary(door, wire.DecisionsRequest, decisions, message_bytes=LARGEST_QUESTION),
         }
 
     def _counting(self, door: Door) -> Methods:
@@ -185,18 +191,25 @@ class AggregationService:
         query = await self._read(_query_of, asked)
         if not await self._write(self._server.can_judge, query):
             await self._link.standing()  # there may be a new key, or more phones
-        status = await self._write(self._server.announce, asked)
+        status: wire.QueryStatus = await self._write(
+            self._and_then, self._link.countersign, self._server.announce, asked
+        )
         if status.phase != wire.ANNOUNCED:
             return status
         _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
-        await self._link.countersign()
+        await self._link.countersigned(query)
         return await self._read(self._server.status, wire.StatusRequest(id=query.id))
 
     async def _abort(self, asked: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
         _log.warning("%r is aborted by %s", asked.id, caller.name or "somebody on this machine")
-        status = await self._write(self._server.abort, asked)
-        self._link.decide()
+        status: wire.QueryStatus = await self._write(self._and_then, self._link.decide, self._server.abort, asked)
         return status
+
+    def _and_then(self, tell: Callable[[], None], write: Callable[[Asked], Result], asked: Asked) -> Result:
+        """Run by the writer: write, and have somebody told of it, also where who asked has hung up meanwhile."""
+        written = write(asked)
+        self._loop.call_soon_threadsafe(tell)
+        return written
 
     async def _taken(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
         outcomes, closed = await self._write(self._take, contributions)
@@ -223,20 +236,7 @@ class AggregationService:
                 _log.exception("queries cannot be closed")
                 await asyncio.sleep(PAUSE)
                 continue
-            awaited = {asyncio.create_task(self._until_begun())}
-            if due is not None:
-                awaited.add(asyncio.create_task(self._until(due)))
-            try:
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in awaited:
-                    each.cancel()
-
-    async def _until_begun(self) -> None:
-        await self._began.wait()
-
-    async def _until(self, due: dt.datetime) -> None:
-        await self._clock.wait_until(due)
+            await first_of(self._began.wait(), *([] if due is None else [self._clock.wait_until(due)]))
 
     def _tell_of(self, closed: Sequence[str]) -> None:
         for query in closed:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from reticent.database import Readable, Run
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.secrets import PHONE_BYTES
-from reticent.times import milliseconds
+from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.database import Readable, Run
+from reticent_agg.words import phase_of
 
-__all__ = ["Telling"]
+__all__ = ["Telling", "refuse_odd_phone", "refuse_too_many"]
 
 REPLY_BYTES = 3 << 20
 """Replies stop before they have more: gRPC's clients take messages of 4 MiB unless told otherwise."""
@@ -34,15 +35,14 @@ class Telling:
         again: When phones are to ask again.
     """
 
-    def __init__(self, database: Readable, now: Callable[[], dt.datetime], again: dt.timedelta) -> None:
+    def __init__(self, database: Readable, now: Now, again: dt.timedelta) -> None:
         self._database = database
         self._now = now
         self._again = again
 
     def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
         """What a phone is asked at present, first what it has not answered yet."""
-        if len(phone) != PHONE_BYTES:
-            raise Refused(Refusal.MALFORMED, f"the id of a phone has {PHONE_BYTES} bytes: got {len(phone)}")
+        refuse_odd_phone(phone)
         now = milliseconds(self._now())
         with self._database.reading() as run:
             rows = run(_ANNOUNCED, (phone, wire.COLLECTING, now)).fetchall()
@@ -54,16 +54,14 @@ class Telling:
             announcements=_that_fit(found), again_in_ms=self._again // dt.timedelta(milliseconds=1)
         )
 
-    def decisions(self, wanted: Iterable[wire.DecisionWanted]) -> wire.DecisionsReply:
+    def decisions(self, wanted: Sequence[wire.DecisionWanted]) -> wire.DecisionsReply:
         """Those of the wanted decisions that are made, from the first one on as many as fit a message."""
-        asked = list(wanted)
-        if len(asked) > MOST_WANTED:
-            raise Refused(Refusal.OVERSIZED, f"{MOST_WANTED} decisions can be asked for at once: got {len(asked)}")
-        with self._database.reading() as run:
-            rows = [run(_DECISION, (each.query, each.cohort)).fetchone() for each in asked]
-        return wire.DecisionsReply(
-            decisions=_that_fit(wire.Decision.FromString(row[0]) for row in rows if row is not None)
-        )
+        refuse_too_many(wanted)
+        with self._database.reading() as run:  # one after the other: what does not fit is not even read
+            rows = (run(_DECISION, (each.query, each.cohort)).fetchone() for each in wanted)
+            return wire.DecisionsReply(
+                decisions=_that_fit(wire.Decision.FromString(row[0]) for row in rows if row is not None)
+            )
 
     def status(self, query_id: str) -> wire.QueryStatus:
         """Where a query is.
@@ -89,11 +87,10 @@ class Telling:
     def _status(self, run: Run, row: tuple[int, bytes, int, int | None, str | None, str | None]) -> wire.QueryStatus:
         number, content, phase, closes, refusal, _ = row
         left = 0
-        if refusal is not None:
-            phase = wire.REFUSED if phase == wire.ANNOUNCED else wire.LOST
-        elif phase == wire.ANNOUNCED:
+        where = phase_of(phase, is_refused=refusal is not None)
+        if where == wire.ANNOUNCED:
             left = Query.from_bytes(content).closes_after * 1000
-        elif phase == wire.COLLECTING and closes is not None:
+        elif where == wire.COLLECTING and closes is not None:
             left = max(0, closes - milliseconds(self._now()))
         cohorts = [
             wire.CohortStatus(
@@ -101,7 +98,19 @@ class Telling:
             )
             for contributors, answer in run(_COHORTS, (number,)).fetchall()
         ]
-        return wire.QueryStatus(query=content, phase=wire.Phase.ValueType(phase), closes_in_ms=left, cohorts=cohorts)
+        return wire.QueryStatus(query=content, phase=where, closes_in_ms=left, cohorts=cohorts)
+
+
+def refuse_odd_phone(phone: bytes) -> None:
+    """Refuse whoever is no phone."""
+    if len(phone) != PHONE_BYTES:
+        raise Refused(Refusal.MALFORMED, f"the id of a phone has {PHONE_BYTES} bytes: got {len(phone)}")
+
+
+def refuse_too_many(wanted: Sequence[wire.DecisionWanted]) -> None:
+    """Refuse to look for more decisions than a phone can want."""
+    if len(wanted) > MOST_WANTED:
+        raise Refused(Refusal.OVERSIZED, f"{MOST_WANTED} decisions can be asked for at once: got {len(wanted)}")
 
 
 _ANNOUNCED = """

@@ -60,7 +60,7 @@ class Phone:
             ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair().public.bits))
         seeded_ = others.pop("seeded", False)
         phone = others.pop("phone", self.id)
-        statement = said.contribution(
+        statement = said.receipted(
             query.digest, query.key_id, phone, cohort, said.ciphertexts_hash(ciphertexts), seeded=seeded_
         )
         message = wire.Contribution(

@@ -264,7 +264,7 @@ def test_nothing_is_closed_by_a_commit_that_fails(
     query = parties.collecting(server, parties.ask())
     contribute(server, query, 0, 1)
     time.pass_(query.closes_after)
-    honest = Database.execute
+    honest = Database._execute
 
     def full(database: Database, sql: str, values: object = ()) -> sqlite3.Cursor:
         if sql == "COMMIT":
@@ -272,7 +272,7 @@ def test_nothing_is_closed_by_a_commit_that_fails(
         return honest(database, sql, values)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Database, "execute", full)
+        patch.setattr(Database, "_execute", full)
         with pytest.raises(OSError, match="disk"):
             server.close_due()
     assert (server.requests(), status_of(server, query).phase) == ([], wire.COLLECTING)
@@ -280,13 +280,16 @@ def test_nothing_is_closed_by_a_commit_that_fails(
     assert parties.phones_in(server.requests()[0]) == {0, 1}
 
 
-def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(server: AggregationServer, time: Time) -> None:
+@pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])
+def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
+    server: AggregationServer, time: Time, refusal: Refusal
+) -> None:
     """After the key server was restored from a backup."""
     query = parties.collecting(server, parties.ask(population=8, cohorts=2))
     contribute(server, query, *range(8))
     first, second = parties.closed(server, time, query)
     decide(server, first)
-    server.not_decided(second, Refused(Refusal.KEY_RETIRED, "it is in a copy of the journal"))
+    server.not_decided(second, Refused(refusal, "as the copy of the journal says"))
     status = status_of(server, query)
     assert (status.phase, [each.HasField("decision") for each in status.cohorts]) == (wire.LOST, [True, False])
     assert server.queries().queries[0] == status

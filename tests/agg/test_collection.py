@@ -32,7 +32,7 @@ def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Ti
     sent = [Phone(number).contribution(query) for number in (0, 3, 5)]
     outcomes = server.contribute(sent)
     for message, outcome in zip(sent, outcomes, strict=True):
-        statement = said.contribution(
+        statement = said.receipted(
             query.digest, query.key_id, message.phone, 0, said.ciphertexts_hash(message.ciphertexts), seeded=False
         )
         assert isinstance(outcome, wire.Acknowledgement)
@@ -201,14 +201,14 @@ class FullDisk:
 
     def __init__(self, server: AggregationServer, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
         database = server._changed
-        honest = database.execute
+        honest = database._execute
 
         def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
             if sql.startswith(statement):
                 raise sqlite3.OperationalError("database or disk is full")
             return honest(sql, values)
 
-        monkeypatch.setattr(database, "execute", execute)
+        monkeypatch.setattr(database, "_execute", execute)
 
 
 @pytest.mark.parametrize("statement", ["BEGIN", "UPDATE sums", "INSERT INTO receipts", "COMMIT"])

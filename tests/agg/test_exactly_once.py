@@ -97,7 +97,7 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
 def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[Outcome]:
     """Contribute while the disk fails before some statement; nothing comes of it then."""
     database = server._changed
-    honest, left = database.execute, fault
+    honest, left = database._execute, fault
 
     def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
         nonlocal left
@@ -108,7 +108,7 @@ def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int
         return honest(sql, values)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database, "execute", execute)
+        patch.setattr(database, "_execute", execute)
         try:
             return server.contribute(sent)
         except OSError:
@@ -164,7 +164,7 @@ class Lazy(AggregationServer):
 
     def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
         database = self._changed
-        honest = database.execute
+        honest = database._execute
 
         def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
             if sql == "COMMIT" or (sql.startswith("BEGIN") and database._connection.in_transaction):
@@ -172,13 +172,13 @@ class Lazy(AggregationServer):
             return honest(sql, values)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(database, "execute", execute)
+            patch.setattr(database, "_execute", execute)
             patch.setattr(database, "_damage", database._damage)
             return super().contribute(contributions)
 
     def close_due(self) -> list[str]:
         if self._changed._connection.in_transaction:
-            self._changed.execute("COMMIT")
+            self._changed._execute("COMMIT")
         return super().close_due()
 
 
@@ -235,7 +235,7 @@ class Workers:
     def digest(self, number: int) -> str:
         sent = Phone(number).contribution(self.query)
         contents = said.ciphertexts_hash(sent.ciphertexts)
-        statement = said.contribution(
+        statement = said.receipted(
             self.query.digest, self.query.key_id, sent.phone, sent.cohort, contents, seeded=False
         )
         return said.digest(statement).hex()

@@ -8,18 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from reticent.paillier import PublicKey
 from reticent.privacy import AlreadyDecided, Contributions, Ledger, Query, Release
 from reticent.protocol import Refusal, Refused
-from reticent.protocol.secrets import KEY_BYTES
-from reticent.server import process
+from reticent.protocol.secrets import KEY_BYTES, identity_of
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.asking.client import CountingClient, Hindered, Patience
-from reticent_agg.asking.handle import Handle, Progress, Watcher
-from reticent_agg.asking.question import Question, QuestionSequence
+from reticent_agg.asking.handle import NEVER_ASKED, Handle, Progress, Watcher
+from reticent_agg.asking.question import Question
 from reticent_agg.errors import BadAnswer
 
 __all__ = ["Analyst", "Terms"]
@@ -71,7 +70,7 @@ class Analyst:
         hindered: Hindered | None = None,
     ) -> None:
         if not isinstance(identity, bytes):
-            identity = process.identity(str(identity))
+            identity = identity_of(str(identity))
         if len(identity) != KEY_BYTES:
             raise ValueError(f"the key server's identity has {KEY_BYTES} bytes: got {len(identity)}")
         self._identity = identity
@@ -118,16 +117,6 @@ class Analyst:
         terms = terms or self.terms()
         return question.ask(terms.population, terms.key_id)
 
-    @staticmethod
-    def sequence(name: str, **shared: Any) -> QuestionSequence:
-        """Questions that share one budget, all with the same bounds, cost and noise.
-
-        Args:
-            name: Of the sequence.
-            shared: What `QuestionSequence` says for all of them.
-        """
-        return QuestionSequence(name=name, **shared)
-
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """Ask the phones, wait until all cohorts are decided, and say what is released.
 
@@ -157,14 +146,15 @@ class Analyst:
         """
         if self._is_decided(query.id):
             raise AlreadyDecided(f"{query.id!r} was decided before: a second attempt is another query")
-        is_new = self._ledger is not None and all(entry.query != query.account for entry in self._ledger.entries())
-        if self._ledger is not None:
-            self._ledger.reserve(query.account, query.cost)
+        before = None if self._ledger is None else self._reserve(self._ledger, query)
         handle = self._handle(query)
         try:
             status = self._client.announce(query.to_bytes())
-        except Refused:
-            if self._ledger is not None and is_new:
+        except Refused as refused:
+            # What an attempt before this one has reserved is free where nobody was asked then either. Of a sequence
+            # another query may have been asked.
+            is_left_over = before == "reserved" and query.sequence is None and refused.refusal in NEVER_ASKED
+            if self._ledger is not None and (before is None or is_left_over):
                 self._ledger.give_back(query.account)
             raise
         handle.read(status)
@@ -184,6 +174,13 @@ class Analyst:
     def queries(self) -> list[Progress]:
         """How far all queries are, the latest first; also those that the key server has refused."""
         return [self._progress(status) for status in self._client.queries().queries]
+
+    @staticmethod
+    def _reserve(ledger: Ledger, query: Query) -> str | None:
+        """Set apart what a query costs; how its account stood before."""
+        before = next((entry.state for entry in ledger.entries() if entry.query == query.account), None)
+        ledger.reserve(query.account, query.cost)
+        return before
 
     def _is_decided(self, name: str) -> bool:
         try:

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
+from reticent.privacy import share_variance
+
 __all__ = [
     "MOST_COHORTS",
     "MOST_PHONES",
@@ -227,7 +229,7 @@ def _most_accurate(
     def noise(fewest: int) -> float:
         """Of the sum, with what scaling adds, as if phones differed no more than by their noise."""
         is_short = short(smallest, fewest, absent)
-        return variance / (fewest - liars - 1) * (1 + is_short) / max(1 - is_short, _LEVELS[0])
+        return share_variance(variance, fewest, liars) * (1 + is_short) / max(1 - is_short, _LEVELS[0])
 
     return min(tried, key=noise)
 

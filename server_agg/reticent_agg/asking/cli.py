@@ -12,10 +12,14 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from reticent.cli import BAD_ANSWER, STOPPED
+from reticent.configuration import configured
 from reticent.errors import ReticentError
+from reticent.options import ANALYSTS, CERTIFICATES, AsJson, in_json
+from reticent.paillier import KEY_BITS
 from reticent.privacy import QueryBurnt
 from reticent.server.certificates import Certificate
-from reticent.server.configuration import configured
+from reticent.text import printable
 from reticent_agg.asking.analyst import Analyst, Terms
 from reticent_agg.asking.client import Patience
 from reticent_agg.asking.handle import Handle, Progress
@@ -24,31 +28,18 @@ from reticent_agg.asking.plan import Plan, plan
 from reticent_agg.asking.question import Question
 from reticent_agg.asking.showing import show_plan, show_release, show_standing, terminal
 from reticent_agg.asking.waiting import Narration, watching
-from reticent_agg.errors import AggregationError
-from reticent_agg.words import printable
 
 __all__ = ["app"]
 
-ADDRESS = "127.0.0.1:7202"
-KEY_BITS = 3072
-BAD_ANSWER, STOPPED = 1, 130
-
 app = App(
     name="count",
-    help="Ask phones to be counted: foresee what a query gives, ask it, read what is released.",
     default_parameter=Parameter(negative=()),
     config=configured("count"),
 )
 
-AsJson = Annotated[bool, Parameter(name="--json")]
-
 
 class NotAsked(ReticentError):
     """Whoever was to confirm the query did not."""
-
-
-class Told(AggregationError):
-    """What somebody else has said, as a terminal may show it."""
 
 
 @Parameter(name="*")
@@ -66,8 +57,8 @@ class Server:
 
     identity: str
     analyst: str
-    address: str = ADDRESS
-    certs: Path = Path("certs")
+    address: str = ANALYSTS
+    certs: Path = CERTIFICATES
     patience: float = 600.0
 
     @contextmanager
@@ -76,7 +67,6 @@ class Server:
         patience = Patience(away=self.patience, poll=min(Patience.poll, self.patience))
         certificate = Certificate.load(self.certs, self.analyst)
         with (
-            _printable_refusals(),
             Narration() as narration,
             Analyst(
                 self.address, certificate, self.identity, patience=patience, hindered=narration.hindered
@@ -86,19 +76,10 @@ class Server:
             yield analyst, narration
 
 
-@contextmanager
-def _printable_refusals() -> Iterator[None]:
-    """Whatever a server says, no more than a sentence comes of it."""
-    try:
-        yield
-    except ReticentError as error:
-        if str(error).isprintable():
-            raise
-        raise Told(printable(str(error))) from None
-
-
 @app.command(name="plan")
-def foresee(file: Path, /, *, population: int | None = None, key_bits: int = KEY_BITS, as_json: AsJson = False) -> None:
+def foresee(
+    file: Path, /, *, population: int | None = None, key_bits: int = KEY_BITS[0], as_json: AsJson = False
+) -> None:
     """Say what to expect of a query, before anybody is asked: errors, aborts, what liars can do, what it costs phones.
 
     Needs no server.
@@ -289,4 +270,4 @@ def _show_plan(foreseen: Plan, as_json: bool) -> None:
 
 
 def _write(content: Any) -> None:
-    sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(in_json(content) + "\n")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
+from reticent.address import is_local
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
-from reticent.server import is_local
-from reticent.server.certificates import AGGREGATION_SERVER, Certificate, played_by
+from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, played_by
+from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
+from reticent_agg.words import KEY_SERVER_AWAY
 
 __all__ = ["FIRST_PAUSE", "CountingClient", "Hindered", "Patience", "TimeOver", "Waiting"]
 
@@ -49,11 +51,15 @@ class Patience:
         call: For the answer to one call, and for a server that has never answered; no longer than `away` says.
         away: For a server that has answered before, and is away.
         poll: Between two looks at a query, at most.
+        monotonic: Says what time it is, in seconds since anything.
+        sleep: Has as many seconds pass.
     """
 
     call: float = 10.0
     away: float = 600.0
     poll: float = 5.0
+    monotonic: Callable[[], float] = field(default=time.monotonic, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.poll <= self.away or self.call <= 0:
@@ -65,16 +71,16 @@ class Waiting:
     """Until when to wait for one answer, and who is told of it.
 
     Args:
-        until: When the caller's time is over, by the monotonic clock; None for never.
+        until: When the caller's time is over, by the clock of the patience; None for never.
         away: Told for how many seconds the server has not answered.
     """
 
     until: float | None = None
     away: Callable[[float], None] | None = None
 
-    def left(self) -> float:
+    def left(self, now: float) -> float:
         """The seconds that are left."""
-        return float("inf") if self.until is None else self.until - time.monotonic()
+        return float("inf") if self.until is None else self.until - now
 
 
 _WITHOUT_END = Waiting()
@@ -82,9 +88,6 @@ _WITHOUT_END = Waiting()
 
 Hindered = Callable[[str], None]
 """Told who is waited for, whenever a call has to be made again."""
-
-KEY_SERVER_AWAY = "the key server"
-"""Who is waited for where the aggregation server answers, and has no answer from there."""
 
 
 class CountingClient:
@@ -144,10 +147,11 @@ class CountingClient:
             Unreachable: It was away for too long.
             TimeOver: There is no time left.
         """
-        begun = time.monotonic()
+        begun = self.patience.monotonic()
         pause = FIRST_PAUSE
         while True:
-            left = min(waiting.left(), self._patience() - (time.monotonic() - begun))
+            now = self.patience.monotonic()
+            left = min(waiting.left(now), self._patience() - (now - begun))
             try:
                 answer = method(message, timeout=min(self.patience.call, max(FIRST_PAUSE, left)))
             except grpc.RpcError as error:
@@ -160,16 +164,16 @@ class CountingClient:
                 if failure.refusal not in _PASSING:
                     raise failure
                 pause = max(pause, failure.retry_after or 0.0)
-            gone = time.monotonic() - begun
+            gone = self.patience.monotonic() - begun
             self._hindered(self._hindrance(failure))
             if gone + pause > self._patience():
                 what = "has not answered" if isinstance(failure, Unreachable) else "cannot do this, and could not"
                 raise Unreachable(f"{self.address} {what} for {gone:.0f} s: {failure}")
             if waiting.away is not None:
                 waiting.away(gone)
-            if pause > waiting.left():
+            if pause > waiting.left(self.patience.monotonic()):
                 raise TimeOver
-            time.sleep(pause)
+            self.patience.sleep(pause)
             pause = min(2 * pause, self.patience.poll)
 
     def _patience(self) -> float:
@@ -180,8 +184,8 @@ class CountingClient:
     def _hindrance(self, failure: Refused | Unreachable) -> str:
         if isinstance(failure, Unreachable):
             return f"the aggregation server at {self.address}"
-        is_behind = failure.refusal is Refusal.UNAVAILABLE and KEY_SERVER_AWAY in failure.detail
-        return KEY_SERVER_AWAY if is_behind else f"the aggregation server ({failure})"
+        is_behind = failure.refusal is Refusal.UNAVAILABLE and failure.detail == KEY_SERVER_AWAY
+        return f"the {KEY_SERVER}" if is_behind else f"the aggregation server ({failure})"
 
 
 def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:

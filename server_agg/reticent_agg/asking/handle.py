@@ -12,10 +12,9 @@ Nothing is believed that the key server has not signed: a decision counts for th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from reticent.privacy import CohortSum, CountError, Ledger, Query, QueryBurnt, Release, estimate
 from reticent.protocol import Refusal, Refused, signed_by
@@ -23,22 +22,12 @@ from reticent.protocol import statements as said
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.asking.client import FIRST_PAUSE, CountingClient, TimeOver, Waiting
 from reticent_agg.errors import BadAnswer
+from reticent_agg.words import OUTCOMES, PHASES, Outcome, Phase
 
-__all__ = ["Handle", "NeverDecided", "NotDecided", "Outcome", "Phase", "Progress", "Watcher"]
+__all__ = ["NEVER_ASKED", "Handle", "NeverDecided", "NotDecided", "Progress", "Watcher"]
 
-Phase = Literal["announced", "refused", "collecting", "closing", "decided", "lost"]
-Outcome = Literal["released", "burnt", "void"]
-
-_PHASES: dict[int, Phase] = {
-    wire.ANNOUNCED: "announced",
-    wire.COLLECTING: "collecting",
-    wire.CLOSING: "closing",
-    wire.DECIDED: "decided",
-    wire.LOST: "lost",
-}
-_NEVER_ASKED = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
+NEVER_ASKED = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
 """For these the key server does not countersign a query that was announced."""
-_OUTCOMES: dict[int, Outcome] = {wire.RELEASED: "released", wire.BURNT: "burnt", wire.VOID: "void"}
 
 
 class NotDecided(CountError):
@@ -150,26 +139,28 @@ class Handle:
         Raises:
             QueryBurnt: Fewer than half of the cohorts are left.
             NotDecided: The time is over, and the query goes on.
-            NeverDecided: The key server was restored from a backup, and has retired the key of the query.
+            NeverDecided: The key server was restored from a backup, and decides nothing about the query any more.
             Unreachable: The server was away for longer than the patience with it.
             Refused: The key server would not countersign the query, and no phone was asked.
             BadAnswer: The server says what the key server has not signed.
         """
-        waiting = Waiting(None if timeout is None else time.monotonic() + timeout)
+        patience = self._client.patience
+        waiting = Waiting(None if timeout is None else patience.monotonic() + timeout)
         pause = FIRST_PAUSE
         while not self._is_settled:
             self._look(waiting, timeout, watcher or self._watcher)
             if self.progress.phase == "lost":
                 raise NeverDecided(
-                    f"{self.query.id!r} will never be decided: the key server was restored from a backup, and decides "
-                    "nothing under the key of this query any more"
+                    f"{self.query.id!r} will never be decided: the key server was restored from a backup, and does not "
+                    "know this query, or decides nothing under its key any more"
                 )
             if not self._is_settled:
-                if waiting.left() <= 0:
+                left = waiting.left(patience.monotonic())
+                if left <= 0:
                     raise self._not_decided(timeout)
                 # Soon after closing there is something to see.
-                time.sleep(min(pause, waiting.left(), max(FIRST_PAUSE, self.progress.closes_in + FIRST_PAUSE)))
-                pause = min(2 * pause, self._client.patience.poll)
+                patience.sleep(min(pause, left, max(FIRST_PAUSE, self.progress.closes_in + FIRST_PAUSE)))
+                pause = min(2 * pause, patience.poll)
         if self._release is None:
             assert self._burnt is not None  # noqa: S101  # it is one or the other
             raise self._burnt.with_traceback(None)
@@ -188,7 +179,7 @@ class Handle:
         except TimeOver:
             raise self._not_decided(timeout, is_away=True) from None
         except Refused as refused:
-            if refused.refusal in _NEVER_ASKED:
+            if refused.refusal in NEVER_ASKED:
                 self._book(is_spent=False)
             raise
         watcher(self.read(status))
@@ -212,12 +203,12 @@ class Handle:
         query = self.query
         if status.query != query.to_bytes():
             raise BadAnswer(f"asked about {query.id!r}, the aggregation server speaks of another query")
-        if status.phase not in _PHASES or len(status.cohorts) not in {0, query.cohorts}:
+        if status.phase not in PHASES or status.phase == wire.REFUSED or len(status.cohorts) not in {0, query.cohorts}:
             raise BadAnswer(f"the aggregation server tells of {len(status.cohorts)} cohorts of {query.id!r}")
         for number, cohort in enumerate(status.cohorts):
             if cohort.HasField("decision"):
                 self._keep(number, cohort.decision)
-        phase = _PHASES[status.phase]
+        phase = PHASES[status.phase]
         if phase == "decided" and len(self._decisions) < query.cohorts:
             raise BadAnswer(
                 f"{query.id!r} is called decided, and {query.cohorts - len(self._decisions)} cohorts are not"
@@ -229,7 +220,7 @@ class Handle:
             query=query,
             phase=phase,
             contributors=tuple(cohort.contributors for cohort in status.cohorts) or (0,) * query.cohorts,
-            outcomes=tuple(None if each is None else _OUTCOMES[each.outcome] for each in outcomes),
+            outcomes=tuple(None if each is None else OUTCOMES[each.outcome] for each in outcomes),
             closes_in=status.closes_in_ms / 1000,
         )
         return self.progress
@@ -257,7 +248,7 @@ class Handle:
             yield "is about another query"
         if decision.cohort != number:
             yield f"is about cohort {decision.cohort}"
-        if decision.outcome not in _OUTCOMES:
+        if decision.outcome not in OUTCOMES:
             yield "has no outcome"
         if decision.outcome != wire.RELEASED and decision.sums:
             yield "has sums, and is not released"
@@ -265,7 +256,7 @@ class Handle:
             yield f"releases {decision.contributors} contributions, of at least {query.fewest}"
         if decision.outcome == wire.RELEASED and len(decision.sums) != query.size:
             yield f"has {len(decision.sums)} sums, of {query.size} counters"
-        if any(said.shortest(_whole(each)) != each for each in decision.sums):
+        if any(said.shortest(said.number(each)) != each for each in decision.sums):
             yield "has sums that are not written as they must be"
 
     def _settle(self) -> None:
@@ -294,11 +285,7 @@ class Handle:
 
 def _cohort_sum(decision: wire.Decision) -> CohortSum:
     is_released = decision.outcome == wire.RELEASED
-    return CohortSum(decision.contributors, tuple(map(_whole, decision.sums)) if is_released else None)
-
-
-def _whole(content: bytes) -> int:
-    return int.from_bytes(content, "big", signed=True)
+    return CohortSum(decision.contributors, tuple(map(said.number, decision.sums)) if is_released else None)
 
 
 def _watched_by_nobody(_: Progress) -> None:

@@ -9,18 +9,16 @@ import gmpy2
 import numpy as np
 
 from reticent.paillier import KEY_BITS, SIMULATION_KEY_BITS, PublicKey
-from reticent.privacy import Query, gaussian_share, skellam_share
+from reticent.privacy import Query
 from reticent.protocol import packing_of, plaintext_count
-from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import secure
-from reticent.v1 import counting_pb2 as wire
 
-__all__ = ["Load", "contribution_bytes", "encryption_seconds", "load_of", "refuse_odd_key"]
+__all__ = ["Load", "encryption_seconds", "load_of", "refuse_odd_key"]
 
 ON_DISK = 1024
 """The most bytes that the aggregation server keeps of a contribution."""
 
-_DIGEST_BYTES = 32
 _FEW = 32  # ciphertexts that are timed; more take as much longer
 _SMALL_PRIMES = 1 << 16
 
@@ -63,18 +61,6 @@ def load_of(query: Query, contributors: float, key_bits: int, phone_seconds: flo
     )
 
 
-def contribution_bytes(query: Query, key_bits: int) -> int:
-    """How long the message is with which a phone takes part."""
-    message = wire.Contribution(
-        query=bytes(_DIGEST_BYTES),
-        phone=bytes(PHONE_BYTES),
-        cohort=query.cohorts - 1,
-        ciphertexts=bytes(plaintext_count(query, key_bits) * (key_bits // 4)),
-        signature=bytes(SIGNATURE_BYTES),
-    )
-    return message.ByteSize()
-
-
 def encryption_seconds(query: Query, key_bits: int) -> float:
     """The processor time that a contribution takes on this machine: noise, packing and encryption. It is measured now.
 
@@ -86,11 +72,7 @@ def encryption_seconds(query: Query, key_bits: int) -> float:
     key = PublicKey(modulus, modulus - 9, simulation=True)  # -x² modulo n, for x = 3
     packing = packing_of(query, key_bits)
     begun = time.process_time()
-    if query.noise == "skellam":
-        noise = skellam_share(query.share_variance, query.size, rng)
-    else:
-        noise = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
-    plaintexts = packing.pack(noise.tolist(), [0] * packing.plaintexts)
+    plaintexts = packing.pack(query.share(rng).tolist(), [0] * packing.plaintexts)
     key.encrypt(plaintexts[:_FEW], rng)
     first = time.process_time()
     if len(plaintexts) <= _FEW:

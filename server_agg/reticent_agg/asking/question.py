@@ -16,6 +16,8 @@ from typing import Any
 
 from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
 from reticent.privacy.cost import NoiseKind
+from reticent.privacy.query import COSTS, LARGEST, MOST_FRACTION_BITS
+from reticent.privacy.shares import LEAST_DEVIATION
 from reticent.times import duration
 from reticent_agg.asking.chances import MOST_PHONES, Crowd, choose
 
@@ -25,10 +27,6 @@ DAY = 86_400
 RISK = 1e-3
 """How likely a query may be to end without an answer, unless the analyst says otherwise."""
 
-_LEAST_STEPS = 4  # of its grid: the deviation of a Gaussian share
-_COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}  # those of queries: for others there is no noise
-_LARGEST = 2**63  # integers of a query are smaller
-_FINEST = 52  # fraction bits; a query has no more
 _SECTIONS = {"counters", "bounds", "expected"}
 
 
@@ -87,7 +85,7 @@ class Question:
         for name in ("absent", "lying"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is a part of the phones, in [0, 1): got {getattr(self, name)!r}")
-        for name, (low, high) in _COSTS.items():
+        for name, (low, high) in COSTS.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         if not 0 < self.risk < 1:
@@ -178,7 +176,7 @@ class Question:
         for name, value in found.items():
             if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
                 raise ValueError(f"{_named([name])} is {'text' if _KINDS[name] is str else 'a number'}: got {value!r}")
-            if isinstance(value, int | float) and not abs(value) < _LARGEST:
+            if isinstance(value, int | float) and not abs(value) <= LARGEST:
                 raise ValueError(f"{_named([name])} is too large: got {value!r}")
         return cls(counters=counters, **found)
 
@@ -210,9 +208,9 @@ class Question:
         if self.fraction_bits is not None or self.noise == "skellam":
             return self.fraction_bits or 0
         bits = 0
-        while bits < _FINEST:
+        while bits < MOST_FRACTION_BITS:
             sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
-            if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= _LEAST_STEPS:
+            if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= LEAST_DEVIATION:
                 return bits
             bits += 1
         return bits
@@ -292,7 +290,7 @@ def _counter(name: str, bounds: Any) -> Counter:
 
 
 def _is_whole(bound: Any) -> bool:
-    return type(bound) in {int, float} and abs(bound) < _LARGEST and bound == int(bound)
+    return type(bound) in {int, float} and abs(bound) <= LARGEST and bound == int(bound)
 
 
 def _whole_seconds(length: int | dt.timedelta) -> int:

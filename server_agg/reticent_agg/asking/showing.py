@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.privacy import Release
+from reticent.text import printable
 from reticent_agg.asking.handle import Progress
 from reticent_agg.asking.plan import LEVEL, Plan
-from reticent_agg.words import in_words, printable
+from reticent_agg.words import in_words
 
 __all__ = ["show_plan", "show_release", "show_standing", "terminal"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TextIO
@@ -13,9 +12,10 @@ from typing import Self, TextIO
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from reticent.text import printable
+from reticent_agg.asking.client import Patience
 from reticent_agg.asking.handle import Handle, Progress, Watcher
 from reticent_agg.asking.showing import terminal
-from reticent_agg.words import printable
 
 __all__ = ["FIRST", "Narration", "in_short", "told", "watching"]
 
@@ -33,14 +33,23 @@ class Narration:
         stream: Where; standard error unless given.
         first: After how many seconds.
         every: And after how many more.
+        monotonic: Says what time it is, in seconds since anything.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, first: float = FIRST, every: float = EVERY) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        first: float = FIRST,
+        every: float = EVERY,
+        monotonic: Callable[[], float] = Patience.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
         self._stream = stream
         self._first, self._every = first, every
         self._lock = threading.Lock()
         self._about, self._text = "", ""
-        self._said_about, self._said_at = "", time.monotonic()
+        self._said_about, self._said_at = "", self._monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="narration", daemon=True)
 
@@ -63,21 +72,25 @@ class Narration:
         """
         with self._lock:
             if not self._about:
-                self._said_about, self._said_at = "", time.monotonic()
+                self._said_about, self._said_at = "", self._monotonic()
             self._about, self._text = about, text
 
     def hindered(self, who: str) -> None:
         """Somebody does not answer."""
         self.now(f"waiting for {who}")
 
+    def say(self) -> None:
+        """Say what is to be said now, if anything; done again and again while this is entered."""
+        with self._lock:
+            line = self._due(self._monotonic())
+        if line:
+            stream = self._stream or sys.stderr
+            stream.write(f"{printable(line)}\n")
+            stream.flush()
+
     def _run(self) -> None:
         while not self._over.wait(_TICK):
-            with self._lock:
-                line = self._due(time.monotonic())
-            if line:
-                stream = self._stream or sys.stderr
-                stream.write(f"{printable(line)}\n")
-                stream.flush()
+            self.say()
 
     def _due(self, now: float) -> str:
         """The line that is to be said now."""

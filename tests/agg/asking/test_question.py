@@ -1,3 +1,5 @@
+"""What an analyst wants to know, in Python or in a file, becomes a query that fits together."""
+
 import datetime as dt
 import math
 from pathlib import Path
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 
 from reticent.privacy import Counter, Query
 from reticent_agg.asking.question import Question, QuestionSequence
+from tests.agg.asking.queries import SAMPLES
 
-QUERIES = Path(__file__).parents[2] / "examples" / "queries"
 SAMPLE = """
 id = "gym"
 epsilon = 1.0
@@ -93,14 +95,14 @@ def test_so_many_lie_as_are_expected() -> None:
 
 @pytest.mark.parametrize("name", ["gym", "flu", "walking"])
 def test_the_sample_files_are_questions(name: str) -> None:
-    question = Question.load(QUERIES / f"{name}.toml")
+    question = Question.load(SAMPLES / f"{name}.toml")
     query = question.ask(question.population or 0, "k1")
     assert query.id.startswith(name)
     assert query.fewest > 0.5 * query.population / query.cohorts
 
 
 def test_there_are_no_other_sample_files() -> None:
-    assert {path.stem for path in QUERIES.iterdir()} == {"gym", "flu", "walking"}
+    assert {path.stem for path in SAMPLES.iterdir()} == {"gym", "flu", "walking"}
 
 
 def test_a_file_says_what_a_question_says() -> None:

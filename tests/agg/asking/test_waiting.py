@@ -9,8 +9,9 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,23 +21,14 @@ import pytest
 from reticent.privacy import CohortSum, Query
 from reticent.protocol import Refusal, Refused
 from reticent_agg.asking.waiting import Narration
+from reticent_agg.words import KEY_SERVER_AWAY
+from tests.agg.asking.clocks import SteppedClock
+from tests.agg.asking.command import KNOWN, PROGRAM, QUESTION
 from tests.agg.counting_server import DEADLINE, CountingServer
-from tests.agg.test_count_cli import KNOWN, PROGRAM, QUESTION
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
 STOPPED = 130
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("certificates")
-
-
-@pytest.fixture
-def server(certificates: Path) -> Iterator[CountingServer]:
-    with CountingServer(certificates) as server:
-        yield server
 
 
 def begun(server: CountingServer, folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -56,46 +48,60 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_it_is_said_after_a_moment_what_is_waited_for_and_again_when_it_is_something_else() -> None:
-    said = io.StringIO()
-    with Narration(said, first=0.3, every=60.0) as narration:
-        narration.now("first")
-        time.sleep(0.1)
-        narration.now("")
-        time.sleep(0.4)
-        assert said.getvalue() == ""  # it was over soon
-        narration.now("collecting: ", "1")
-        time.sleep(0.2)
-        narration.now("collecting: ", "2\x1b[2K")
-        time.sleep(0.3)
-        narration.now("collecting: ", "3")
-        time.sleep(0.4)
-        assert said.getvalue() == "collecting: 2\\x1b[2K\n"
-        narration.now("closing: ", "0 of 3")
-        time.sleep(0.4)
-    assert said.getvalue() == "collecting: 2\\x1b[2K\nclosing: 0 of 3\n"
+    said, clock = io.StringIO(), SteppedClock()
+    narration = Narration(said, first=0.3, every=60.0, monotonic=clock.monotonic)
+
+    def after(seconds: float) -> str:
+        clock.sleep(seconds)
+        narration.say()
+        return said.getvalue()
+
+    narration.now("first")
+    assert after(0.2) == ""
+    narration.now("")
+    assert after(0.2) == ""  # it was over soon
+    narration.now("collecting: ", "1")
+    assert after(0.2) == ""
+    narration.now("collecting: ", "2\x1b[2K")
+    assert after(0.2) == "collecting: 2\\x1b[2K\n"
+    narration.now("collecting: ", "3")
+    assert after(50.0) == "collecting: 2\\x1b[2K\n"
+    narration.now("closing: ", "0 of 3")
+    assert after(0.2) == "collecting: 2\\x1b[2K\nclosing: 0 of 3\n"
 
 
 def test_and_again_now_and_then() -> None:
+    said, clock = io.StringIO(), SteppedClock()
+    narration = Narration(said, first=2.0, every=30.0, monotonic=clock.monotonic)
+    narration.now("collecting: ", "1")
+    for _ in range(100):
+        clock.sleep(1.0)
+        narration.say()
+    assert said.getvalue().count("collecting: 1\n") == 4  # after 2, 32, 62 and 92 seconds
+
+
+def test_it_is_said_while_nobody_asks_for_it() -> None:
     said = io.StringIO()
-    with Narration(said, first=0.1, every=0.4) as narration:
+    with Narration(said, first=0.0) as narration:
         narration.now("collecting: ", "1")
-        time.sleep(1.3)
-    assert 2 <= said.getvalue().count("collecting: 1\n") <= 4
+        until(lambda: said.getvalue() == "collecting: 1\n")
 
 
 def test_a_key_server_that_is_away_is_said_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
-    server.refusals = [Refused(Refusal.UNAVAILABLE, "the key server cannot be reached")] * 8
+    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 6
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--json") as asked:
+        guard = threading.Timer(DEADLINE, asked.kill)
+        guard.start()
+        assert asked.stderr is not None
+        assert asked.stderr.readline() == "waiting for the key server\n"
         until(lambda: "gym" in server.standing)
         query = Query.from_bytes(server.standing["gym"].query)
         server.collecting(query, 7)
-        time.sleep(4)
+        assert any(line.startswith("collecting: 21 phones; closes in") for line in asked.stderr)
         server.decided(query, KNOWN)
-        out, err = asked.communicate(timeout=DEADLINE)
+        out, _ = asked.communicate(timeout=DEADLINE)
+        guard.cancel()
     assert json.loads(out)["value"] == [63.0]
-    first, second, *_ = err.splitlines()
-    assert first == "waiting for the key server"
-    assert second.startswith("collecting: 21 phones; closes in")
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

@@ -1,12 +1,12 @@
 """`reticent count`, run as people run it: tables, JSON for machines, exit codes, one sentence where it fails."""
 
+import contextlib
 import io
 import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +15,13 @@ import pytest
 from reticent import cli
 from reticent.privacy import CohortSum, Query
 from reticent.v1 import counting_pb2 as wire
+from tests.agg.asking.command import KNOWN, PROGRAM, QUESTION
+from tests.agg.asking.queries import SAMPLES
 from tests.agg.counting_server import DEADLINE, CountingServer
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
-QUERIES = Path(__file__).parents[2] / "examples" / "queries"
-PROGRAM = Path(sys.executable).with_name("reticent")
-KNOWN = [CohortSum(15, (20,)), CohortSum(16, (25,)), CohortSum(14, (18,))]
-QUESTION = """
-id = "gym"
-epsilon = 1.0
-delta = 1e-6
-cohorts = 3
-fewest = 12
-closes_after = "1h"
-[counters]
-visits = [0, 2]
-[expected]
-absent = 0.2
-"""
-
 Run = Callable[..., tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("certificates")
-
-
-@pytest.fixture
-def server(certificates: Path) -> Iterator[CountingServer]:
-    with CountingServer(certificates) as server:
-        yield server
 
 
 @pytest.fixture
@@ -89,7 +64,7 @@ def rows(text: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", ["gym", "flu", "walking"])
 def test_the_sample_files_are_planned(name: str) -> None:
     done = subprocess.run(
-        [PROGRAM, "count", "plan", QUERIES / f"{name}.toml", "--json"], capture_output=True, text=True, check=False
+        [PROGRAM, "count", "plan", SAMPLES / f"{name}.toml", "--json"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     content = json.loads(done.stdout)
@@ -102,7 +77,7 @@ def test_the_sample_files_are_planned(name: str) -> None:
 
 def test_a_plan_says_what_to_expect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    assert cli.main(["count", "plan", str(QUERIES / "flu.toml"), "--key-bits", "2048"]) == 0
+    assert cli.main(["count", "plan", str(SAMPLES / "flu.toml"), "--key-bits", "2048"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("flu-2027-w09: 200,000 phones, 40.0% of them absent\n")
@@ -309,6 +284,7 @@ def test_where_to_ask_may_stand_in_a_file_or_the_environment(
 
 def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: Path, file: str) -> None:
     """On a terminal of its own; what is piped gets none."""
+    import os  # noqa: PLC0415
     import pty  # noqa: PLC0415  # there is none on Windows
 
     ours, theirs = pty.openpty()
@@ -316,22 +292,24 @@ def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: 
     query_file = Path(file)
     arguments: list[Any] = [PROGRAM, "count", "new", query_file, "--yes", "--address", server.address]
     arguments += ["--certs", server.folder, "--analyst", "ann", "--identity", server.signer.public.hex()]
+    shown, is_decided = b"", False
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=tmp_path) as asked:
-        end = time.monotonic() + DEADLINE
-        while "gym" not in server.standing and time.monotonic() < end:
-            time.sleep(0.05)
-        query = Query.from_bytes(server.standing["gym"].query)
-        server.collecting(query, 7)
-        time.sleep(1.5)
-        server.decided(query, KNOWN)
+        os.close(theirs)
+        guard = threading.Timer(DEADLINE, asked.kill)
+        guard.start()
+        with contextlib.suppress(OSError):  # at its end
+            while more := os.read(ours, 1 << 16):
+                shown += more
+                if b"closes in" in more and "gym" in server.standing and not is_decided:
+                    server.collecting(Query.from_bytes(server.standing["gym"].query), 7)
+                if b"21 phones; closes in" in shown and not is_decided:
+                    is_decided = True
+                    server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
         out, _ = asked.communicate(timeout=DEADLINE)
-    import os  # noqa: PLC0415
-
-    os.close(theirs)
-    shown = os.read(ours, 1 << 20).decode(errors="replace")  # it may end in the midst of a letter
+        guard.cancel()
     os.close(ours)
     assert asked.returncode == 0
-    assert "21 phones; closes in" in shown
+    assert b"21 phones; closes in" in shown
     assert "63.0" in out
     assert "phones; closes in" not in out
 

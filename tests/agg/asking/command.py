@@ -1,0 +1,21 @@
+"""`reticent count`: the program, a question in a file, and what becomes of it."""
+
+import sys
+from pathlib import Path
+
+from reticent.privacy import CohortSum
+
+PROGRAM = Path(sys.executable).with_name("reticent")
+QUESTION = """
+id = "gym"
+epsilon = 1.0
+delta = 1e-6
+cohorts = 3
+fewest = 12
+closes_after = "1h"
+[counters]
+visits = [0, 2]
+[expected]
+absent = 0.2
+"""
+KNOWN = [CohortSum(15, (20,)), CohortSum(16, (25,)), CohortSum(14, (18,))]

@@ -1,0 +1,104 @@
+"""A plan as a whole, and what it says that a query costs."""
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from reticent.paillier import PublicKey
+from reticent.privacy import gaussian_sigma, skellam_share, thesis_sigma
+from reticent.protocol.layout import ciphertexts_to, contribution_bytes, packing_of
+from reticent.randomness import seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.asking.load import encryption_seconds
+from reticent_agg.asking.plan import Plan, plan
+from reticent_keys import KeyPair
+from tests.agg.asking.queries import census
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"absent": 1.0}, "absent is a part"),
+        ({"absent": -0.1}, "got -0.1"),
+        ({"lying": 601}, "among 600 phones 601 cannot lie"),
+        ({"risk": 0.0}, "risk must lie"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        plan(census(), **changes)
+
+
+def test_a_plan_is_plain_data() -> None:
+    foreseen: Plan = plan(census(2, l2_squared=2, l1=2), lying=1)
+    plain = foreseen.to_json()
+    assert plain["estimates"][1]["pull"] is None
+    assert plain["query"]["fewest"] == 400
+    assert plain["liars"]["hit"] == 1
+    assert plain["lost"] == foreseen.lost
+
+
+def test_a_million_phones_are_planned_for() -> None:
+    query = census(population=1_000_000, cohorts=101, fewest=7500, liars=30)
+    hit = plan(query, absent=0.2, lying=100).liars.hit_on_average
+    assert hit == pytest.approx(101 * (1 - (100 / 101) ** 100), rel=1e-3)
+
+
+# What it costs.
+
+
+@pytest.mark.parametrize("size", [1, 300])
+@pytest.mark.parametrize("key_bits", [2048, 3072])
+def test_bytes_are_those_of_a_contribution(size: int, key_bits: int) -> None:
+    query = census(size, l2_squared=size, l1=size, cohorts=3, fewest=100)
+    packing = packing_of(query, key_bits)
+    key = PublicKeyOfBits(key_bits)
+    real = wire.Contribution(
+        query=query.digest,
+        phone=bytes(range(16)),
+        cohort=2,
+        ciphertexts=ciphertexts_to([5] * packing.plaintexts, key),  # type: ignore[arg-type]
+        signature=bytes(64),
+    )
+    load = plan(query, key_bits=key_bits, absent=0.5).load
+    assert load.phone_bytes == len(real.SerializeToString()) == contribution_bytes(query, key_bits)
+    assert load.ciphertexts == packing.plaintexts
+    assert load.received_bytes == 300 * load.phone_bytes
+
+
+class PublicKeyOfBits:
+    """As much of a key as the wire asks for."""
+
+    def __init__(self, bits: int) -> None:
+        self.ciphertext_bytes = bits // 4
+
+
+@pytest.mark.parametrize("size", [1, 6000])
+def test_the_time_of_a_phone_is_that_of_encrypting(size: int) -> None:
+    """Measured with a real key, within a factor of three: the machine may be busy, or warm."""
+    query = census(size)
+    key = KeyPair.generate(2048, simulation=True).public
+    fresh = PublicKey(key.n, key.base, simulation=True)
+    packing = packing_of(query, 2048)
+    begun = time.process_time()
+    rng = seeded(5, "time")
+    fresh.encrypt(packing.pack(skellam_share(1.0, size, rng).tolist(), [0] * packing.plaintexts), rng)
+    real = time.process_time() - begun
+    assert real / 3 < encryption_seconds(query, 2048) < 3 * real + 0.02
+
+
+@pytest.mark.parametrize("bits", [-8, 0, 7, 8, 1023, 3071, 10**9])
+def test_a_key_of_no_length_is_refused_in_a_moment(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"1024, 2048, 3072, 4096; got {bits}"):
+        encryption_seconds(census(), bits)
+
+
+def test_what_others_would_need_is_beside_it() -> None:
+    query = census(3, l2_squared=3, l1=3)
+    foreseen = plan(query, absent=0.1)
+    assert foreseen.trusted == gaussian_sigma(1.0, 1e-6, math.sqrt(3))
+    share = thesis_sigma(1.0, 1e-6, math.sqrt(3)) ** 2 / (400 - 10 - 1)
+    assert foreseen.published == pytest.approx(math.sqrt(540 * share))
+    assert plan(census(epsilon=2.0)).published is None

@@ -1,0 +1,60 @@
+"""How many cohorts, and of how many phones each, are chosen for an analyst."""
+
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from reticent_agg.asking import chances
+from reticent_agg.asking.plan import plan
+from tests.agg.asking.queries import census
+
+
+@pytest.mark.parametrize(("population", "absent", "risk"), [(1000, 0.2, 1e-3), (50, 0.3, 0.05), (10_000, 0.0, 1e-6)])
+def test_one_cohort_insists_on_as_many_as_the_risk_allows(population: int, absent: float, risk: float) -> None:
+    crowd = chances.choose(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
+    assert (crowd.cohorts, crowd.liars) == (1, 0)
+    assert chances.lost(population, 1, crowd.fewest, absent) <= risk
+    assert crowd.fewest == max(
+        k for k in range(1, population + 1) if stats.binom.cdf(k - 1, population, 1 - absent) <= risk
+    )
+
+
+def test_of_many_cohorts_the_choice_is_nearly_the_most_accurate() -> None:
+    """Against all thresholds, for counters that differ little among phones."""
+    changes: dict[str, Any] = {"population": 400, "cohorts": 8, "liars": 0, "l2_squared": 1, "l1": 1}
+
+    def error(fewest: int) -> float:
+        return plan(census(fewest=fewest, **changes), absent=0.2).estimates[0].standard_error
+
+    crowd = chances.choose(population=400, absent=0.2, lying=0, risk=0.01, variance=20.0, cohorts=8)
+    allowed = [k for k in range(2, 51) if chances.lost(400, 8, k, 0.2) <= 0.01]
+    assert crowd.fewest in allowed
+    assert error(crowd.fewest) < 1.05 * min(map(error, allowed))
+
+
+@pytest.mark.parametrize(("lying", "risk"), [(1, 1e-3), (10, 1e-3), (50, 0.01), (300, 0.01)])
+def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float) -> None:
+    crowd = chances.choose(population=100_000, absent=0.2, lying=lying, risk=risk, variance=20.0)
+    assert crowd.cohorts % 2 == 1
+    assert chances.lost_to_liars(100_000, crowd.cohorts, crowd.fewest, 0.2, lying) <= risk
+    assert chances.crowded(100_000, crowd.cohorts, crowd.liars, lying) <= risk
+    assert crowd.cohorts <= 2 * lying + 1
+    fewer = chances.hit_cohorts(100_000, crowd.cohorts - 2, lying)
+    assert fewer[(crowd.cohorts - 2) // 2 + 1 :].sum() > risk / 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"population": 0}, "nobody can be asked"),
+        ({"cohorts": 0}, "cannot be dealt into 0 cohorts"),
+        ({"cohorts": 1001}, "1000 phones cannot be dealt into 1001 cohorts"),
+        ({"population": 10, "lying": 9}, "no number of cohorts up to 10 bears 9 liars"),
+        ({"population": 10, "absent": 0.9}, "two honest ones more are needed"),
+    ],
+)
+def test_what_cannot_be_chosen_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
+    with pytest.raises(ValueError, match=said):
+        chances.choose(**{**wanted, **changes})

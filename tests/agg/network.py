@@ -1,0 +1,158 @@
+"""The aggregation server on the network, a key server that may be away, and ways to both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from reticent.clock import ManualClock
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused
+from reticent.protocol.calls import answered
+from reticent.protocol.channels import AGGREGATION_SERVER, channel, channel_credentials
+from reticent.randomness import secure
+from reticent.server import Caller, Door, Listener
+from reticent.server.certificates import Certificate, create
+from reticent.server.door import stream_in, stream_out, unary
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc
+from reticent_agg import AggregationServer
+from reticent_agg.service import AggregationService
+from tests.agg.parties import START, KeyServer
+
+LOCAL = "127.0.0.1:0"
+DEADLINE = 30.0
+DECIDING = "reticent.v1.Deciding"
+
+
+def certified(folder: Path) -> Path:
+    """A folder of certificates for this machine."""
+    create(folder, hosts=["127.0.0.1"], analysts=["ann"], days=2)
+    return folder
+
+
+@dataclass
+class Deciding:
+    """A key server on the network, with what it was asked."""
+
+    certs: Path
+    refuses: Refusal | None = None
+    faults: dict[bytes, Exception] = field(default_factory=dict)
+    """What goes wrong with queries, by their digests."""
+    forges: set[bytes] = field(default_factory=set)
+    """For these it signs something else."""
+    gate: asyncio.Event | None = None
+    """Nothing is countersigned until it is set."""
+    heads: list[wire.DecideHead] = field(default_factory=list)
+    keys: KeyServer = field(default_factory=KeyServer)
+
+    def listener(self, address: str = LOCAL) -> Listener:
+        door = Door((AGGREGATION_SERVER,))
+        methods = {
+            "Standing": unary(door, wire.StandingRequest, self.standing),
+            "Countersign": stream_out(door, wire.CountersignRequest, self.countersign),
+            "Decide": stream_in(door, wire.DecideRequest, self.decide),
+        }
+        credentials = Certificate.load(self.certs, "keys").server_credentials(callers_show_theirs=True)
+        return Listener(address, {DECIDING: methods}, credentials=credentials)
+
+    async def standing(self, _: wire.StandingRequest, _caller: Caller) -> wire.Terms:
+        return self.keys.terms()
+
+    async def countersign(self, asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
+        query = Query.from_bytes(asked.query)
+        self._fail(query.digest)
+        if self.gate is not None:
+            await self.gate.wait()
+        others = {"countersignature": bytes(64)} if query.digest in self.forges else {}
+        for deal in self.keys.deals(query, **others):
+            yield deal
+
+    async def decide(self, messages: AsyncIterator[wire.DecideRequest], _: Caller) -> wire.Decision:
+        found = [message async for message in messages]
+        head, receipts = found[0].head, [each for more in found[1:] for each in more.receipts.receipts]
+        self.heads.append(head)
+        self._fail(head.query)
+        decision = self.keys.decision(head, receipts)
+        if head.query in self.forges:
+            decision.signature = bytes(64)
+        return decision
+
+    def _fail(self, digest: bytes) -> None:
+        if self.refuses is not None:
+            raise Refused(self.refuses, "as the test says")
+        if digest in self.faults:
+            raise self.faults[digest]
+
+
+@dataclass
+class Network:
+    """A server that serves, with ways to it."""
+
+    server: AggregationServer
+    service: AggregationService
+    clock: ManualClock
+    certs: Path
+    stack: contextlib.AsyncExitStack
+
+    async def way(self, address: str, name: str | None) -> grpc.aio.Channel:
+        if name is None:
+            credentials = channel_credentials(Certificate.load(self.certs, "ann").authority)
+        else:
+            credentials = Certificate.load(self.certs, name).channel_credentials()
+        return await self.stack.enter_async_context(channel(address, credentials))
+
+    async def phones(self) -> counting_pb2_grpc.CollectingAsyncStub:
+        return counting_pb2_grpc.CollectingStub(await self.way(self.service.phones_address, None))
+
+    async def analyst(self, name: str | None = "ann") -> counting_pb2_grpc.CountingAsyncStub:
+        return counting_pb2_grpc.CountingStub(await self.way(self.service.analysts_address, name))
+
+
+@contextlib.asynccontextmanager
+async def network(
+    folder: Path, certs: Path, key_server: str, kind: type[AggregationServer] = AggregationServer
+) -> AsyncIterator[Network]:
+    clock = ManualClock(START)
+    server = kind(
+        folder / "aggregation.db", identity=KeyServer.identity.public, now=clock.now, rng=secure(), simulation=True
+    )
+    mine = Certificate.load(certs, "aggregation")
+    with contextlib.closing(server):
+        async with (
+            channel(key_server, mine.channel_credentials()) as way,
+            AggregationService(
+                server,
+                clock=clock,
+                key_server=way,
+                phones=LOCAL,
+                analysts=LOCAL,
+                phones_credentials=mine.server_credentials(callers_show_theirs=False),
+                analysts_credentials=mine.server_credentials(callers_show_theirs=True),
+            ) as service,
+            contextlib.AsyncExitStack() as stack,
+        ):
+            yield Network(server, service, clock, certs, stack)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, DEADLINE))
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what happens in a moment."""
+    while not true():  # noqa: ASYNC110  # nobody tells a test
+        await asyncio.sleep(0.01)
+
+
+async def refusal_of(call: Any) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await answered(call)
+    return caught.value

@@ -1,0 +1,137 @@
+"""Analysts who hang up, and servers that stop, while something is being done."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.privacy import Query
+from reticent.protocol import Refusal
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
+from tests.agg import parties
+from tests.agg.network import DEADLINE, Deciding, Network, certified, network, run, until
+from tests.agg.parties import START
+
+pytestmark = pytest.mark.slow  # real connections
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certified(tmp_path_factory.mktemp("certs") / "certs")
+
+
+class Held(AggregationServer):
+    """A server that stops within what a test holds, until it is let go."""
+
+    holds = ""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.is_inside, self.let_go, self.was_let_go = threading.Event(), threading.Event(), True
+
+    def _pass(self, method: str) -> None:
+        if method == self.holds:
+            self.is_inside.set()
+            self.was_let_go = self.let_go.wait(DEADLINE / 3)
+
+    def announce(self, asked: wire.AnnounceRequest) -> wire.QueryStatus:
+        self._pass("announce")
+        return super().announce(asked)
+
+    def abort(self, asked: wire.AbortRequest) -> wire.QueryStatus:
+        self._pass("abort")
+        return super().abort(asked)
+
+    def countersigned(self, query: Query, deals: Iterable[wire.Deal]) -> None:
+        self._pass("countersigned")
+        super().countersigned(query, deals)
+
+    def queries(self) -> wire.ListReply:
+        self._pass("queries")
+        return super().queries()
+
+
+def held(net: Network, method: str) -> Held:
+    assert isinstance(net.server, Held)
+    net.server.holds = method
+    return net.server
+
+
+async def hang_up(server: Held, analyst: Any, call: Any) -> None:
+    """When the server has begun; and have it go on only when it must have noticed."""
+    await until(server.is_inside.is_set)
+    call.cancel()
+    for _ in range(3):
+        await analyst.List(wire.ListRequest())
+    server.let_go.set()
+
+
+def phase(net: Network, query: Query) -> wire.Phase.ValueType:
+    return net.server.status(wire.StatusRequest(id=query.id)).phase
+
+
+def test_what_is_aborted_is_burnt_though_the_analyst_hangs_up(tmp_path: Path, certs: Path) -> None:
+    async def abort() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address, Held) as net:
+            analyst, query = await net.analyst(), parties.ask()
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await hang_up(held(net, "abort"), analyst, analyst.Abort(wire.AbortRequest(id=query.id)))
+            await until(lambda: phase(net, query) == wire.DECIDED)
+
+    run(abort())
+
+
+def test_what_is_announced_is_countersigned_though_the_analyst_hangs_up(tmp_path: Path, certs: Path) -> None:
+    async def announce() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address, Held) as net:
+            analyst, query = await net.analyst(), parties.ask()
+            call = analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await hang_up(held(net, "announce"), analyst, call)
+            await until(lambda: len(net.server.queries().queries) == 1 and phase(net, query) == wire.COLLECTING)
+
+    run(announce())
+
+
+def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.link.SHORTEST", 2 * DEADLINE)
+
+    async def announce() -> None:
+        keys = Deciding(certs, refuses=Refusal.UNAVAILABLE)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address, Held) as net:
+            analyst, first, query = await net.analyst(), parties.ask(closes_after=7200), parties.ask()
+            await analyst.Announce(wire.AnnounceRequest(query=first.to_bytes()))
+            keys.refuses = None
+            server = held(net, "countersigned")
+            await hang_up(server, analyst, analyst.Announce(wire.AnnounceRequest(query=query.to_bytes())))
+            await until(lambda: phase(net, query) == wire.COLLECTING)
+            for _ in range(3):  # the server goes to wait for its clock
+                await analyst.List(wire.ListRequest())
+            await net.clock.move_to(START + dt.timedelta(seconds=query.closes_after))
+            await until(lambda: phase(net, query) == wire.DECIDED)
+
+    run(announce())
+
+
+def test_a_server_stops_without_reading_what_nobody_waits_for_any_more(tmp_path: Path, certs: Path) -> None:
+    async def stop() -> None:
+        async with network(tmp_path, certs, "127.0.0.1:1", Held) as net:
+            server, analyst = held(net, "queries"), await net.analyst()
+            calls = [analyst.List(wire.ListRequest()) for _ in range(3)]
+            await until(server.is_inside.is_set)
+            for call in calls:
+                call.cancel()
+            asyncio.get_running_loop().call_later(1.0, server.let_go.set)  # while the server stops
+        assert server.was_let_go  # which kept nothing else from being done
+
+    run(stop())
