@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent import files
+from reticent.cli import BAD_ANSWER
+from reticent.options import AsJson, in_json
 from reticent.randomness import secure, seeded
 from reticent_client.audit import audit
 from reticent_client.chain import MarkovChain
@@ -44,11 +45,8 @@ OPTIONS: dict[str, set[str]] = {
 
 Check = Literal["mask_sensitive", "simulatable", "probabilistic", "hybrid", "adaptive", "optimal"]
 
-BREACHED = 1
-
 app = App(
     name="mask",
-    help="Compute, run, explain and audit what a phone releases or suppresses.",
     default_parameter=Parameter(negative=()),
 )
 
@@ -57,7 +55,6 @@ app.command(apps)
 app.command(report)
 app.command(learn)
 
-AsJson = Annotated[bool, Parameter(name="--json")]
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
@@ -258,7 +255,7 @@ def audit_days(
         for name, value in found.rows():
             table.add_row(name, value)
         _console().print(table)
-    return BREACHED if found.breaches else 0
+    return BAD_ANSWER if found.breaches else 0
 
 
 def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_json: bool) -> None:
@@ -363,4 +360,4 @@ def _table(*headers: str) -> Table:
 
 
 def _write_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    sys.stdout.write(in_json(data) + "\n")

@@ -12,7 +12,7 @@ from reticent.randomness import seeded
 from reticent_client import FileError, MaskIt, Policy, StepError, adaptive, hybrid
 from tests.client import chains
 from tests.client.chains import FAST, Problem
-from tests.client.test_maskit import checks, commute, vector
+from tests.client.masks import checks, commute, vector
 
 
 @checks

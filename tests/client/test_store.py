@@ -14,7 +14,7 @@ from reticent.randomness import seeded
 from reticent_client import FileError, FileStore, MarkovChain, MaskIt, StepError
 from reticent_client.chain import Floats
 from reticent_client.policy import Memory, VectorPolicy
-from tests.client.test_maskit import commute, vector
+from tests.client.masks import commute, vector
 
 DAY = ["home", "bus", "bus", "work", "work"]
 

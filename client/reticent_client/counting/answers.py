@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reticent.paillier import PublicKey, centred, pad, tag
-from reticent.privacy import Norms, Query, gaussian_share, skellam_share
+from reticent.privacy import Norms, Query
 from reticent.protocol import packing_of, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import is_seeded
@@ -17,10 +17,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.counting.enrolment import Member
 
-__all__ = ["Answer", "answer", "name_of", "values_of", "wire_size"]
-
-_FIELDS = 256
-"""More than the bytes of a contribution that are no ciphertexts."""
+__all__ = ["Answer", "answer", "values_of"]
 
 
 class Answer(NamedTuple):
@@ -28,12 +25,12 @@ class Answer(NamedTuple):
 
     Args:
         message: What is sent.
-        name: Its digest, by which it is acknowledged.
+        digest: Of what is signed; by it the message is acknowledged.
         norms: The size of what it says, without the noise.
     """
 
     message: wire.Contribution
-    name: bytes
+    digest: bytes
     norms: Norms
 
 
@@ -86,7 +83,7 @@ def answer(
         rng: Where the noise and the exponents come from.
     """
     steps = query.fit(values, used=used)
-    noisy = [int(step) + int(share) for step, share in zip(steps, _shares(query, rng), strict=True)]
+    noisy = [int(step) + int(share) for step, share in zip(steps, query.share(rng), strict=True)]
     packing, secret = packing_of(query, key.bits), member.secret()
     places = range(packing.plaintexts)
     plaintexts = packing.pack(noisy, [tag(secret, query.digest, cohort, place) for place in places])
@@ -96,40 +93,6 @@ def answer(
     message = wire.Contribution(
         query=query.digest, phone=member.phone, cohort=cohort, ciphertexts=ciphertexts, seeded=is_seeded(rng)
     )
-    statement = _statement(message, query.key_id)
+    statement = statements.contribution(message, query.key_id)
     message.signature = member.signing.sign(statement)
     return Answer(message, statements.digest(statement), Norms.of(steps))
-
-
-def name_of(message: wire.Contribution, key_id: str) -> bytes:
-    """The digest of a contribution, which is what is acknowledged."""
-    return statements.digest(_statement(message, key_id))
-
-
-def wire_size(query: Query, key: PublicKey) -> int:
-    """How many bytes an answer has, at most.
-
-    Raises:
-        ValueError: The query's counters do not fit a plaintext of this key.
-    """
-    return packing_of(query, key.bits).plaintexts * key.ciphertext_bytes + _FIELDS
-
-
-def _shares(query: Query, rng: np.random.Generator) -> list[int]:
-    """This phone's part of the noise, in steps of the grid."""
-    if query.noise == "skellam":
-        drawn = skellam_share(query.share_variance, query.size, rng)
-    else:
-        drawn = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
-    return [int(each) for each in drawn]
-
-
-def _statement(message: wire.Contribution, key_id: str) -> bytes:
-    return statements.contribution(
-        message.query,
-        key_id,
-        message.phone,
-        message.cohort,
-        statements.ciphertexts_hash(message.ciphertexts),
-        seeded=message.seeded,
-    )

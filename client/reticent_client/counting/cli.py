@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Annotated
 import numpy as np
 from cyclopts import App, Parameter
 
+from reticent import process
 from reticent.clock import SystemClock
+from reticent.configuration import configured
+from reticent.options import AsJson, in_json
 from reticent.privacy import Cost, Ledger
-from reticent.protocol import Refused, Unreachable
+from reticent.protocol import Unreachable
 from reticent.randomness import secure, seeded
-from reticent.server import process
-from reticent.server.configuration import configured
 from reticent_client.counting import telling
 from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.conditions import Participation, Situation
@@ -28,7 +28,6 @@ from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.records import Records
 from reticent_client.counting.running import Round, enrol, run, take_part
 from reticent_client.counting.servers import Servers
-from reticent_client.counting.telling import printable
 from reticent_client.serving.database import SqliteStore
 
 STORE = Path("phone.db")
@@ -40,13 +39,11 @@ PATIENCE = 2.0
 
 app = App(
     name="phone",
-    help="Take part in counts: nobody learns what this phone says, but in sums over many.",
     default_parameter=Parameter(negative=()),
     config=configured("phone"),
 )
 
 StoreFile = Annotated[Path, Parameter(name="--store")]
-AsJson = Annotated[bool, Parameter(name="--json")]
 
 
 @app.command
@@ -74,7 +71,9 @@ def join(
         participant = open_()
         participant.enrolment.join(found)
         member = participant.enrolment.member
-        if member is not None and member.standing in {Standing.LEFT, Standing.LEAVING, Standing.EXPELLED}:
+        if member is not None and member.standing is Standing.LEAVING:
+            raise NotJoined("this phone is leaving: reticent phone leave")
+        if member is not None and member.standing in {Standing.LEFT, Standing.EXPELLED}:
             raise NotJoined(f"this phone {member.standing.value}: it needs a new invitation")
         asyncio.run(_enrolled(participant))
         member = participant.enrolment.member
@@ -175,9 +174,9 @@ def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
                 budget,
                 ledger.entries(),
                 Records(kept).all(),
-                telling.refusals(kept),
+                telling.declined(kept),
             )
-    process.say(json.dumps(shown.to_json(), indent=2) if as_json else shown.to_text())
+    process.say(in_json(shown.to_json()) if as_json else shown.to_text())
 
 
 class _Opening:
@@ -242,9 +241,7 @@ async def _enrolled(participant: Participant) -> None:
         try:
             await enrol(participant, servers)
         except Unreachable as error:
-            raise Unreachable(printable(f"{servers.keys} is not there: run it again ({error})")) from error
-        except Refused as error:
-            raise Refused(error.refusal, printable(error.detail), retry_after=error.retry_after) from error
+            raise Unreachable(f"{servers.keys} is not there: run it again ({error})") from error
 
 
 async def _once(participant: Participant, servers: Servers, situation: Situation) -> Round:

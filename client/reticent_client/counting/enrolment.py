@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from reticent.protocol import AgreementKey, SigningKey, shared_secret, signed_by, statements
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES
+from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.errors import ClientError, FileError
 from reticent_client.serving.database import Place
@@ -125,7 +124,7 @@ class Enrolment:
         now: What time it is.
     """
 
-    def __init__(self, place: Place, now: Callable[[], dt.datetime]) -> None:
+    def __init__(self, place: Place, now: Now) -> None:
         self._place = place
         self._now = now
         text = place.read()
@@ -144,7 +143,7 @@ class Enrolment:
         The same invitation again gets the same request.
 
         Raises:
-            AlreadyJoined: The phone is a member by another invitation.
+            AlreadyJoined: The phone is a member by another invitation, or is leaving and the key server does not know.
         """
         held = self.member
         again = held is not None and (held.invitation.token, held.invitation.identity) == (
@@ -154,6 +153,8 @@ class Enrolment:
         if held is None or not again:
             if self.current is not None:
                 raise AlreadyJoined("this phone is a member by another invitation: it has to leave first")
+            if self._owes_leaving:  # with the keys it would forget how to say so
+                raise AlreadyJoined("this phone is leaving, and the key server has to be told first: leave again")
             self._keep(Member(invitation, SigningKey(), AgreementKey()))
         elif held.invitation != invitation:  # the servers have moved
             self._keep(replace(held, invitation=invitation))
@@ -203,9 +204,15 @@ class Enrolment:
         self._keep(joined)
 
     def renewal(self) -> wire.RenewRequest | None:
-        """Run by the phone. What to ask the key server for when little is left of the membership."""
+        """Run by the phone. What to ask the key server for when little is left of the membership.
+
+        Or when it seems to begin later than now: the phone's clock was ahead then, and how little is left is not known.
+        """
         member = self.current
-        if member is None or RENEWED_AT * (member.expires - self._seconds) >= member.expires - member.since:
+        if member is None:
+            return None
+        left, whole = member.expires - self._seconds, member.expires - member.since
+        if member.since <= self._seconds and RENEWED_AT * left >= whole:
             return None
         signature = member.signing.sign(statements.renewal(member.phone, member.expires))
         return wire.RenewRequest(phone=member.phone, expires=member.expires, signature=signature)
@@ -244,6 +251,12 @@ class Enrolment:
         member = self._held()
         if member.standing in {Standing.JOINING, Standing.MEMBER}:
             self._keep(replace(member, standing=Standing.EXPELLED))
+
+    @property
+    def _owes_leaving(self) -> bool:
+        """Whether the key server still takes this phone for a member that wants to be asked."""
+        member = self.member
+        return member is not None and member.standing is Standing.LEAVING and self._seconds < member.expires
 
     @property
     def _seconds(self) -> int:

@@ -20,7 +20,7 @@ import datetime as dt
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -28,14 +28,16 @@ import numpy as np
 from reticent.paillier import PublicKey
 from reticent.privacy import BudgetExceeded, Contradiction, Ledger, Norms, Query
 from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
+from reticent.protocol.layout import LARGEST_CONTRIBUTION, contribution_bytes
 from reticent.randomness import secure
+from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.answers import Answer, answer, values_of, wire_size
+from reticent_client.counting.answers import Answer, answer, values_of
 from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.booking import Booking
 from reticent_client.counting.conditions import Declined, Participation, Reason, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
-from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, Record, Records, Refusals, State
+from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, DeclinedQueries, Record, Records, State
 from reticent_client.errors import ClientError
 from reticent_client.serving.database import SqliteStore
 
@@ -48,12 +50,12 @@ None, where the app says nothing to this query. That may depend on the query and
 counted: both servers see who takes part, and no noise hides it. Nor may it raise.
 """
 
-MESSAGE_BYTES = 1 << 18
-"""Servers take no larger messages than a little more than this."""
-
 DAY = dt.timedelta(days=1)
 LATER = {Refusal.BUSY, Refusal.UNAVAILABLE}
 """Any other refusal is final for the query."""
+
+NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.ANSWERED}
+"""Of what the key server may not have countersigned nothing is kept; what was answered has its record."""
 
 OUTCOMES = {wire.RELEASED: State.RELEASED, wire.VOID: State.VOID, wire.BURNT: State.BURNT}
 
@@ -85,7 +87,7 @@ class Participant:
         ledger: Ledger,
         *,
         rng: np.random.Generator,
-        now: Callable[[], dt.datetime],
+        now: Now,
         policy: Participation,
         counters: Counters,
         backoff: Backoff | None = None,
@@ -95,7 +97,7 @@ class Participant:
         """Joining, renewing and leaving."""
         self.records = Records(store)
         self.policy = policy
-        self._refusals = Refusals(store, now)
+        self._declined = DeclinedQueries(store)
         self._ledger = ledger
         self._booking = Booking(self.records, ledger)
         self._rng = rng
@@ -111,16 +113,17 @@ class Participant:
     def key_wanted(self, announcement: wire.Announcement) -> bytes | None:
         """The id of the public key that `asked` needs for an announcement; None where it needs none."""
         member = self.enrolment.current
+        if member is None or not _is_countersigned(announcement, member):
+            return None  # nobody makes the phone fetch and keep keys but the key server
+        record = self.records.of(Query.digest_of(announcement.query))
+        if record is not None and record.state is not State.INTENDED:
+            return None
+        if self._declined.lasting(_digest_of(announcement), self._rules) is not None:
+            return None
         try:
-            query = _read(announcement.query)
-            wanted = bytes.fromhex(query.key_id)
+            return bytes.fromhex(_read(announcement.query).key_id)
         except (ValueError, ArithmeticError):
             return None
-        if member is None or not _is_countersigned(announcement, query, member):
-            return None  # nobody makes the phone fetch and keep keys but the key server
-        record = self.records.of(query.digest)
-        is_open = record is None or record.state is State.INTENDED
-        return wanted if is_open and self._refusals.lasting(_name_of(announcement), self._rules) is None else None
 
     def asked(
         self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
@@ -135,25 +138,29 @@ class Participant:
         Raises:
             Declined: The phone does not take part, or not now.
         """
-        name = _name_of(announcement)
+        digest = _digest_of(announcement)
         with self._one_at_a_time:
             try:
-                message = self._answered(announcement, public_key, situation or Situation(), name)
+                message = self._answered(announcement, public_key, situation or Situation(), digest)
             except Declined as declined:
-                if declined.reason is not Reason.ANSWERED:
-                    self._refusals.remember(name, declined, self._rules)
+                if declined.reason not in NOT_REMEMBERED:
+                    self._declined.remember(digest, declined, self._rules, self._now())
                 raise
-            self._refusals.forget(name)
+            self._declined.forget(digest)
         return message
 
     def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
-        """The answers to send now: those that were not acknowledged, and whose time has come."""
+        """The answers to send now: those that were not acknowledged, and whose time has come.
+
+        As `wanted`, none to queries of another key server, whose phone this one was before: its aggregation server is
+        another, and may belong to whoever can decrypt them.
+        """
         try:
             self.policy.examine_situation(situation or Situation())
         except Declined:
             return []
         now = self._now()
-        waiting = self.records.within((State.STORED,))
+        waiting = self._own((State.STORED,))
         # Where the clock was set back, an instant that is too far off was meant otherwise.
         ready = [each for each in waiting if not now < each.not_before <= now + self._backoff.longest]
         return [_message(record) for record in ready]
@@ -187,9 +194,8 @@ class Participant:
         self.records.unanswered(query, self._now() + self._backoff.wait(record.attempts, asked))
 
     def wanted(self) -> list[wire.DecisionWanted]:
-        """The decisions that this phone waits for."""
-        waiting = self.records.within(UNDECIDED)
-        return [wire.DecisionWanted(query=record.query, cohort=record.cohort) for record in waiting]
+        """The decisions that this phone waits for, of those that its aggregation server may have."""
+        return [wire.DecisionWanted(query=record.query, cohort=record.cohort) for record in self._own(UNDECIDED)]
 
     def decided(self, decision: wire.Decision) -> State:
         """Take a decision: the budget is spent, or given back if the cohort was burnt.
@@ -203,6 +209,10 @@ class Participant:
                 burnt was decrypted, that stands, and its cost is spent; where the budget has no room for it any more,
                 the phone answers nothing new.
         """
+        with self._one_at_a_time:  # the ledger must not change between an intention and its reservation
+            return self._decided(decision)
+
+    def _decided(self, decision: wire.Decision) -> State:
         record = self.records.of(decision.query)
         if record is None or record.state is State.INTENDED or record.cohort != decision.cohort:
             raise ForeignAnswer("the decision is not about a contribution of this phone's")
@@ -221,28 +231,38 @@ class Participant:
             raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
         return state
 
+    def _own(self, states: Sequence[State]) -> list[Record]:
+        """The records in these states, of the key server whose phone this is, or was last."""
+        return [record for record in self.records.within(states) if self._is_own(record)]
+
+    def _is_own(self, record: Record) -> bool:
+        member = self.enrolment.member
+        return member is not None and record.identity == member.invitation.identity
+
     def _answered(
-        self, announcement: wire.Announcement, public_key: bytes, situation: Situation, name: bytes
+        self, announcement: wire.Announcement, public_key: bytes, situation: Situation, digest: bytes
     ) -> wire.Contribution:
+        record = self.records.of(Query.digest_of(announcement.query))
+        if record is not None and record.state is not State.INTENDED:
+            if record.state in {State.STORED, State.ACKNOWLEDGED} and self._is_own(record):
+                return _message(record)
+            raise Declined(Reason.ANSWERED, f"{record.id!r}: {record.state.value}", record.id)
+        member = self.enrolment.current
+        if member is None:
+            raise Declined(Reason.NOT_A_MEMBER)
+        if not _is_countersigned(announcement, member):  # and so not even looked at
+            raise Declined(Reason.NOT_COUNTERSIGNED)
+        lasting = self._declined.lasting(digest, self._rules)
+        if lasting is not None:
+            raise lasting
         try:
             query = _read(announcement.query)
         except (ValueError, ArithmeticError) as error:
             raise Declined(Reason.MALFORMED, f"the announcement cannot be read: {error}") from error
-        record = self.records.of(query.digest)
-        if record is not None and record.state is not State.INTENDED:
-            if record.state in {State.STORED, State.ACKNOWLEDGED}:
-                return _message(record)
-            raise Declined(Reason.ANSWERED, f"{query.id!r}: {record.state.value}", query.id)
-        member = self.enrolment.current
-        if member is None:
-            raise Declined(Reason.NOT_A_MEMBER, query=query.id)
-        lasting = self._refusals.lasting(name, self._rules)
-        if lasting is not None:
-            raise lasting
-        self._examine(announcement, query, member)
+        self._examine(announcement, query)
         self.policy.examine(query, self._ledger.limit)
         self.policy.examine_situation(situation, query.id)
-        self._booking.examine(query, _terms(query))
+        self._booking.examine(query, json.dumps(query.terms))
         key = self._examined_key(query, public_key)
         values = values_of(query, self._counters(query))
         used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
@@ -254,13 +274,13 @@ class Participant:
 
     def _kept(self, query: Query, cohort: int, made: Answer, member: Member) -> wire.Contribution:
         """Steps 2 to 4."""
-        self.records.intend(query, _terms(query), cohort, member.invitation.identity, self._now())
+        self.records.intend(query, json.dumps(query.terms), cohort, member.invitation.identity, self._now())
         try:
             self._ledger.reserve(query.account, query.cost)
         except (BudgetExceeded, Contradiction) as error:  # somebody else who uses the same ledger was faster
             self.records.forget(query.digest)
             raise Declined(Reason.BUDGET, str(error), query.id) from error
-        if self.records.keep(made.message, made.name, made.norms, member.invitation.identity):
+        if self.records.keep(made.message, made.digest, made.norms, member.invitation.identity):
             return made.message
         # Somebody runs the same phone without a claim, and was faster: only one answer ever leaves it.
         standing = self.records.of(query.digest)
@@ -268,23 +288,15 @@ class Participant:
             raise Declined(Reason.ANSWERED, f"{query.id!r} was answered meanwhile", query.id)
         return _message(standing)
 
-    def _examine(self, announcement: wire.Announcement, query: Query, member: Member) -> None:
-        """Decline what the key server has not said, or not like this."""
-        if not _is_countersigned(announcement, query, member):
-            raise Declined(Reason.NOT_COUNTERSIGNED, query=query.id)
+    def _examine(self, announcement: wire.Announcement, query: Query) -> None:
+        """Decline what does not fit together, or cannot be answered any more."""
         if announcement.cohort >= query.cohorts:
             raise Declined(
                 Reason.MALFORMED, f"{query.id!r} has {query.cohorts} cohorts: got {announcement.cohort}", query.id
             )
         if announcement.closes_in_ms == 0:
             raise Declined(Reason.CLOSED, f"{query.id!r} is closed", query.id)
-        try:
-            _ = query.cost
-        except (ValueError, ArithmeticError) as error:
-            raise Declined(
-                Reason.MALFORMED, f"what {query.id!r} costs cannot be computed: {error}", query.id
-            ) from error
-        if (other := self.records.named(query.id)) is not None and other.query != query.digest:
+        if (other := self.records.with_id(query.id)) is not None and other.query != query.digest:
             raise Declined(
                 Reason.NAME_TAKEN, f"another query was called {query.id!r}: a second attempt needs a new name", query.id
             )
@@ -298,25 +310,28 @@ class Participant:
         if key.key_id.hex() != query.key_id:
             raise Declined(Reason.WRONG_KEY, f"the public key is not the one that {query.id!r} names", query.id)
         try:
-            size = wire_size(query, key)
+            size = contribution_bytes(query, key.bits)
         except ValueError as error:
             raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
-        if size > MESSAGE_BYTES:
+        if size > LARGEST_CONTRIBUTION:
             raise Declined(Reason.TOO_LARGE, f"an answer to {query.id!r} would have {size} bytes", query.id)
         queries, sent = self.records.since(self._now() - DAY)
         self.policy.examine_day(query, size, queries=queries, sent=sent)
         return key
 
 
-def _is_countersigned(announcement: wire.Announcement, query: Query, member: Member) -> bool:
-    """Whether the key server that the phone joined will decide the query."""
-    statement = statements.countersigned(query.digest)
+def _is_countersigned(announcement: wire.Announcement, member: Member) -> bool:
+    """Whether the key server that the phone joined will decide the query, which was not read yet.
+
+    Reading takes time and memory, which are for the key server to ask for, and not for whoever brings announcements.
+    """
+    statement = statements.countersigned(Query.digest_of(announcement.query))
     return signed_by(member.invitation.identity, statement, announcement.countersignature)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def _read(content: bytes) -> Query:
-    """The query of an announcement, which the phone looks at more than once."""
+    """The query of a countersigned announcement, which the phone looks at more than once in a row."""
     return Query.from_bytes(content)
 
 
@@ -326,19 +341,12 @@ def _key_of(content: bytes, simulation: bool) -> PublicKey:
     return PublicKey.from_bytes(content, simulation=simulation)
 
 
-def _name_of(announcement: wire.Announcement) -> bytes:
-    """What names an announcement, however long it is still open."""
+def _digest_of(announcement: wire.Announcement) -> bytes:
+    """SHA-256 of what an announcement says, however long it is still open."""
     said = wire.Announcement(
         query=announcement.query, countersignature=announcement.countersignature, cohort=announcement.cohort
     )
     return hashlib.sha256(said.SerializeToString(deterministic=True)).digest()
-
-
-def _terms(query: Query) -> str:
-    """What the queries of a sequence have in common."""
-    return json.dumps(
-        [query.epsilon, query.delta, query.l2_squared, query.l1, query.noise, query.fraction_bits, query.variance]
-    )
 
 
 def _message(record: Record) -> wire.Contribution:

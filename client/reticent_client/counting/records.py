@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -15,10 +15,10 @@ from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.errors import FileError
 from reticent_client.serving.database import SqliteStore
 
-__all__ = ["LIVE", "SPENT", "UNDECIDED", "Record", "Records", "Refusals", "State"]
+__all__ = ["LIVE", "SPENT", "UNDECIDED", "DeclinedQueries", "Record", "Records", "State"]
 
 REMEMBERED = 1000
-"""Announcements that were declined for good: those from longest ago are forgotten."""
+"""Announcements that were declined: those from longest ago are forgotten."""
 
 
 class State(Enum):
@@ -48,7 +48,7 @@ class Record:
 
     Args:
         query: The digest.
-        id: The query's name.
+        id: The query's id.
         account: Under which name the ledger books it.
         terms: What all queries of a sequence have in common, as text.
         cost: What it costs.
@@ -185,8 +185,8 @@ class Records:
         """The record of a query, by its digest."""
         return next(iter(self._where("query = ?", (query,))), None)
 
-    def named(self, query_id: str) -> Record | None:
-        """The record of a query, by its name."""
+    def with_id(self, query_id: str) -> Record | None:
+        """The record of a query, by its id."""
         return next(iter(self._where("id = ?", (query_id,))), None)
 
     def made(self, contribution: bytes) -> Record | None:
@@ -226,17 +226,19 @@ class Records:
         return [_record(row) for row in rows]
 
 
-class Refusals:
-    """What a phone has declined, for the user to see; and what it need not look at again."""
+class DeclinedQueries:
+    """What a phone has declined of what its key server has countersigned: for the user to see, and not to look again.
 
-    def __init__(self, store: SqliteStore, now: Callable[[], dt.datetime]) -> None:
+    An announcement goes by its digest.
+    """
+
+    def __init__(self, store: SqliteStore) -> None:
         self._database = store.database
-        self._now = now
 
-    def remember(self, announcement: bytes, declined: Declined, policy: str) -> None:
-        """Remember why an announcement was declined, by its digest and under which policy."""
-        name = declined.query or f"unreadable {announcement.hex()[:16]}"
-        values = (announcement, name, declined.reason.name, declined.sentence, policy, milliseconds(self._now()))
+    def remember(self, announcement: bytes, declined: Declined, policy: str, now: dt.datetime) -> None:
+        """Remember why an announcement was declined, and under which policy."""
+        query_id = declined.query or f"unreadable {announcement.hex()[:16]}"
+        values = (announcement, query_id, declined.reason.name, declined.sentence, policy, milliseconds(now))
         with self._database.changing() as run:
             if run(
                 "SELECT 1 FROM declined WHERE announcement = ? AND reason = ? AND sentence = ? AND policy = ?",
@@ -273,12 +275,12 @@ class Refusals:
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    (query, name, account, terms, cost, cohort, identity, state, l1, l2_squared, contribution, *rest) = row
+    (query, query_id, account, terms, cost, cohort, identity, state, l1, l2_squared, contribution, *rest) = row
     message, size, seeded, attempts, not_before, made, detail, settled = rest
     try:
         return Record(
             query=query,
-            id=name,
+            id=query_id,
             account=account,
             terms=terms,
             cost=Cost.from_json(cost),
@@ -297,12 +299,12 @@ def _record(row: tuple[Any, ...]) -> Record:
             settled=bool(settled),
         )
     except (KeyError, ValueError) as error:
-        raise FileError(f"the store is damaged: its record of {name!r} cannot be read ({error})") from error
+        raise FileError(f"the store is damaged: its record of {query_id!r} cannot be read ({error})") from error
 
 
 def _declined(row: tuple[str, str, str]) -> Declined:
-    name, reason, sentence = row
+    query_id, reason, sentence = row
     try:
-        return Declined(Reason[reason], sentence, name)
+        return Declined(Reason[reason], sentence, query_id)
     except KeyError as error:
         raise FileError(f"the store is damaged: {reason!r} is no reason to decline") from error

@@ -6,21 +6,25 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from reticent.clock import Clock
+from reticent.clock import Clock, first_of
+from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.backoff import Backoff
-from reticent_client.counting.conditions import Declined, Situation
+from reticent_client.counting.conditions import Declined, Reason, Situation
 from reticent_client.counting.enrolment import BadMembership
 from reticent_client.counting.participant import ForeignAnswer, Participant
 from reticent_client.counting.records import UNDECIDED, Record, State
 from reticent_client.counting.servers import Servers
 
 __all__ = ["AGAIN", "Round", "enrol", "run", "take_part"]
+
+Result = TypeVar("Result")
+Failure = TypeVar("Failure", bound=BaseException)
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +36,9 @@ SOONEST, LATEST = dt.timedelta(seconds=1), dt.timedelta(hours=6)
 
 AT_ONCE = 100
 """Decisions that are asked for in one message."""
+
+MOST_ANNOUNCEMENTS = 1000
+"""How many of one answer are looked at."""
 
 _GONE = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
 
@@ -55,7 +62,7 @@ class Round:
 
     Args:
         answered: The queries that were announced, which this phone has answered, now or before.
-        declined: Those that it has not.
+        declined: Those that it has not; all that the key server has not countersigned are one of them.
         decided: Those of which a decision has come.
         waiting: All that this phone has answered, and of which none has come.
         troubles: What did not get through.
@@ -80,7 +87,8 @@ async def enrol(participant: Participant, servers: Servers) -> None:
     """Tell the key server what it has to be told now: that this phone joins, stays, or leaves.
 
     Raises:
-        Refused: It refuses. A phone that is no member any more, by its word, knows so from now on.
+        Refused: It refuses. A phone that is no member any more, by its word, knows so from now on. That a membership is
+            over is believed when the phone's own clock says so too: that of a key server may be ahead for a while.
         Unreachable: No answer came.
         BadMembership: What came is no membership of this phone's.
     """
@@ -103,9 +111,10 @@ async def enrol(participant: Participant, servers: Servers) -> None:
             raise
         if isinstance(asked, wire.LeaveRequest):
             enrolment.left()  # there is nothing left to leave
-        else:
+            return
+        if refused.refusal is not Refusal.EXPIRED or enrolment.current is None:
             enrolment.expelled()
-            raise
+        raise
 
 
 async def take_part(participant: Participant, servers: Servers, situation: Situation) -> Round:
@@ -132,7 +141,7 @@ async def run(
     backoff: Backoff,
     tell: Callable[[Round], None],
 ) -> None:
-    """Take part until told to stop.
+    """Take part until told to stop, in the midst of a round as well; only an answer that is being made is made first.
 
     Args:
         participant: Who takes part.
@@ -145,14 +154,18 @@ async def run(
     """
     failures = 0
     while not stop.is_set():
-        done = await take_part(participant, servers, situation())
+        visit = _Visit(participant, servers, situation())
+        await first_of(visit.run(), stop.wait())
+        done = visit.done
+        if done is None:
+            return
         tell(done)
         failures = failures + 1 if done.troubles else 0
         wait = done.again
         if failures:  # sooner than without the trouble, and later each time
             wait = max(done.not_before, min(wait, backoff.wait(failures)))
         # Phones that were told the same do not come back all at the same time.
-        await _wait(clock, clock.now() + wait * (1 + float(backoff.rng.random()) / 10), stop)
+        await first_of(clock.wait_until(clock.now() + wait * (1 + float(backoff.rng.random()) / 10)), stop.wait())
 
 
 class _Visit:
@@ -162,42 +175,46 @@ class _Visit:
         self._participant = participant
         self._servers = servers
         self._situation = situation
-        self._answered: list[bytes] = []
-        self._declined: list[Declined] = []
-        self._decided: list[bytes] = []
-        self._troubles: list[Trouble] = []
+        self._answered: dict[bytes, None] = {}  # as a set that keeps its order
+        self._declined: dict[bytes, Declined] = {}
+        self._strange = 0
+        self._decided: dict[bytes, None] = {}
+        self._troubles: dict[str, Trouble] = {}
         self._keys: dict[bytes, bytes] = {}
         self._again = AGAIN
+        self.done: Round | None = None
+        """What came of it, once it is over."""
 
     async def run(self) -> Round:
         with self._trouble("the membership", self._servers.keys):
             await enrol(self._participant, self._servers)
         with self._trouble("announcements", self._servers.aggregation):
-            async for announcement in self._announcements():
+            for announcement in await self._announcements():
                 await self._answer(announcement)
+        self._decline_strange()
         for contribution in self._participant.due(self._situation):
             await self._send(contribution)
         with self._trouble("decisions", self._servers.aggregation):
             await self._take_decisions()
-        return Round(
+        self.done = Round(
             self._records(self._answered),
-            tuple(self._declined),
+            tuple(self._declined.values()),
             self._records(self._decided),
             tuple(self._participant.records.within(UNDECIDED)),
-            tuple(self._troubles),
+            tuple(self._troubles.values()),
             self._again,
         )
+        return self.done
 
-    async def _announcements(self) -> AsyncIterator[wire.Announcement]:
+    async def _announcements(self) -> Sequence[wire.Announcement]:
         member = self._participant.enrolment.current
         if member is None:
-            return
+            return ()
         reply = await self._servers.announcements(member.phone)
         if reply.again_in_ms:
             asked = dt.timedelta(milliseconds=min(reply.again_in_ms, LATEST // dt.timedelta(milliseconds=1)))
             self._again = max(SOONEST, asked)
-        for announcement in reply.announcements:
-            yield announcement
+        return reply.announcements[:MOST_ANNOUNCEMENTS]
 
     async def _answer(self, announcement: wire.Announcement) -> None:
         wanted = self._participant.key_wanted(announcement)
@@ -205,11 +222,20 @@ class _Visit:
             self._keys[wanted] = await self._servers.key(wanted)
         key = b"" if wanted is None else self._keys[wanted]
         try:
-            said = await asyncio.to_thread(self._participant.asked, announcement, key, self._situation)
+            said = await _to_its_end(asyncio.to_thread(self._participant.asked, announcement, key, self._situation))
         except Declined as declined:
-            self._declined.append(declined)
+            if declined.reason is Reason.NOT_COUNTERSIGNED:
+                self._strange += 1
+            else:
+                self._declined[Query.digest_of(announcement.query)] = _bare(declined)
         else:
-            self._answered.append(said.query)
+            self._answered[said.query] = None
+
+    def _decline_strange(self) -> None:
+        """Say that there was something, and keep nothing of it: the key server knows nothing of it."""
+        if self._strange:
+            sentence = f"{Reason.NOT_COUNTERSIGNED.value}, nor {self._strange - 1} others" if self._strange > 1 else ""
+            self._declined[b""] = Declined(Reason.NOT_COUNTERSIGNED, sentence)
 
     async def _send(self, contribution: wire.Contribution) -> None:
         try:
@@ -226,12 +252,14 @@ class _Visit:
     async def _take_decisions(self) -> None:
         wanted = self._participant.wanted()
         for start in range(0, len(wanted), AT_ONCE):
-            for decision in await self._servers.decisions(wanted[start : start + AT_ONCE]):
+            asked = wanted[start : start + AT_ONCE]
+            decisions = await self._servers.decisions(asked)
+            for decision in decisions[: len(asked)]:
                 with self._trouble("a decision", self._servers.aggregation):
                     self._participant.decided(decision)
-                    self._decided.append(decision.query)
+                    self._decided[decision.query] = None
 
-    def _records(self, queries: Sequence[bytes]) -> tuple[Record, ...]:
+    def _records(self, queries: Iterable[bytes]) -> tuple[Record, ...]:
         found = (self._participant.records.of(query) for query in queries)
         return tuple(record for record in found if record is not None)
 
@@ -243,17 +271,22 @@ class _Visit:
             self._note(what, server, error)
 
     def _note(self, what: str, server: str, error: Refused | Unreachable | ForeignAnswer | BadMembership) -> None:
-        trouble = Trouble(what, server, error)
-        _log.info("%r", str(trouble))  # what a server says may hold anything
-        self._troubles.append(trouble)
+        trouble = Trouble(what, server, _bare(error))
+        if self._troubles.setdefault(str(trouble), trouble) is trouble:
+            _log.info("%r", str(trouble))  # what a server says may hold anything
 
 
-async def _wait(clock: Clock, instant: dt.datetime, stop: asyncio.Event) -> None:
-    """Until the instant, or until told to stop."""
-    waiting = {asyncio.ensure_future(clock.wait_until(instant)), asyncio.ensure_future(stop.wait())}
+async def _to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Wait for what a thread does, also where nobody wants it any more: the files are open until it is done."""
+    task = asyncio.create_task(work)
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waiting:
-            each.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+def _bare(error: Failure) -> Failure:
+    """The exception without where it came from, which would hold what was being looked at."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from reticent.protocol.calls import answered
+from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel, channel_credentials
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import AGGREGATION_SERVER, KEY_SERVER, channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, EnrolmentStub
 

@@ -8,29 +8,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reticent.clock import SystemClock
 from reticent.privacy import Cost, Entry
 from reticent.privacy.cost import added
-from reticent.server.process import say
+from reticent.process import say
+from reticent.text import printable
 from reticent_client.counting.booking import unbooked
 from reticent_client.counting.conditions import Declined
 from reticent_client.counting.enrolment import Member, Standing
-from reticent_client.counting.records import Record, Refusals
+from reticent_client.counting.records import DeclinedQueries, Record
 from reticent_client.counting.running import Round
 from reticent_client.serving.database import SqliteStore
 
-__all__ = ["Status", "Teller", "membership", "printable", "refusals"]
+__all__ = ["Status", "Teller", "declined", "membership"]
 
+TOLD = 2000
+"""How many things are told again only when they have changed: those told longest ago are forgotten."""
 
-def printable(text: str) -> str:
-    r"""Text of others as one line that a terminal shows as it is: what is not printable is escaped.
-
-    Names, refusals and reasons come from servers, and could move the cursor or turn the reading direction.
-
-    >>> printable("gym\x1b[2K\r")
-    'gym\\x1b[2K\\r'
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
+LONGEST_ID, LONGEST_LINE = 80, 500
+"""Characters that are shown of a query's id, and of a line: others choose how long those are."""
 
 
 def membership(member: Member | None) -> str:
@@ -44,9 +39,9 @@ def membership(member: Member | None) -> str:
     return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.standing is Standing.MEMBER else phone
 
 
-def refusals(store: SqliteStore) -> list[Declined]:
-    """What a phone has declined, and has not answered since."""
-    return Refusals(store, SystemClock().now).all()
+def declined(store: SqliteStore) -> list[Declined]:
+    """What a phone has declined of what its key server has countersigned, and has not answered since."""
+    return DeclinedQueries(store).all()
 
 
 class Teller:
@@ -69,9 +64,11 @@ class Teller:
         if not lines and not self._told:
             lines = {"": "nothing is asked of this phone"}
         for about, line in lines.items():
-            if self._told.get(about) != line:
-                say(printable(line))
-        self._told |= lines
+            if self._told.pop(about, None) != line:
+                say(_shown(line))
+            self._told[about] = line
+        for about in list(self._told)[:-TOLD]:
+            del self._told[about]
 
 
 @dataclass(frozen=True)
@@ -99,11 +96,11 @@ class Status:
             membership(self.member),
             f"budget {_said(self.budget)}: spent {_said(spent)}, reserved {_said(reserved)}, left {_said(left)}",
         ]
-        lines += [f"  {entry.query}: {_said(entry.cost)} {entry.state}" for entry in self.entries]
-        lines += [f"  {each.account}: {_said(each.cost)} beyond the budget" for each in self._beyond()]
+        lines += [f"  {_id(entry.query)}: {_said(entry.cost)} {entry.state}" for entry in self.entries]
+        lines += [f"  {_id(each.account)}: {_said(each.cost)} beyond the budget" for each in self._beyond()]
         lines += [_of_record(record) for record in self.records]
         lines += [_of_declined(declined) for declined in self.declined]
-        return "\n".join(map(printable, lines))
+        return "\n".join(map(_shown, lines))
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -151,12 +148,24 @@ def _lines(done: Round) -> Iterator[tuple[str, str]]:
 def _of_record(record: Record) -> str:
     marked = ", with noise that can be replayed" if record.seeded else ""
     detail = f" ({record.detail})" if record.detail else ""
-    return f"{record.id}: contributed at {_said(record.cost)}{marked}; {record.state.value}{detail}"
+    return f"{_id(record.id)}: contributed at {_said(record.cost)}{marked}; {record.state.value}{detail}"
 
 
 def _of_declined(declined: Declined) -> str:
     again = "for now" if declined.reason.passing else "for good"
-    return f"{declined.query or 'an announcement'}: declined {again}; {declined.sentence}"
+    return f"{_id(declined.query or 'an announcement')}: declined {again}; {declined.sentence}"
+
+
+def _id(query_id: str) -> str:
+    return _cut(query_id, LONGEST_ID)
+
+
+def _shown(line: str) -> str:
+    return printable(_cut(line, LONGEST_LINE))
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def _said(cost: Cost) -> str:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent import files
+from reticent.options import in_json
 from reticent.times import duration
 from reticent_client.chain import MarkovChain
 from reticent_client.days_file import NamedDay, write_days
@@ -138,7 +139,7 @@ def _days_text(habits: Habits, kind: str) -> str:
 def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) -> None:
     facts = _facts(habits, sampled)
     if as_json:
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        sys.stdout.write(in_json(facts) + "\n")
         return
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
     table = Table(box=None, show_header=False, pad_edge=False)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from reticent.clock import SystemClock
+from reticent.times import Now
 from reticent_client.errors import ClientError, FileError
 from reticent_client.serving.database import Place
 
@@ -50,7 +49,7 @@ class Apps:
     ('weather', None)
     """
 
-    def __init__(self, place: Place, now: Callable[[], dt.datetime] | None = None) -> None:
+    def __init__(self, place: Place, now: Now | None = None) -> None:
         self._place = place
         self._now = SystemClock().now if now is None else now
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from reticent.server.address import AddressError, bound, is_local
+from reticent.address import AddressError, bound, is_local
 from reticent.v1 import phone_pb2
 from reticent_client.errors import FileError
 from reticent_client.serving.apps import App

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import json
 import os
 import queue
 import signal
@@ -20,8 +19,9 @@ from typing import Annotated
 import grpc
 from cyclopts import App, Parameter
 
-from reticent.clock import PacedClock, SystemClock
-from reticent.server.process import open_many_files
+from reticent.clock import PacedClock, SystemClock, first_of
+from reticent.options import AsJson, in_json
+from reticent.process import open_many_files
 from reticent.times import duration
 from reticent_client.days_file import read_days
 from reticent_client.errors import FileError
@@ -170,7 +170,7 @@ def remove(name: str, /, *, store: StoreFile = STORE) -> None:
 
 
 @apps.command(name="list")
-def list_apps(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(name="--json")] = False) -> None:
+def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
     """List the apps that have a token.
 
     Args:
@@ -180,7 +180,7 @@ def list_apps(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(na
     with _phone_of(store) as phone_apps:
         found = [{"name": each.name, "trusted": each.trusted} for each in phone_apps.all()]
     if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(in_json(found) + "\n")
     else:
         for each in found:
             sys.stdout.write(f"{each['name']}{' (trusted: is told every context)' if each['trusted'] else ''}\n")
@@ -197,16 +197,9 @@ async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | N
         _greet(phone, broker, apps, teller)
         if past is None and sys.stdin is not None:  # or its number may be that of another file
             threading.Thread(target=_sense_lines, args=(phone,), daemon=True).start()
-        working = {asyncio.create_task(stop.wait()), asyncio.create_task(phone.wait())}
-        if past is not None:
-            working.add(asyncio.create_task(past.run(phone)))
-        if isinstance(phone.clock, PacedClock):
-            working.add(asyncio.create_task(phone.clock.run()))
-        done, pending = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        for task in done:
-            task.result()
+        replaying = [] if past is None else [past.run(phone)]
+        pacing = [phone.clock.run()] if isinstance(phone.clock, PacedClock) else []
+        await first_of(stop.wait(), phone.wait(), *replaying, *pacing)
 
 
 def _greet(phone: Phone, broker: Broker, apps: list[str], teller: Teller) -> None:

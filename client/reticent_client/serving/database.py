@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reticent.database import Database, Kind, claimed
+from reticent.database import Database, Kind, Run, claimed
 from reticent_client.errors import ClientError, FileError
 
 APPLICATION = 0x52455443  # "RETC"
@@ -88,35 +88,35 @@ class SqliteStore:
 
     def read(self, name: str) -> str | None:
         """What a place holds, None where nothing was ever written."""
-        with self._database.reading():
-            row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
+        with self._database.reading() as run:
+            row = run("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
     def beginning_with(self, prefix: str) -> dict[str, str]:
         """What the places hold whose names begin so, by the rest of their names."""
-        with self._database.reading():
-            rows = self._database.execute("SELECT name, content FROM places ORDER BY name").fetchall()
+        with self._database.reading() as run:
+            rows = run("SELECT name, content FROM places ORDER BY name").fetchall()
         return {name.removeprefix(prefix): content for name, content in rows if name.startswith(prefix)}
 
     def write(self, name: str, content: str) -> None:
         """Put a text in the place of what was there."""
-        with self._database.reading():
-            self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
+        with self._database.changing() as run:
+            run("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
 
     def keep_only(self, prefix: str, names: Iterable[str]) -> None:
         """Forget the places whose names begin so, but for some."""
         kept = set(names)
-        with self._database.changing():
-            for (name,) in self._database.execute("SELECT name FROM places").fetchall():
+        with self._database.changing() as run:
+            for (name,) in run("SELECT name FROM places").fetchall():
                 if name.startswith(prefix) and name not in kept:
-                    self._database.execute("DELETE FROM places WHERE name = ?", (name,))
+                    run("DELETE FROM places WHERE name = ?", (name,))
 
     def change(self, name: str, function: Callable[[str | None], str]) -> None:
         """Put in a place what a function makes of what it holds; nobody else writes in between."""
-        with self._database.changing():
-            row = self._database.execute("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
+        with self._database.changing() as run:
+            row = run("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
             content = function(None if row is None else str(row[0]))
-            self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
+            run("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
 
     def append(self, position: int, messages: Mapping[str, bytes], held: int) -> dict[str, bytes]:
         """Keep a message of each stream, of its last ones no more than are to be held, and none of other streams.
@@ -124,11 +124,11 @@ class SqliteStore:
         What is kept: the first message, where one was kept for this position before.
         """
         kept = {}
-        with self._database.changing():
-            self._drop(list(messages), held - 1)
+        with self._database.changing() as run:
+            _drop(run, list(messages), held - 1)
             for stream, message in messages.items():
-                self._database.execute("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
-                row = self._database.execute(
+                run("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
+                row = run(
                     "SELECT message FROM messages WHERE stream = ? AND position = ?", (stream, position)
                 ).fetchone()
                 kept[stream] = message if row is None else bytes(row[0])
@@ -136,8 +136,8 @@ class SqliteStore:
 
     def messages(self) -> list[tuple[int, dict[str, bytes]]]:
         """What is kept: the positions, and the message of each stream."""
-        with self._database.reading():
-            rows = self._database.execute("SELECT position, stream, message FROM messages ORDER BY position").fetchall()
+        with self._database.reading() as run:
+            rows = run("SELECT position, stream, message FROM messages ORDER BY position").fetchall()
         found: dict[int, dict[str, bytes]] = {}
         for position, stream, message in rows:
             found.setdefault(int(position), {})[str(stream)] = bytes(message)
@@ -156,19 +156,6 @@ class SqliteStore:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
-
-    def _drop(self, streams: Sequence[str], held: int) -> None:
-        """Forget the messages of other streams, and remember up to where those of these were forgotten."""
-        marks = ", ".join("?" * len(streams))
-        self._database.execute(f"DELETE FROM messages WHERE stream NOT IN ({marks})", streams)  # noqa: S608  # only marks
-        (last,) = self._database.execute(
-            "SELECT max(position) FROM "
-            "(SELECT DISTINCT position FROM messages ORDER BY position DESC LIMIT -1 OFFSET ?)",
-            (held,),
-        ).fetchone()
-        if last is not None:
-            self._database.execute("DELETE FROM messages WHERE position <= ?", (last,))
-            self._database.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (_DROPPED, str(last)))
 
 
 class Place:
@@ -189,3 +176,16 @@ class Place:
     def change(self, function: Callable[[str | None], str]) -> None:
         """Put in it what a function makes of what it holds; nobody else writes in between."""
         self._store.change(self.name, function)
+
+
+def _drop(run: Run, streams: Sequence[str], held: int) -> None:
+    """Forget the messages of other streams, and remember up to where those of these were forgotten."""
+    marks = ", ".join("?" * len(streams))
+    run(f"DELETE FROM messages WHERE stream NOT IN ({marks})", streams)  # noqa: S608  # only marks
+    (last,) = run(
+        "SELECT max(position) FROM (SELECT DISTINCT position FROM messages ORDER BY position DESC LIMIT -1 OFFSET ?)",
+        (held,),
+    ).fetchone()
+    if last is not None:
+        run("DELETE FROM messages WHERE position <= ?", (last,))
+        run("INSERT OR REPLACE INTO places VALUES (?, ?)", (_DROPPED, str(last)))

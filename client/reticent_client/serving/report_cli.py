@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
+from reticent.options import AsJson, in_json
 from reticent_client.errors import FileError
 from reticent_client.maskit import report_of
 from reticent_client.report import Report
@@ -41,7 +39,7 @@ class PolicyReport:
         return f"policy {self.policy[:_SHORT]}, last on {self.day}: {self.report}"
 
 
-def report(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(name="--json")] = False) -> int:
+def report(*, store: StoreFile = STORE, as_json: AsJson = False) -> int:
     """Say what became of a phone's steps, policy by policy, and whether habits have changed since they were learned.
 
     The phone may be running. What is printed says what the user did: it is for the user, and stays on the phone.
@@ -54,7 +52,7 @@ def report(*, store: StoreFile = STORE, as_json: Annotated[bool, Parameter(name=
     """
     found = _reports(store)
     if as_json:
-        sys.stdout.write(json.dumps([each.to_json() for each in found], indent=2) + "\n")
+        sys.stdout.write(in_json([each.to_json() for each in found]) + "\n")
     else:
         sys.stdout.write("".join(f"{each}\n" for each in found) or "no step was decided yet\n")
     return CHANGED if any(each.report.stale for each in found) else 0

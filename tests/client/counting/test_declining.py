@@ -11,12 +11,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from reticent.privacy import Cost, Counter
+from reticent.privacy import Cost, Counter, Query
+from reticent.protocol import statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participation, Situation
 from reticent_client.counting import participant as module
 from reticent_client.counting.conditions import Reason
-from reticent_client.counting.records import Refusals
+from reticent_client.counting.records import DeclinedQueries
 from tests.client.counting.world import Device, Servers, device, key_pair, query
 
 Asking = Callable[[Device], Any]
@@ -47,6 +48,20 @@ def _announced(change: Callable[[wire.Announcement], None]) -> Asking:
     def ask(phone: Device) -> Any:
         announcement = phone.servers.announce(query(cohorts=2, population=20))
         change(announcement)
+        return phone.participant.asked(announcement, phone.servers.public.to_bytes())
+
+    return ask
+
+
+def _signed(bad: Callable[[], bytes]) -> Asking:
+    """The key server's name is under it, and it is no query."""
+
+    def ask(phone: Device) -> Any:
+        content = bad()
+        statement = statements.countersigned(Query.digest_of(content))
+        countersignature = phone.servers.identity.sign(statement)
+        announcement = wire.Announcement(query=content, countersignature=countersignature, closes_in_ms=1)
+        assert phone.participant.key_wanted(announcement) is None
         return phone.participant.asked(announcement, phone.servers.public.to_bytes())
 
     return ask
@@ -113,8 +128,9 @@ MANY = [Counter(f"c{k}", 0, 1) for k in range(50)]
 CASES: list[tuple[str, Reason, Asking, str]] = [
     ("left", Reason.NOT_A_MEMBER, _left, "has not joined, or has left"),
     ("expired", Reason.NOT_A_MEMBER, _expired, "has not joined, or has left"),
-    ("no query", Reason.MALFORMED, _announced(_set("query", b"what?")), "cannot be read"),
-    ("cut", Reason.MALFORMED, _announced(lambda said: setattr(said, "query", said.query[:-3])), "cut off"),
+    ("no query", Reason.MALFORMED, _signed(lambda: b"what?"), "cannot be read"),
+    ("cut", Reason.MALFORMED, _signed(lambda: query().to_bytes()[:-3]), "cut off"),
+    ("unsigned and no query", Reason.NOT_COUNTERSIGNED, _announced(_set("query", b"what?")), "has not countersigned"),
     ("no such cohort", Reason.MALFORMED, _announced(_set("cohort", 2)), "2 cohorts: got 2"),
     ("unsigned", Reason.NOT_COUNTERSIGNED, _announced(_set("countersignature", b"")), "has not countersigned"),
     (
@@ -158,7 +174,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
         _allow(Participation(least_liars_share=0.126)),
         "allows for 1 liars among 8, and a part of 0.126",
     ),
-    ("large for a day", Reason.TOO_LARGE, _allow(Participation(bytes_a_day=500)), "bytes of 768, and 500"),
+    ("large for a day", Reason.TOO_LARGE, _allow(Participation(bytes_a_day=500)), "bytes of 633, and 500"),
     ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),
     ("nothing to say", Reason.NOTHING_TO_SAY, _say(None), "no counters for 'gym'"),
     ("no number", Reason.BAD_COUNTERS, _say({"visits": None}), "'visits' must be a number: got a NoneType"),
@@ -175,7 +191,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
         "bytes a day",
         Reason.BYTES_A_DAY,
         _allow(Participation(bytes_a_day=1900), _full),
-        r"\d+ bytes were sent in the last 24 hours, '2' takes 768, and 1900",
+        r"\d+ bytes were sent in the last 24 hours, '2' takes 633, and 1900",
     ),
 ]
 
@@ -202,29 +218,33 @@ def test_every_reason_has_a_case() -> None:
 
 
 def test_an_answer_that_no_server_would_take_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(module, "LARGEST_CONTRIBUTION", 1000)
     with device(tmp_path) as phone, pytest.raises(Declined) as declined:
         phone.ask(query(counters=[Counter(f"c{k}", -(2**18), 2**18) for k in range(200)], l1=5, l2_squared=13))
     assert declined.value.reason is Reason.TOO_LARGE
 
 
-def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(tmp_path: Path) -> None:
-    """Signed nonsense: shares so large that there is no sampler for them, or no room in a plaintext."""
-    huge = query(counters=[Counter("visits", 0, 2**30)], l1=2**30, l2_squared=2**60, epsilon=1e-6)
+def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signed nonsense: shares so large that there is no sampler for them."""
+    with monkeypatch.context() as careless:
+        careless.setattr("reticent.privacy.query.refuse_skellam_share", lambda _: None)
+        huge = query(counters=[Counter("visits", 0, 2**30)], l1=2**30, l2_squared=2**60, epsilon=1e-6)
     with device(tmp_path, limit=Cost(1.0, 1e-3)) as phone:
-        with pytest.raises(Declined) as declined:
+        with pytest.raises(Declined, match="each phone would add Skellam noise") as declined:
             phone.ask(huge)
         assert declined.value.reason is Reason.MALFORMED
         assert phone.booked() == {}
 
 
 def test_what_cannot_be_computed_is_declined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def impossible(*_: Any, **__: Any) -> float:
+    def impossible(*_: Any) -> float:
         raise OverflowError("too large")
 
-    asked = query(id="impossible")  # or what it costs is known already
-    monkeypatch.setattr("reticent.privacy.query.skellam_variance", impossible)
-    with device(tmp_path) as phone, pytest.raises(Declined, match="cannot be computed: too large"):
+    asked = query(id="impossible")
+    monkeypatch.setattr("reticent.privacy.query._skellam_variance", impossible)
+    with device(tmp_path) as phone, pytest.raises(Declined, match="cannot be read: too large"):
         phone.ask(asked)
 
 
@@ -250,7 +270,7 @@ def test_whatever_comes_is_an_answer_or_a_reason(data: st.DataObject) -> None:
             return
         with pytest.raises(Declined) as declined:
             phone.participant.asked(announcement, HONEST.public.to_bytes())
-        assert declined.value.reason in {Reason.MALFORMED, Reason.NOT_COUNTERSIGNED}
+        assert declined.value.reason is Reason.NOT_COUNTERSIGNED
         assert phone.booked() == {}
 
 
@@ -269,7 +289,7 @@ def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkey
         with pytest.raises(Declined) as second:
             phone.ask(query())
         assert (second.value.reason, str(second.value)) == (first.value.reason, str(first.value))
-        [shown] = Refusals(phone.store, lambda: phone.now).all()
+        [shown] = DeclinedQueries(phone.store).all()
         assert (shown.query, shown.reason) == ("gym", Reason.EPSILON)
 
 
@@ -280,7 +300,7 @@ def test_another_policy_is_another_answer(tmp_path: Path) -> None:
         phone.policy = Participation(largest_epsilon=1.0)
         phone.restart()
         assert phone.ask(query()).query == query().digest
-        assert Refusals(phone.store, lambda: phone.now).all() == []
+        assert DeclinedQueries(phone.store).all() == []
 
 
 def test_a_wrong_countersignature_does_not_spoil_the_right_one(tmp_path: Path) -> None:
@@ -289,6 +309,7 @@ def test_a_wrong_countersignature_does_not_spoil_the_right_one(tmp_path: Path) -
         for _ in range(2):
             with pytest.raises(Declined):
                 phone.participant.asked(forged, phone.servers.public.to_bytes())
+        assert DeclinedQueries(phone.store).all() == []
         assert phone.ask(query()).query == query().digest
 
 
@@ -313,14 +334,14 @@ def test_a_new_day_has_room_again(tmp_path: Path) -> None:
         assert phone.ask(query(id="other")).cohort == 0
 
 
-def test_refusals_are_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_declined_is_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reticent_client.counting.records.REMEMBERED", 5)
     with device(tmp_path, policy=Participation(queries=())) as phone:
         for number in range(9):
             phone.pass_time(seconds=1)
             with pytest.raises(Declined):
                 phone.ask(query(id=f"q{number}"))
-        shown = Refusals(phone.store, lambda: phone.now).all()
+        shown = DeclinedQueries(phone.store).all()
         assert [each.query for each in shown] == [f"q{number}" for number in range(4, 9)]
 
 

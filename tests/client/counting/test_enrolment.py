@@ -154,6 +154,42 @@ def test_it_leaves_and_says_so_until_the_key_server_knows(tmp_path: Path) -> Non
         assert member.standing is Standing.LEFT
 
 
+def test_who_owes_a_key_server_its_leaving_joins_nobody_else_before(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        owed = _enrolment(phone).leave()
+        other = Servers().invitation(bytes(15) + b"1")
+        for _ in range(2):
+            with pytest.raises(AlreadyJoined, match="has to be told first"):
+                _enrolment(phone).join(other)
+            assert _enrolment(phone).owed() == owed
+            phone.restart()
+        _enrolment(phone).left()
+        assert _enrolment(phone).join(other).invitation == other.token
+
+
+def test_who_leaves_a_key_server_that_is_gone_joins_another_once_its_membership_is_over(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        _enrolment(phone).leave()
+        phone.now = START + LENGTH
+        other = Servers().invitation(bytes(15) + b"1")
+        assert _enrolment(phone).join(other).invitation == other.token
+
+
+@pytest.mark.parametrize("days", [200, 60, -200])
+def test_a_phone_that_joined_by_a_wrong_clock_is_still_renewed(tmp_path: Path, days: int) -> None:
+    with device(tmp_path, joined=False) as phone:
+        phone.pass_time(days=days)
+        asked = _enrolment(phone).join(phone.servers.invitation())
+        _enrolment(phone).joined(phone.servers.enrol(asked, START + LENGTH))
+        phone.now = START + dt.timedelta(days=1)  # and then its clock is set
+        for _ in range(300):
+            if _enrolment(phone).owed() is not None:
+                _enrolment(phone).joined(phone.servers.membership(PHONE, phone.now + LENGTH))
+                assert _enrolment(phone).owed() is None
+            phone.pass_time(days=1)
+            assert _enrolment(phone).current is not None
+
+
 def test_who_is_no_member_has_nothing_to_leave(tmp_path: Path) -> None:
     with device(tmp_path, joined=False) as phone:
         for nothing in (_enrolment(phone).leave, _enrolment(phone).left, _enrolment(phone).expelled):

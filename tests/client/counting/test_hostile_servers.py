@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.booking import unbooked
 from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.counting.participant import ForeignAnswer
-from reticent_client.counting.records import State
-from tests.client.counting.world import Device, device, query
+from reticent_client.counting.records import LIVE, State
+from tests.client.counting.world import MEMBERSHIP, PHONE, Device, Servers, device, query
 
 THREADS = 4
 
@@ -176,3 +177,78 @@ def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path
     with pytest.raises(Declined) as declined:
         phone.participant.asked(phone.servers.announce(query()), phone.servers.public.to_bytes())
     assert declined.value.reason is Reason.BAD_COUNTERS
+
+
+def test_a_phone_that_moved_to_another_key_server_tells_it_nothing_of_before(tmp_path: Path) -> None:
+    """The new aggregation server may belong to whoever decrypts for the old key server."""
+    with device(tmp_path) as phone:
+        said = phone.ask(query())
+        enrolment, former = phone.participant.enrolment, phone.servers
+        enrolment.leave()
+        assert phone.participant.due() == [said]  # who was asked still answers
+        enrolment.left()
+        phone.servers = Servers()
+        asked = enrolment.join(phone.servers.invitation(bytes(15) + b"1"))
+        enrolment.joined(phone.servers.enrol(asked, phone.now + MEMBERSHIP, bytes(reversed(PHONE))))
+        phone.restart()
+        assert phone.participant.due() == []
+        assert phone.participant.wanted() == []
+        with pytest.raises(Declined) as declined:
+            phone.participant.asked(former.announce(query()), phone.servers.public.to_bytes())
+        assert declined.value.reason is Reason.ANSWERED
+        assert phone.booked() == {"gym": "reserved"}
+        now = phone.ask(query(id="now"))
+        assert phone.participant.due() == [now]
+        assert [each.query for each in phone.participant.wanted()] == [now.query]
+        phone.participant.decided(former.decide(query(), wire.BURNT))  # however it came here
+        assert phone.booked() == {"now": "reserved"}
+
+
+def test_a_decision_that_comes_while_another_query_of_the_sequence_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is burnt is given back, and what is answered at that moment is booked all the same."""
+    first, second, third = (query(id=f"q{number}", sequence="s") for number in range(3))
+    with device(tmp_path) as phone:
+        phone.ask(first)
+        burnt = phone.servers.decide(first, wire.BURNT)
+        decider = threading.Thread(target=phone.participant.decided, args=(burnt,))
+        reserve = phone.ledger.reserve
+
+        def reserved(*given: Any, **more: Any) -> Any:
+            if decider.ident is None:
+                decider.start()
+                decider.join(0.2)  # as long as a decision may take that waits for nobody
+            return reserve(*given, **more)
+
+        monkeypatch.setattr(phone.ledger, "reserve", reserved)
+        phone.ask(second)
+        decider.join()
+        states = {record.id: record.state for record in phone.participant.records.all()}
+        assert states == {"q0": State.BURNT, "q1": State.STORED}
+        assert phone.booked() == {second.account: "reserved"}
+        assert phone.ask(third).query == third.digest
+
+
+def test_an_intention_that_fails_leaves_no_reservation_though_a_decision_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision would otherwise forget the intention, and leave its reservation to nobody."""
+    first, second, third = (query(id=f"q{number}", sequence="s") for number in range(3))
+    with device(tmp_path) as phone:
+        phone.ask(first)
+        decider = threading.Thread(target=phone.participant.decided, args=(phone.servers.decide(first, wire.BURNT),))
+        intend = phone.participant.records.intend
+
+        def intended(*given: Any) -> None:
+            intend(*given)
+            decider.start()
+            decider.join(0.2)
+
+        monkeypatch.setattr(phone.participant.records, "intend", intended)
+        phone.ask(second)
+        decider.join()
+        monkeypatch.undo()
+        assert phone.booked() == {second.account: "reserved"}
+        assert {record.id for record in phone.participant.records.within(LIVE)} == {"q1"}
+        assert phone.ask(third).query == third.digest

@@ -49,7 +49,6 @@ class Fragile(Device):
         self.ledger = Ledger(Cost(ONE.epsilon, ONE.delta), self.folder / "phone.ledger")
         for database in (self.store.database, self.ledger._database):
             self._rig(database)
-        self._rig_places()
         self.begin()
 
     def _rig(self, database: Database) -> None:
@@ -63,16 +62,6 @@ class Fragile(Device):
             self._reach("after")
 
         database.changing = changing  # type: ignore[method-assign]
-
-    def _rig_places(self) -> None:
-        original = self.store.write
-
-        def write(name: str, content: str) -> None:
-            self._reach("before")
-            original(name, content)
-            self._reach("after")
-
-        self.store.write = write  # type: ignore[method-assign]
 
     def _reach(self, when: Literal["before", "after"]) -> None:
         self.writes += when == "before"
@@ -256,7 +245,7 @@ def _never_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 def _kept_before_it_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(phone: Participant, asked: Query, cohort: int, made: answers.Answer, member: Member) -> wire.Contribution:
         phone.records.intend(asked, "", cohort, member.invitation.identity, phone._now())
-        phone.records.keep(made.message, made.name, made.norms, member.invitation.identity)
+        phone.records.keep(made.message, made.digest, made.norms, member.invitation.identity)
         phone._ledger.reserve(asked.account, asked.cost)
         return made.message
 

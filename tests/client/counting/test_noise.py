@@ -8,7 +8,6 @@ import pytest
 
 from reticent.privacy import Counter, Query, gaussian_share, skellam_share
 from reticent.randomness import seeded
-from reticent_client.counting import answers
 from tests.client.counting.world import device, query
 
 PHONES, COUNTERS = 40, 100
@@ -44,7 +43,7 @@ def _drawn(folder: Path, noise: str) -> tuple[np.ndarray, float]:
             counters, _ = phone.servers.open(asked, phone.ask(asked))
             rows.append(np.array(counters) - asked.fit([1] + [0] * (COUNTERS - 1)))
             phone.ledger.close()
-            phone.participant.records._database.execute("DELETE FROM contributions")
+            phone.participant.records._database._execute("DELETE FROM contributions")
     first = _query(noise, 0)
     return np.array(rows), first.share_variance * 4.0**first.fraction_bits
 
@@ -69,6 +68,6 @@ def test_noise_that_is_30_percent_off_is_seen(
             return [int(each) for each in skellam_share(variance, query.size, rng)]
         return [int(each) for each in gaussian_share(variance, query.size, rng, query.fraction_bits)]
 
-    monkeypatch.setattr(answers, "_shares", wrong)
+    monkeypatch.setattr(Query, "share", wrong)
     shares, variance = _drawn(tmp_path, noise)
     assert not _looks_right(shares, variance, noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import signal
 import sqlite3
@@ -20,7 +21,7 @@ from reticent_client.counting.conditions import Reason
 from reticent_client.counting.inputs import Counted
 from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, started, told, within
 from tests.client.counting.network import Network
-from tests.client.counting.world import PHONE, Servers, query
+from tests.client.counting.world import MEMBERSHIP, PHONE, Servers, device, query
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -305,6 +306,23 @@ def test_bad_arguments_are_one_sentence(
         assert len(complained.splitlines()) == 1
     assert cli.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 1
     assert capsys.readouterr().err == "reticent: this phone has not joined: reticent phone join INVITATION\n"
+
+
+def test_a_phone_that_is_leaving_is_told_what_to_do_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with device(tmp_path) as phone:
+        phone.now = dt.datetime.now(dt.UTC)
+        phone.participant.enrolment.joined(phone.servers.membership(PHONE, phone.now + MEMBERSHIP))
+        phone.participant.enrolment.leave()
+        same = phone.servers.invitation()
+    invitation(tmp_path, same)
+    assert cli.main(["phone", "join", "invitation.json"]) == 1
+    assert capsys.readouterr().err == "reticent: this phone is leaving: reticent phone leave\n"
+    invitation(tmp_path)
+    assert cli.main(["phone", "join", "invitation.json"]) == 1
+    assert "this phone is leaving, and the key server has to be told first" in capsys.readouterr().err
 
 
 def test_a_store_without_its_ledger_still_counts_what_was_said(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ HELP = {
     (): """\
 Usage: reticent phone COMMAND
 
-Take part in counts: nobody learns what this phone says, but in sums over many.
+Take part in counts of which nobody learns more than sums.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
 │ contribute  Answer what is asked, send again what did not get through, and   │

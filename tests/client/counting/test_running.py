@@ -198,7 +198,7 @@ def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
     _within(live())
 
 
-@pytest.mark.parametrize("refusal", [Refusal.REVOKED, Refusal.UNKNOWN_PHONE, Refusal.EXPIRED])
+@pytest.mark.parametrize("refusal", [Refusal.REVOKED, Refusal.UNKNOWN_PHONE])
 def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: Refusal) -> None:
     async def live() -> None:
         network = Network(Servers())
@@ -213,6 +213,55 @@ def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: R
                 assert member is not None
                 assert member.standing is Standing.EXPELLED
                 assert network.calls["Announcements"] == 0
+
+    _within(live())
+
+
+def test_a_key_server_whose_clock_is_ahead_expels_nobody(tmp_path: Path) -> None:
+    """It says of a membership that is to be renewed that it is over; the phone's own clock knows better."""
+
+    async def live() -> None:
+        network = Network(Servers())
+        with device(tmp_path, servers=network.servers, joined=False) as phone:
+            async with network.listening(tmp_path / "certs"), _channels_of(network) as servers:
+                await _joined(phone, network)
+                phone.pass_time(days=80)
+                network.queries = [query()]
+                network.refusals = {"Renew": Refused(Refusal.EXPIRED)}
+                done = await take_part(phone.participant, servers, NOW)
+                assert [trouble.what for trouble in done.troubles] == ["the membership"]
+                assert [record.state for record in done.answered] == [State.ACKNOWLEDGED]
+                phone.restart()
+                network.refusals = {}  # its clock was set
+                phone.now = dt.datetime.now(dt.UTC) + dt.timedelta(days=80)
+                done = await take_part(phone.participant, servers, NOW)
+                assert network.calls["Renew"] == 2
+                assert not done.troubles
+
+    _within(live())
+
+
+def test_a_membership_that_is_over_by_both_clocks_is_over(tmp_path: Path) -> None:
+    """It ends while the phone asks for a longer one."""
+
+    async def live() -> None:
+        network = Network(Servers())
+        with device(tmp_path, servers=network.servers, joined=False) as phone:
+            async with network.listening(tmp_path / "certs"), _channels_of(network) as servers:
+                await _joined(phone, network)
+                phone.pass_time(days=80)
+
+                class Slow(Channels):
+                    async def renew(self, asked: wire.RenewRequest) -> wire.Membership:
+                        phone.pass_time(days=11)
+                        return await servers.renew(asked)
+
+                network.refusals = {"Renew": Refused(Refusal.EXPIRED)}
+                with pytest.raises(Refused):
+                    await enrol(phone.participant, Slow(network.invitation))
+                member = phone.participant.enrolment.member
+                assert member is not None
+                assert member.standing is Standing.EXPELLED
 
     _within(live())
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from reticent.privacy import Cost, Counter, Norms, Query
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined
-from reticent_client.counting import answers
 from reticent_client.counting.conditions import Reason
 from reticent_client.counting.records import LIVE
 from tests.client.counting.world import device, query
@@ -71,7 +70,7 @@ def test_joint_bounds_hold_in_any_order_and_cost_once(steps: list[Step], noise: 
 
 def test_the_norms_are_those_of_what_was_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise, to see what the phone has said."""
-    monkeypatch.setattr(answers, "_shares", lambda query, _rng: [0] * query.size)
+    monkeypatch.setattr(Query, "share", lambda query, _rng: [0] * query.size)
     with device(tmp_path, counted={"a": 3.4, "b": 4}) as phone:
         total = np.zeros((0, 2), dtype=np.int64)
         for number in range(4):

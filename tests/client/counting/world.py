@@ -77,7 +77,7 @@ class Servers:
     def acknowledge(self, query: Query, said: wire.Contribution) -> wire.Acknowledgement:
         """What a server answers that has checked the signature."""
         verify_key, _ = self.phones[said.phone]
-        statement = statements.contribution(
+        statement = statements.receipted(
             query.digest,
             query.key_id,
             said.phone,

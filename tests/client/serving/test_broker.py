@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent.server.address import AddressError, is_local
+from reticent.address import AddressError, is_local
 from reticent_client.serving.broker import Broker
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import datetime as dt
-import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -17,6 +16,7 @@ from reticent_client.serving.connection import Connection, Refused, connect
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.wire import Step, position
+from tests.addresses import free_address
 from tests.client.serving.phones import MONDAY, House, at, house, limited, telling, until
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -54,14 +54,6 @@ class Hearer:
         return self.error
 
 
-def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.asynccontextmanager
 async def connected(home: House, patience: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
     """A connection of an app."""
@@ -94,7 +86,7 @@ async def test_a_stream_begins_now_or_after_a_step() -> None:
 @limited
 async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_path: Path) -> None:
     """A step that the phone was killed over comes when it is back; one that it slept through does not."""
-    address, hearer = f"127.0.0.1:{free_port()}", None
+    address, hearer = free_address(), None
     start = at("12:00")
     for life in range(4):
         store = SqliteStore(tmp_path / "phone.db")
@@ -116,7 +108,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
 
 @limited
 async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = free_address()
     with contextlib.closing(SqliteStore()) as store:
         async with house(store=store) as home:
             token = home.phone.apps.add("weather")
@@ -131,7 +123,7 @@ async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
 
 @limited
 async def test_patience_ends() -> None:
-    with connect(f"127.0.0.1:{free_port()}", "token", patience=0.5) as connection:
+    with connect(free_address(), "token", patience=0.5) as connection:
         began = time.monotonic()
         hearer = Hearer(connection.stream())
         assert isinstance(await hearer.fails(), ConnectionError)
@@ -143,7 +135,7 @@ async def test_patience_ends() -> None:
 @limited
 async def test_current_does_not_wait(patience: float) -> None:
     with (
-        connect(f"127.0.0.1:{free_port()}", "token", patience=patience) as connection,
+        connect(free_address(), "token", patience=patience) as connection,
         pytest.raises(ConnectionError, match=r"^the phone is not there: "),
     ):
         await asyncio.to_thread(connection.current)

@@ -17,7 +17,8 @@ from reticent_client.serving.connection import connect
 from reticent_client.serving.database import SqliteStore
 from reticent_client.serving.phone import APPS
 from reticent_client.serving.wire import Step
-from tests.client.serving.test_connection import Hearer, free_port
+from tests.addresses import free_address
+from tests.client.serving.test_connection import Hearer
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,7 +54,7 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
     store, chance = tmp_path / "phone.db", random.Random(seed)  # noqa: S311  # when to kill is no secret
     with contextlib.closing(SqliteStore(store)) as opened:
         token = Apps(opened.place(APPS)).add("weather")
-    address, began = f"127.0.0.1:{free_port()}", time.time()
+    address, began = free_address(), time.time()
     said: list[tuple[str, int, str]] = []
     asked: list[Step] = []
     with connect(address, token, patience=60) as staying, connect(address, token, patience=60) as returning:

@@ -1,169 +1,19 @@
-"""`reticent mask serve` and `reticent mask apps`, run as people run them."""
+"""`reticent mask serve`, run as people run it."""
 
 import contextlib
-import json
-import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from reticent import cli
-from reticent_client.serving.connection import Refused, connect
-from reticent_client.serving.database import SqliteStore
-from tests.client.commands import furnish
-from tests.client.serving.phones import telling
+from reticent_client.serving.connection import connect
+from tests.client.serving.command import DARK, ENVIRONMENT, PROGRAM, QUICK, Ask, Run, Serving, serving
 from tests.client.serving.test_connection import CERTIFICATE, KEY
 from tests.client.serving.test_phone import damaged
-
-PROGRAM = Path(sys.executable).with_name("reticent")
-ENVIRONMENT = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TZ": "UTC"}
-DARK = (
-    "nothing is released until tomorrow, for it is not known what was released today "
-    "(if the store is new and nothing was, --first-day says so)"
-)
-QUICK = 43_200
-"""Steps a day: one every two seconds."""
-
-Ask = Callable[..., tuple[str, str]]
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Policies, and days to replay."""
-    folder = tmp_path_factory.mktemp("furnished")
-    furnish(folder)
-    telling(QUICK).save(folder / "quick.npz")
-    telling(4).save(folder / "slow.npz")
-    days = [("2027-02-01", ["home", "hospital", "work", ""]), ("2027-02-02", ["work", "", "elsewhere", "home"])]
-    text = [f"{day},{step},{context}\n" for day, contexts in days for step, context in enumerate(contexts)]
-    (folder / "days.csv").write_text("day,step,context\n" + "".join(text))
-    return folder
-
-
-@pytest.fixture
-def folder(furnished: Path, tmp_path: Path) -> Path:
-    """A folder with all that, for one test."""
-    return shutil.copytree(furnished, tmp_path / "folder")
-
-
-@pytest.fixture
-def run(folder: Path) -> Run:
-    """Runs the program in that folder until it ends."""
-
-    def run(*arguments: str, code: int = 0, timeout: float = 30) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [PROGRAM, "mask", *arguments],
-            cwd=folder,
-            env=ENVIRONMENT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        assert done.returncode == code, done.stderr
-        return done
-
-    return run
-
-
-@pytest.fixture
-def ask(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
-    """What the program says on standard output and on standard error, asked in this process."""
-    monkeypatch.chdir(folder)
-
-    def ask(*arguments: str, code: int = 0) -> tuple[str, str]:
-        assert cli.main(["mask", *arguments]) == code
-        said = capsys.readouterr()
-        return said.out, said.err
-
-    return ask
-
-
-class Serving:
-    """The program at work."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [PROGRAM, "mask", "serve", *arguments, "--address", "127.0.0.1:0"],
-            cwd=folder,
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.said: list[str] = []
-        self.complained: list[str] = []
-        self.threads = [
-            threading.Thread(target=target.extend, args=(stream,), daemon=True)
-            for target, stream in ((self.said, self.process.stdout), (self.complained, self.process.stderr))
-        ]
-        for thread in self.threads:
-            thread.start()
-
-    def says(self, start: str, seconds: float = 20) -> str:
-        """The rest of the first line that begins so, once there is one."""
-        return self._first(self.said, start, seconds)
-
-    def complains(self, start: str, seconds: float = 20) -> str:
-        """The same on standard error."""
-        return self._first(self.complained, start, seconds)
-
-    def _first(self, texts: list[str], start: str, seconds: float) -> str:
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit:
-            for text in list(texts):
-                if text.startswith(start):
-                    return text[len(start) :].rstrip("\n")
-            assert self.process.poll() is None or time.monotonic() < limit - 1, self.complained
-            time.sleep(0.01)
-        raise AssertionError(f"no {start!r} in {texts}")
-
-    @property
-    def address(self) -> str:
-        return self.says("serving at ").partition(",")[0]
-
-    def write(self, text: str | bytes) -> None:
-        """Let the user's sensors speak."""
-        assert self.process.stdin is not None
-        os.write(self.process.stdin.fileno(), text if isinstance(text, bytes) else text.encode())
-
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """The exit code, and how long it took."""
-        began = time.monotonic()
-        self.process.send_signal(number)
-        code = self.process.wait(20)
-        for thread in self.threads:
-            thread.join(5)
-        return code, time.monotonic() - began
-
-
-@contextlib.contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
-    """The program at work, killed in the end if it still is."""
-    served = Serving(folder, *arguments)
-    try:
-        yield served
-    finally:
-        served.process.kill()
-        served.process.wait(10)
-        for thread in served.threads:
-            thread.join(5)
-        for stream in (served.process.stdin, served.process.stdout, served.process.stderr):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-
 
 # At work
 
@@ -272,6 +122,17 @@ def test_without_standard_input_it_serves_all_the_same(folder: Path) -> None:
         process.communicate(timeout=10)
 
 
+@pytest.mark.slow
+def test_a_certificate_makes_it_speak_tls(folder: Path) -> None:
+    (folder / "c.pem").write_bytes(CERTIFICATE)
+    (folder / "k.pem").write_bytes(KEY)
+    with serving(folder, "quick.npz", "--first-day", "--app", "a", "--certificate", "c.pem", "--key", "k.pem") as phone:
+        token = phone.says("app a: ")
+        with connect(phone.address, token, root_certificates=CERTIFICATE, patience=5) as connection:
+            assert next(connection.stream()).steps == QUICK
+        assert phone.stop()[0] == 0
+
+
 # Not begun
 
 
@@ -344,111 +205,3 @@ def test_what_cannot_be_served_is_one_sentence(ask: Ask, arguments: list[str], s
     assert complained.startswith(f"reticent: {sentence}")
     assert complained.count("\n") == 1
     assert out == ""
-
-
-# Replays
-
-
-def test_a_replay_tells_the_days_and_ends(run: Run) -> None:
-    done = run("serve", "slow.npz", "--replay", "days.csv", "--speed", "200000", "--address", "127.0.0.1:0")
-    greeting, *told = done.stdout.splitlines()
-    assert greeting.startswith("serving at 127.0.0.1:")
-    assert told == [
-        "2027-02-01 00:00  home",
-        "2027-02-01 06:00  -",
-        "2027-02-01 12:00  work",
-        "2027-02-01 18:00  -",
-        "2027-02-02 00:00  work",
-        "2027-02-02 06:00  -",
-        "2027-02-02 12:00  -",
-        "2027-02-02 18:00  home",
-    ]
-    assert done.stderr.startswith("2 days: released 4 of 8 steps (50%)")
-
-
-def test_a_replay_leaves_the_store_as_it_was(folder: Path, run: Run) -> None:
-    """Its apps may listen; one that is new may as well, for as long as it runs."""
-    token = run("apps", "add", "weather").stdout.strip()
-    before = _content(folder / "phone.db")
-    with serving(folder, "slow.npz", "--replay", "days.csv", "--speed", "60000", "--app", "guest") as phone:
-        guest = phone.says("app guest: ")
-        for each in (token, guest):
-            with connect(phone.address, each) as connection:
-                heard = connection.stream(after=0)
-                assert [next(heard).context for _ in range(2)] == ["home", None]
-        assert phone.process.wait(30) == 0
-    assert _content(folder / "phone.db") == before
-
-
-def _content(path: Path) -> list[object]:
-    with contextlib.closing(SqliteStore(path)) as store:
-        return [store.read("apps"), store.read("day"), store.messages()]
-
-
-@pytest.mark.parametrize("speed", ["1000000", "100000000"])
-def test_a_replay_loses_no_step_however_fast(run: Run, speed: str) -> None:
-    done = run("serve", "slow.npz", "--replay", "days.csv", "--speed", speed, "--address", "127.0.0.1:0")
-    assert len(done.stdout.splitlines()) == 9
-    assert done.stderr.startswith("2 days: released 4 of 8 steps (50%)")
-
-
-def test_quiet_says_nothing_of_what_is_released(run: Run) -> None:
-    done = run("serve", "slow.npz", "--replay", "days.csv", "--speed", "1e6", "--address", "127.0.0.1:0", "--quiet")
-    assert len(done.stdout.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_a_certificate_makes_it_speak_tls(folder: Path) -> None:
-    (folder / "c.pem").write_bytes(CERTIFICATE)
-    (folder / "k.pem").write_bytes(KEY)
-    with serving(folder, "quick.npz", "--first-day", "--app", "a", "--certificate", "c.pem", "--key", "k.pem") as phone:
-        token = phone.says("app a: ")
-        with connect(phone.address, token, root_certificates=CERTIFICATE, patience=5) as connection:
-            assert next(connection.stream()).steps == QUICK
-        assert phone.stop()[0] == 0
-
-
-# Apps
-
-
-def test_apps_come_and_go(folder: Path, ask: Ask) -> None:
-    for asked in (["list"], ["list", "--json"], ["remove", "weather"]):  # a name that was mistyped makes no file
-        assert ask("apps", *asked, code=2) == ("", "reticent: there is no phone's store at phone.db\n")
-    assert not (folder / "phone.db").exists()
-    added = (["weather"], ["my diary", "--trusted"], ["weather"])
-    tokens = [ask("apps", "add", *each)[0] for each in added]
-    assert len(set(tokens)) == 3
-    assert all(len(token) == 44 for token in tokens)
-    assert ask("apps", "list")[0] == "my diary (trusted: is told every context)\nweather\n"
-    assert json.loads(ask("apps", "list", "--json")[0]) == [
-        {"name": "my diary", "trusted": True},
-        {"name": "weather", "trusted": False},
-    ]
-    stored = b"".join(path.read_bytes() for path in folder.glob("phone.db*"))
-    assert not any(token.strip().encode() in stored for token in tokens)
-    ask("apps", "remove", "weather")
-    unknown = "reticent: there is no app 'weather': known are 'my diary'\n"
-    assert ask("apps", "remove", "weather", code=1) == ("", unknown)
-    ask("apps", "remove", "my diary")
-    assert ask("apps", "list") == ("", "")
-    assert ask("apps", "list", "--json") == ("[]\n", "")
-
-
-@pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", "\x1b[31m"])
-def test_a_name_that_could_deceive_is_refused(ask: Ask, name: str) -> None:
-    refusal = f"reticent: an app's name is 1 to 64 printable characters: got {name!r}\n"
-    assert ask("apps", "add", name, code=2) == ("", refusal)
-
-
-@pytest.mark.slow
-def test_a_token_that_is_taken_back_ends_a_stream_of_a_running_phone(folder: Path, run: Run) -> None:
-    with serving(folder, "quick.npz", "--first-day") as phone:
-        address = phone.address
-        token = run("apps", "add", "weather").stdout.strip()
-        with connect(address, token) as connection:
-            stream = connection.stream()
-            next(stream)
-            run("apps", "remove", "weather")
-            with pytest.raises(Refused, match="the token was taken back"):
-                list(stream)
-        assert phone.stop()[0] == 0

@@ -1,0 +1,269 @@
+"""An aggregation server that says what the key server knows nothing of: it costs a phone next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.privacy import Cost, Query
+from reticent.protocol import Refusal, Refused
+from reticent.randomness import seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_client import Declined, Participation, Situation
+from reticent_client.counting import telling
+from reticent_client.counting.backoff import Backoff
+from reticent_client.counting.conditions import Reason
+from reticent_client.counting.participant import ForeignAnswer, Participant
+from reticent_client.counting.records import State
+from reticent_client.counting.running import MOST_ANNOUNCEMENTS, Round, enrol, run, take_part
+from reticent_client.counting.servers import Servers as Channels
+from reticent_client.counting.telling import Status, Teller
+from tests.client.counting.network import Context, Network
+from tests.client.counting.world import Device, Servers, device, query
+
+DEADLINE = 60.0  # seconds for a test
+SITUATION = Situation()
+NOBODY = bytes(64)
+"""No signature."""
+
+
+class Lying(Network):
+    """An aggregation server that announces and decides whatever it likes."""
+
+    def __init__(self) -> None:
+        super().__init__(Servers())
+        self.announced: list[wire.Announcement] = []
+        self.decisions: list[wire.Decision] = []
+        self.asked = asyncio.Event()
+
+    async def Announcements(self, request: Any, context: Context) -> wire.AnnouncementsReply:  # noqa: N802
+        self.asked.set()
+        await self._called("Announcements", context)
+        return wire.AnnouncementsReply(announcements=self.announced, again_in_ms=self.again_in_ms)
+
+    async def Decisions(self, request: wire.DecisionsRequest, context: Context) -> wire.DecisionsReply:  # noqa: N802
+        await self._called("Decisions", context)
+        return wire.DecisionsReply(decisions=self.decisions)
+
+
+@contextlib.asynccontextmanager
+async def lied_to(folder: Path, **arguments: Any) -> AsyncIterator[tuple[Lying, Device, Channels]]:
+    """A phone that has joined, and its way to the servers."""
+    network = Lying()
+    with device(folder, servers=network.servers, joined=False, **arguments) as phone:
+        async with network.listening(folder / "certs"):
+            phone.now = dt.datetime.now(dt.UTC)
+            phone.participant.enrolment.join(network.invitation)
+            async with Channels(network.invitation, deadline=DEADLINE) as servers:
+                await enrol(phone.participant, servers)
+                yield network, phone, servers
+
+
+def _within(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, DEADLINE))
+
+
+def _rows(phone: Device) -> int:
+    with phone.store.database.reading() as ask:
+        return int(ask("SELECT count(*) FROM declined").fetchone()[0])
+
+
+def test_nothing_is_kept_of_what_nobody_countersigned_but_one_line(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with lied_to(tmp_path) as (network, phone, servers):
+            long = [query(id=f"{number}{'x' * 10_000}").to_bytes() for number in range(20)]
+            for content in (*long, b"", b"nothing that could be read"):
+                network.announced.append(wire.Announcement(query=content, countersignature=NOBODY))
+            for _ in range(2):
+                done = await take_part(phone.participant, servers, SITUATION)
+                [declined] = done.declined
+                assert (declined.reason, declined.query) == (Reason.NOT_COUNTERSIGNED, None)
+                assert declined.sentence == "the key server has not countersigned this query, nor 21 others"
+                assert (done.answered, done.troubles) == ((), ())
+            assert _rows(phone) == 0
+            assert network.calls["Key"] == 0
+
+    _within(live())
+
+
+def test_what_nobody_countersigned_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading takes time, and what was read takes memory."""
+    with device(tmp_path) as phone:
+        forged = Servers().announce(query())
+        monkeypatch.setattr(Query, "from_bytes", lambda _: pytest.fail("read it"))
+        assert phone.participant.key_wanted(forged) is None
+        with pytest.raises(Declined) as declined:
+            phone.participant.asked(forged, phone.servers.public.to_bytes())
+        assert declined.value.reason is Reason.NOT_COUNTERSIGNED
+
+
+def test_a_bounded_number_of_announcements_is_looked_at(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with lied_to(tmp_path) as (network, phone, servers):
+            network.announced = [wire.Announcement(cohort=number) for number in range(20_000)]
+            done = await take_part(phone.participant, servers, SITUATION)
+            assert [declined.sentence for declined in done.declined] == [
+                f"the key server has not countersigned this query, nor {MOST_ANNOUNCEMENTS - 1} others"
+            ]
+
+    _within(live())
+
+
+def test_an_announcement_that_is_there_often_is_answered_once(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with lied_to(tmp_path, policy=Participation(largest_epsilon=1.0)) as (network, phone, servers):
+            good, dear = (phone.servers.announce(each) for each in (query(), query(id="dear", epsilon=1.5)))
+            network.announced = [good, dear] * 10
+            network.queries = [query()]
+            done = await take_part(phone.participant, servers, SITUATION)
+            assert [record.id for record in done.answered] == ["gym"]
+            assert [declined.query for declined in done.declined] == ["dear"]
+
+    _within(live())
+
+
+def test_no_more_decisions_are_looked_at_than_were_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[wire.Decision] = []
+    decided = Participant.decided
+
+    def counted(phone: Participant, decision: wire.Decision) -> State:
+        looked_at.append(decision)
+        return decided(phone, decision)
+
+    monkeypatch.setattr(Participant, "decided", counted)
+
+    async def live() -> None:
+        async with lied_to(tmp_path) as (network, phone, servers):
+            network.queries = [query(id="one"), query(id="two")]
+            network.announced = [phone.servers.announce(each) for each in network.queries]
+            network.decisions = [wire.Decision(cohort=number) for number in range(5000)]
+            done = await take_part(phone.participant, servers, SITUATION)
+            assert len(looked_at) == 2
+            [trouble] = done.troubles  # of one kind one line
+            assert str(trouble) == "a decision: the decision is not about a contribution of this phone's"
+
+    _within(live())
+
+
+def test_what_went_wrong_holds_nothing_of_what_was_looked_at(tmp_path: Path) -> None:
+    """A traceback has frames, and those the messages."""
+
+    async def live() -> None:
+        async with lied_to(tmp_path) as (network, phone, servers):
+            network.announced = [phone.servers.announce(query(epsilon=50.0)), wire.Announcement(query=b"what?")]
+            network.refusals = {"Contribute": Refused(Refusal.UNAVAILABLE)}
+            phone.ask(query())
+            network.decisions = [wire.Decision()]
+            done = await take_part(phone.participant, servers, SITUATION)
+            errors = [*done.declined, *(trouble.error for trouble in done.troubles)]
+            assert {type(error) for error in errors} == {Declined, Refused, ForeignAnswer}
+            for error in errors:
+                assert (error.__traceback__, error.__cause__, error.__context__) == (None, None, None)
+
+    _within(live())
+
+
+class Quick:
+    """A clock that nobody waits for."""
+
+    def now(self) -> dt.datetime:
+        return dt.datetime.now(dt.UTC)
+
+    async def wait_until(self, instant: dt.datetime) -> None:
+        await asyncio.sleep(0)
+
+
+def _running(
+    phone: Device, servers: Channels, stop: asyncio.Event, tell: Callable[[Round], None]
+) -> asyncio.Task[None]:
+    return asyncio.create_task(
+        run(
+            phone.participant,
+            servers,
+            clock=Quick(),
+            situation=lambda: SITUATION,
+            stop=stop,
+            backoff=Backoff(seeded(1)),
+            tell=tell,
+        )
+    )
+
+
+def test_it_stops_while_a_server_lets_it_wait(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with lied_to(tmp_path) as (network, phone, servers):
+            network.silent = {"Announcements"}
+            stop = asyncio.Event()
+            told: list[Round] = []
+            work = _running(phone, servers, stop, told.append)
+            await network.asked.wait()
+            stop.set()
+            await asyncio.wait_for(work, DEADLINE / 2)  # long before the call would end by itself
+            assert told == []
+
+    _within(live())
+
+
+def test_an_answer_that_is_being_made_when_it_stops_is_made(tmp_path: Path) -> None:
+    """The files are closed when it has stopped, and nobody writes in them any more."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Waiting(dict[str, float]):
+        def get(self, *_: object) -> float:
+            begun.set()
+            assert go_on.wait(DEADLINE)
+            return 1.0
+
+    async def live() -> None:
+        counted: Mapping[str, float] = Waiting()
+        async with lied_to(tmp_path, counted=counted) as (network, phone, servers):
+            network.announced = [phone.servers.announce(query()), phone.servers.announce(query(id="other"))]
+            stop = asyncio.Event()
+            work = _running(phone, servers, stop, lambda _: None)
+            await asyncio.to_thread(begun.wait, DEADLINE)
+            stop.set()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not work.done()
+            go_on.set()
+            await work
+            assert {record.id: record.state for record in phone.participant.records.all()} == {"gym": State.STORED}
+            assert phone.booked() == {"gym": "reserved"}
+
+    _within(live())
+
+
+def _round(number: int, length: int) -> Round:
+    declined = Declined(Reason.BUDGET, "y" * length, f"{number} {'x' * length}")
+    return Round((), (declined,), (), (), (), dt.timedelta(seconds=1))
+
+
+def test_what_is_told_is_cut_and_not_remembered_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(telling, "TOLD", 5)
+    teller = Teller(as_json=False)
+    for number in (*range(8), 7, 0):
+        teller.round(_round(number, 100_000))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= telling.LONGEST_LINE + len("...")
+    # What was told not long ago is not told again.
+    assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5", "6", "7", "0"]
+    assert len(teller._told) == 5
+
+
+def test_a_status_is_cut(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query(id="x" * 100_000))
+        declined = _round(1, 100_000).declined
+        records = phone.participant.records.all()
+        shown = Status(None, Cost(1.0, 1e-5), phone.ledger.entries(), records, declined).to_text()
+        assert max(map(len, shown.splitlines())) <= telling.LONGEST_LINE + len("...")
+        assert shown.count("x...: ") == 3
