@@ -28,10 +28,11 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import SigningKey, plaintext_count
 from reticent.protocol import statements as said
+from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
 from reticent.server import Limits
-from reticent.server.certificates import Certificate, channel, channel_credentials, create
+from reticent.server.certificates import Certificate, create
 from reticent.server.rates import Rate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
@@ -105,7 +106,7 @@ class Crowd:
         phone, key = self.phone(number)
         ciphertexts = self.pool[number % POOL]
         contents = said.ciphertexts_hash(ciphertexts)
-        statement = said.contribution(self.query.digest, self.query.key_id, phone, 0, contents, seeded=True)
+        statement = said.receipted(self.query.digest, self.query.key_id, phone, 0, contents, seeded=True)
         return wire.Contribution(
             query=self.query.digest, phone=phone, ciphertexts=ciphertexts, seeded=True, signature=key.sign(statement)
         )

@@ -87,7 +87,7 @@ def questions(phones: int, key: PublicKey, by_clock: Sequence[bool]) -> list[Ask
         "delta": 1e-4,
         "l2_squared": most**2,
         "l1": most,
-        "noise": "skellam",
+        "noise": "gaussian",  # no phone could draw Skellam noise for counters as wide
         "population": phones,
         "cohorts": COHORTS,
         "fewest": phones // COHORTS // 2 + 1,

@@ -106,7 +106,7 @@ class City:
 
 def statement_of(message: wire.Contribution, query: Query) -> bytes:
     contents = statements.ciphertexts_hash(message.ciphertexts)
-    return statements.contribution(
+    return statements.receipted(
         query.digest, query.key_id, message.phone, message.cohort, contents, seeded=message.seeded
     )
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
-import random
 import re
 import signal
 import socket
@@ -34,13 +33,15 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2
 
+from reticent.protocol.channels import channel_credentials
 from reticent.protocol.invitation import Invitation
 from reticent.server import certificates
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
+from tests.addresses import free_address
 
-__all__ = ["ANALYST", "RETICENT", "Died", "Process", "Servers", "free_address", "reticent", "running"]
+__all__ = ["ANALYST", "RETICENT", "Died", "Process", "Servers", "reticent", "running"]
 
 RETICENT = (sys.executable, "-m", "reticent.cli")
 """The program, as this Python has it."""
@@ -50,8 +51,6 @@ PATIENCE = 60.0
 """Seconds in which a server must begin or end; it takes three on a busy machine."""
 A_COMMAND = 120.0
 """Seconds in which a command must be done."""
-FIRST_PORT, LAST_PORT = 11_000, 30_000
-"""Ports that no system gives to those who call: nobody else takes one while a server is down."""
 LOG_SHOWN = 6000
 A_MONTH = 30
 _PAUSE = 0.02
@@ -60,17 +59,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 class Died(AssertionError):
     """A server's process ended when it should have served."""
-
-
-def free_address() -> str:
-    """An address on loopback where nobody listens."""
-    chance = random.Random()  # noqa: S311  # any port will do
-    while True:
-        with socket.socket() as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                tried.bind(("127.0.0.1", chance.randrange(FIRST_PORT, LAST_PORT)))
-                return "127.0.0.1:{1}".format(*tried.getsockname())
 
 
 def reticent(*arguments: str | Path, folder: Path) -> str:
@@ -287,7 +275,7 @@ class Servers:
     def credentials(self, name: str | None = None) -> grpc.ChannelCredentials:
         """Those of a phone, or of the party whose certificate has this name: "aggregation", "keys" or an analyst."""
         if name is None:
-            return certificates.channel_credentials(self.authority)
+            return channel_credentials(self.authority)
         return Certificate.load(self.certs, name).channel_credentials()
 
     def channel(self, address: str, name: str | None = None) -> grpc.aio.Channel:

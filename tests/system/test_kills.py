@@ -57,7 +57,7 @@ import sys, threading
 from reticent import cli
 from reticent.database import Database
 
-honest = Database.execute
+honest = Database._execute
 
 def commit(database):
     with database._lock:
@@ -74,7 +74,7 @@ def execute(database, statement, values=()):
         statement = "SELECT 1"
     return honest(database, statement, values)
 
-Database.execute = execute
+Database._execute = execute
 sys.exit(cli.main(sys.argv[1:]))
 """
 """An aggregation server that acknowledges contributions a moment before it commits them."""

@@ -24,7 +24,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.server import AggregationServer
 from reticent_client import Participant, Participation, SqliteStore
 from reticent_client.counting import answers
-from tests.keys.phones import YEAR, House, sums
+from tests.keys.phones import House, sums
 
 FALSE_ALARM = 1e-6
 PHONES, RELEASES, COUNTERS = 2000, 10, 64
@@ -87,7 +87,7 @@ def people(house: House, count: int) -> Iterator[list[Person]]:
     """Phones that have joined, closed in the end."""
     there: list[Person] = []
     try:
-        for number, token in enumerate(house.server.invite(count, YEAR)):
+        for number, token in enumerate(house.tokens(count)):
             there.append(person(house, number, token))
         yield there
     finally:
@@ -137,7 +137,7 @@ def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     )
     true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
     found, variance = [], math.nan
-    with contextlib.closing(house.server), contextlib.closing(aggregation), people(house, phones) as there:
+    with contextlib.closing(house.server.journal), contextlib.closing(aggregation), people(house, phones) as there:
         for number in range(releases):
             asked = query(house, number, phones, kind)
             assert plaintext_count(asked, key.bits) == 1

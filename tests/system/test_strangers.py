@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from reticent.protocol import Refusal, Refused, Unreachable, statements
 from reticent.protocol.calls import answered
+from reticent.protocol.channels import channel_credentials
 from reticent.server import certificates
 from reticent.server.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
@@ -158,7 +159,7 @@ def test_a_foreign_authority_is_worth_nothing(city: City, service: str, tmp_path
     certificates.create(tmp_path / "certs", hosts=["127.0.0.1"], analysts=[ANALYST], days=2)
     foreign = Certificate.load(tmp_path / "certs", SHOWN[service] or "aggregation")
     trusting = grpc.ssl_channel_credentials(city.servers.authority, foreign.key, foreign.certificate)
-    ways = [foreign.channel_credentials(), certificates.channel_credentials(foreign.authority)]
+    ways = [foreign.channel_credentials(), channel_credentials(foreign.authority)]
     if SHOWN[service] is not None:  # phones' addresses look at no certificates
         ways.append(trusting)
     for way in ways:

@@ -22,7 +22,7 @@ from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, open_journal
+from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 from tests.system.counting.phones import Killed, trap
 from tests.system.counting.world import AGGREGATION, KEYS, LEAST_HONEST, MEMBERSHIP, START, Fault, Kill, World
@@ -74,7 +74,7 @@ class Cores(World):
     def close(self) -> None:
         for device in self.devices:
             device.close()
-        self.keys.close()
+        self.keys.journal.close()
         self.aggregation.close()
         self.runner.close()
         shutil.rmtree(self.folder)
@@ -92,7 +92,7 @@ class Cores(World):
     def kill(self, party: str) -> None:
         self.seen[f"{party} died"] += 1
         if party == KEYS:
-            self.keys.close()
+            self.keys.journal.close()
             self._open_keys()
         else:
             self.aggregation.close()
@@ -255,15 +255,16 @@ class Cores(World):
     # The key server's operator.
 
     def invitation(self) -> Invitation:
-        [token] = self.keys.invite(1, dt.timedelta(days=365))
+        expires = self.now(KEYS) + dt.timedelta(days=365)
+        [token] = administration.invite(self.keys.journal, 1, expires=expires)
         return Invitation(token, self._identity.public, "no certificate", "localhost:1", "localhost:2")
 
     def revoke(self, phone: bytes) -> None:
-        self.keys.revoke(phone)
+        administration.revoke(self.keys.journal, phone)
 
     def rotate(self, kill: Kill | None) -> None:
         try:
-            self._serve(KEYS, self.keys.rotate, kill)
+            self._serve(KEYS, self.keys.keyring.rotate, kill)
         except Unreachable:
             return
 

@@ -78,7 +78,7 @@ class Evidence:
         """A server promises to count a contribution."""
         query = self.queries[message.query]
         contents = statements.ciphertexts_hash(message.ciphertexts)
-        statement = statements.contribution(
+        statement = statements.receipted(
             message.query, query.key_id, message.phone, message.cohort, contents, seeded=message.seeded
         )
         assert answer.contribution == statements.digest(statement), "another contribution is acknowledged"

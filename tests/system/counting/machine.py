@@ -37,7 +37,7 @@ FAULTY = st.sampled_from([Fault.NONE, Fault.NONE, *Fault])
 FAULTS = st.lists(FAULTY, max_size=6)
 DEATHS = st.none() | st.none() | st.builds(Kill, st.integers(1, 6), st.booleans())
 DEATH = st.none() | st.builds(Kill, st.integers(1, 2), st.booleans())
-COUNTERS = [Counter("steps", 0, 50_000), Counter("change", -30_000, 30_000)]
+COUNTERS = [Counter("steps", 0, 2_000), Counter("change", -1_200, 1_200)]
 KINDS: st.SearchStrategy[tuple[NoiseKind, str | None]] = st.sampled_from(
     [("skellam", None), ("skellam", None), ("gaussian", None), ("skellam", "walks"), ("gaussian", "weights")]
 )
@@ -269,7 +269,9 @@ class CountingMachine(RuleBasedStateMachine):
         self.truths.check_end()
         seen = self.world.seen
         seen.update(wire.Outcome.Name(each.made.outcome) for each in self.truths.decided.values())
-        seen["contributions"] += len(self.world.evidence.honest)
+        evidence = self.world.evidence
+        seen["contributions"] += len(evidence.honest)
+        seen.update(f"contributions with {evidence.queries[query].noise} noise" for query, _ in evidence.honest)
         seen["promises"] += len(self.world.evidence.promised)
         seen["schedules"] += 1
         type(self).seen.update(seen)
@@ -303,8 +305,8 @@ class CountingMachine(RuleBasedStateMachine):
             counters=COUNTERS,
             epsilon=1.0 if sequence or asked.dear else 0.5,
             delta=1e-6,
-            l2_squared=50_000**2,
-            l1=60_000,
+            l2_squared=2_000**2,
+            l1=2_400,
             noise=noise,
             population=population,
             cohorts=cohorts,

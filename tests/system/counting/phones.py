@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from reticent.database import Database
-from reticent.privacy import Cost, Ledger, Query, gaussian_share, skellam_share
+from reticent.privacy import Cost, Ledger, Query
 from reticent.randomness import seeded
+from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, Situation, SqliteStore
 from reticent_client.counting.backoff import Backoff
@@ -57,7 +58,7 @@ def trap(databases: Sequence[Database], death: Death | None) -> Iterator[None]:
     left = death.transaction
 
     def trapped(database: Database) -> Callable[..., Any]:
-        run = database.execute
+        run = database._execute
 
         def execute(statement: str, values: Sequence[Any] = ()) -> Any:
             nonlocal left
@@ -74,12 +75,12 @@ def trap(databases: Sequence[Database], death: Death | None) -> Iterator[None]:
         return execute
 
     for database in databases:
-        vars(database)["execute"] = trapped(database)
+        vars(database)["_execute"] = trapped(database)
     try:
         yield
     finally:
         for database in databases:
-            vars(database).pop("execute", None)
+            vars(database).pop("_execute", None)
     raise Killed
 
 
@@ -110,9 +111,7 @@ class Device:
         kind: Which participant it runs.
     """
 
-    def __init__(
-        self, folder: Path, number: int, now: Callable[[], dt.datetime], evidence: Secrets, kind: type[Watched]
-    ) -> None:
+    def __init__(self, folder: Path, number: int, now: Now, evidence: Secrets, kind: type[Watched]) -> None:
         folder.mkdir()
         self.number = number
         self.silent = number == SILENT
@@ -178,12 +177,7 @@ class Device:
 
     def noise(self, query: Query) -> list[int]:
         """What was added to the answer that was kept."""
-        rng = copy.deepcopy(self.before[query.digest])
-        if query.noise == "skellam":
-            drawn = skellam_share(query.share_variance, query.size, rng)
-        else:
-            drawn = gaussian_share(query.share_variance, query.size, rng, query.fraction_bits)
-        return [int(each) for each in drawn]
+        return [int(each) for each in query.share(copy.deepcopy(self.before[query.digest]))]
 
 
 class Secrets(Protocol):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,12 +23,15 @@ from google.protobuf.message import Message
 
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
+from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import Certificate, channel, channel_credentials, create
+from reticent.server.certificates import Certificate, create
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys import KeyPair, administration
 from reticent_keys.folder import Folder
+from tests.addresses import free_address
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, START, Fault, Kill, World
 
 __all__ = ["Deployment", "Processes"]
@@ -86,7 +88,7 @@ class Deployment:
         self.folder.known = {}
         with self.folder.served(PASSPHRASE, now=lambda: START) as server:
             self.identity = server.identity
-        self.ports = dict(zip(("phones", "decisions", "collecting", "analysts"), _free_ports(4), strict=True))
+        self._addresses = {name: free_address() for name in ("phones", "decisions", "collecting", "analysts")}
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._channels: list[grpc.aio.Channel] = []
         self._files: dict[str, sqlite3.Connection] = {}
@@ -100,7 +102,7 @@ class Deployment:
             raise
 
     def address(self, name: str) -> str:
-        return f"127.0.0.1:{self.ports[name]}"
+        return self._addresses[name]
 
     def start(self, party: str) -> None:
         """Begin, or go on where the same folder has it."""
@@ -316,7 +318,7 @@ class Processes(World):
         for _ in self._until("all is countersigned, closed and decided"):
             waiting = [
                 number
-                for digest, number in self.collected(WAITING, _milliseconds(self._deployment.clocks[AGGREGATION]))
+                for digest, number in self.collected(WAITING, milliseconds(self._deployment.clocks[AGGREGATION]))
                 if self.is_ours(digest)
             ]
             if not waiting:
@@ -376,15 +378,3 @@ WAITING = """
 SELECT digest, number FROM queries
 WHERE (phase = 1 AND refusal IS NULL) OR (phase = 2 AND closes <= ?) OR phase = 3
 """
-
-
-def _milliseconds(instant: dt.datetime) -> int:
-    return round(instant.timestamp() * 1000)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]

@@ -18,7 +18,7 @@ WRONG_REQUEST = st.sampled_from(["again", "ciphertexts", "receipts", "repeated",
 
 def signed(message: wire.Contribution, evidence: Evidence) -> None:
     """Sign a contribution as its phone would."""
-    statement = statements.contribution(
+    statement = statements.receipted(
         message.query,
         evidence.queries[message.query].key_id,
         message.phone,

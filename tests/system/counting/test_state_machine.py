@@ -1,11 +1,13 @@
 """A state machine drives the counting protocol through whatever can happen."""
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from reticent.privacy.cost import NoiseKind
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
 from tests.system.counting.world import AGGREGATION, KEYS, World
@@ -30,6 +32,8 @@ def check_that_much_happened(seen: Counter[str], schedules: int) -> None:
     """A machine that never releases, burns or kills anything would find nothing."""
     assert seen["schedules"] >= schedules
     assert seen["contributions"] >= schedules
+    for noise in get_args(NoiseKind):
+        assert seen[f"contributions with {noise} noise"] >= schedules // 2, seen
     for often in ("RELEASED", "BURNT", f"{KEYS} died", f"{AGGREGATION} died", "a phone died", "CONFLICT"):
         assert seen[often] >= schedules // 10, (often, seen)
 
