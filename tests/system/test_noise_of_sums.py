@@ -17,13 +17,13 @@ from scipy import stats
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Cost, Counter, Ledger, Query
+from reticent.privacy import query as drawing
 from reticent.protocol import plaintext_count
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.server import AggregationServer
 from reticent_client import Participant, Participation, SqliteStore
-from reticent_client.counting import answers
 from tests.keys.phones import House, sums
 
 FALSE_ALARM = 1e-6
@@ -189,7 +189,7 @@ def has_distribution(kind: str, noise: Noise, variance: float) -> bool:
 
 def scaled(name: str, deviation: float) -> Callable[..., Any]:
     """A share's function whose noise is off by this factor."""
-    drawn = getattr(answers, name)
+    drawn = getattr(drawing, name)
     return lambda variance, *others: drawn(variance * deviation**2, *others)
 
 
@@ -211,7 +211,7 @@ def test_what_two_thousand_phones_add_is_the_noise_that_the_query_says(kind: str
 def test_noise_30_percent_off_is_seen_in_the_decrypted_sums(
     kind: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, f"{kind}_share", scaled(f"{kind}_share", factor))
+    monkeypatch.setattr(drawing, f"{kind}_share", scaled(f"{kind}_share", factor))
     noise, variance = noise_of(kind, FEWER, RELEASES)
     right = factor == 1.0
     assert has_variance(kind, noise, variance) == right

@@ -214,10 +214,10 @@ class _Opening:
     def _kept_policy(self, policy: Participation | None) -> Participation:
         place = self._store.place(POLICY)
         if policy is not None:
-            place.write(policy.to_json())
+            place.write(policy.to_text())
             return policy
         text = place.read()
-        return Participation() if text is None else Participation.from_json(text)
+        return Participation() if text is None else Participation.from_text(text)
 
 
 @contextlib.contextmanager

@@ -112,7 +112,7 @@ class Participation:
         bytes_a_day: How much to send in any 24 hours.
 
     >>> policy = Participation(largest_epsilon=1.0, queries=("gym-*", "steps-*"))
-    >>> Participation.from_json(policy.to_json()) == policy
+    >>> Participation.from_text(policy.to_text()) == policy
     True
     """
 
@@ -227,13 +227,13 @@ class Participation:
                 query.id,
             )
 
-    def to_json(self) -> str:
-        """The policy as one line of JSON, from which `from_json` makes an equal one."""
+    def to_text(self) -> str:
+        """The policy as one line of JSON, from which `from_text` makes an equal one."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Participation:
-        """The policy that `to_json` wrote.
+    def from_text(cls, text: str) -> Participation:
+        """The policy that `to_text` wrote.
 
         Raises:
             ValueError: The text is no policy.

@@ -76,7 +76,7 @@ class Member:
             self.agreement, phone=self.phone, phone_key=self.agreement.public, server_key=self.server_key
         )
 
-    def to_json(self) -> str:
+    def to_text(self) -> str:
         """All of it as text, secrets too."""
         return json.dumps(
             {
@@ -92,8 +92,8 @@ class Member:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Member:
-        """What `to_json` wrote.
+    def from_text(cls, text: str) -> Member:
+        """What `to_text` wrote.
 
         Raises:
             FileError: The text is damaged.
@@ -128,7 +128,7 @@ class Enrolment:
         self._place = place
         self._now = now
         text = place.read()
-        self.member = None if text is None else Member.from_json(text)
+        self.member = None if text is None else Member.from_text(text)
 
     @property
     def current(self) -> Member | None:
@@ -268,7 +268,7 @@ class Enrolment:
         return self.member
 
     def _keep(self, member: Member) -> None:
-        self._place.write(member.to_json())
+        self._place.write(member.to_text())
         self.member = member
 
 

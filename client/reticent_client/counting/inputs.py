@@ -69,10 +69,10 @@ def kept_budget(store: SqliteStore, epsilon: float | None, delta: float | None) 
         budget = Cost(
             DEFAULT_BUDGET.epsilon if epsilon is None else epsilon, DEFAULT_BUDGET.delta if delta is None else delta
         )
-        place.write(budget.to_json())
+        place.write(budget.to_text())
         return budget
     try:
-        kept = Cost.from_json(text)
+        kept = Cost.from_text(text)
     except ValueError as error:
         raise FileError(f"the store is damaged: its budget cannot be read ({error})") from error
     if epsilon not in (None, kept.epsilon) or delta not in (None, kept.delta):

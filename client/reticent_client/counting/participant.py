@@ -107,7 +107,7 @@ class Participant:
         self._simulation = simulation
         self._one_at_a_time = threading.RLock()
         limit = (ledger.limit.epsilon, ledger.limit.delta)
-        self._rules = json.dumps([policy.to_json(), limit, simulation])  # under which something is declined for good
+        self._rules = json.dumps([policy.to_text(), limit, simulation])  # under which something is declined for good
         self._booking.recover()
 
     def key_wanted(self, announcement: wire.Announcement) -> bytes | None:

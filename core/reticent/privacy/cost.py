@@ -92,13 +92,13 @@ class Cost:
             return min(self.epsilon, order * self.epsilon**2 / 2)
         return None
 
-    def to_json(self) -> str:
-        """The cost as one line of JSON, from which `from_json` makes an equal one."""
+    def to_text(self) -> str:
+        """The cost as one line of JSON, from which `from_text` makes an equal one."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> Cost:
-        """The cost that `to_json` wrote.
+    def from_text(cls, text: str) -> Cost:
+        """The cost that `to_text` wrote.
 
         Raises:
             ValueError: The text is no cost.

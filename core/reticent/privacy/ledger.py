@@ -168,7 +168,7 @@ class Ledger:
             quote = self._quote(run, _name("query", query), cost, _name("subject", subject))
             if not quote.fits:
                 raise BudgetExceeded(subject, query, quote, self._entries(run, subject))
-            run("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, 0)", (subject, query, cost.to_json()))
+            run("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, 0)", (subject, query, cost.to_text()))
         return quote
 
     def spend(self, query: str, *, subject: str = SELF) -> None:
@@ -226,7 +226,7 @@ class Ledger:
     def _entry(self, row: tuple[str, str, str, int]) -> Entry:
         subject, query, cost, spent = row
         try:
-            return Entry(subject, query, Cost.from_json(cost), "spent" if spent else "reserved")
+            return Entry(subject, query, Cost.from_text(cost), "spent" if spent else "reserved")
         except ValueError as error:
             raise UnreadableLedger(f"{self.path} is damaged: {error}") from error
 

@@ -86,13 +86,13 @@ class Release:
         reach = np.array([self._reach(variance, level) for variance in self.variance])
         return np.stack([values - reach, values + reach], axis=-1)
 
-    def to_json(self) -> str:
-        """The release as one line of JSON, from which `from_json` makes an equal one."""
+    def to_text(self) -> str:
+        """The release as one line of JSON, from which `from_text` makes an equal one."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Release:
-        """The release that `to_json` wrote.
+    def from_text(cls, text: str) -> Release:
+        """The release that `to_text` wrote.
 
         Raises:
             ValueError: The text is no release, or one of another version.

@@ -234,7 +234,7 @@ def _tell_result(handle: Handle, narration: Narration, timeout: float | None, *,
         _write(_plain_burnt(burnt))
         return BAD_ANSWER
     if as_json:
-        _write(json.loads(release.to_json()) | {"interval_95": release.interval(0.95).tolist()})
+        _write(json.loads(release.to_text()) | {"interval_95": release.interval(0.95).tolist()})
     else:
         show_release(terminal(), release, handle.progress)
     return 0

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
 from reticent.protocol import SigningKey
 from reticent.protocol.invitation import Invitation
+from tests.client.counting.network import Network
+from tests.client.counting.world import Servers
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 DEADLINE = 60.0  # seconds for a process, or for a test that runs some
@@ -47,3 +50,13 @@ def invitation(folder: Path, invitation: Invitation | None = None) -> Path:
 
 def authority() -> str:
     return (Path(__file__).parents[2] / "vectors" / "test-only-phone.crt").read_text()
+
+
+@contextlib.asynccontextmanager
+async def joined(folder: Path) -> AsyncIterator[Network]:
+    """Servers, and a phone in this folder that has joined."""
+    network = Network(Servers())
+    async with network.listening(folder / "certs"):
+        invitation(folder, network.invitation)
+        await told(folder, "join", "invitation.json")
+        yield network

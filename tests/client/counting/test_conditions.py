@@ -34,7 +34,7 @@ POLICIES = st.builds(
 
 @given(POLICIES)
 def test_a_policy_is_data(policy: Participation) -> None:
-    assert Participation.from_json(policy.to_json()) == policy
+    assert Participation.from_text(policy.to_text()) == policy
 
 
 def test_a_policy_as_toml() -> None:
@@ -70,7 +70,7 @@ def test_bad_policies_are_one_sentence(arguments: dict[str, Any], sentence: str)
 @pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"largest_epsilon": -1}'])
 def test_text_that_is_no_policy(text: str) -> None:
     with pytest.raises(ValueError, match=r"this is no policy|a policy is|a policy says|largest_epsilon must"):
-        Participation.from_json(text)
+        Participation.from_text(text)
 
 
 def test_what_is_exactly_allowed_is_allowed() -> None:

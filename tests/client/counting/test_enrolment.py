@@ -242,6 +242,6 @@ def test_a_damaged_membership_is_an_error_that_quotes_no_key(tmp_path: Path, par
         secret = content["signing"]
         text = json.dumps(content | {part: "?" + secret}) if part else secret
         with pytest.raises(FileError, match="damaged") as error:
-            Member.from_json(text)
+            Member.from_text(text)
         assert secret not in str(error.value)
         assert error.value.__cause__ is None

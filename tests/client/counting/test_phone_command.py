@@ -19,7 +19,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, SqliteStore
 from reticent_client.counting.conditions import Reason
 from reticent_client.counting.inputs import Counted
-from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, started, told, within
+from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, joined, started, told, within
 from tests.client.counting.network import Network
 from tests.client.counting.world import MEMBERSHIP, PHONE, Servers, device, query
 
@@ -112,10 +112,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
 
 def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_path: Path) -> None:
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             network.queries = [query()]
             network.refusals = {"Contribute": Refused(Refusal.BUSY)}
             out, _ = await told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
@@ -132,10 +129,7 @@ def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_pa
 
 def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             network.queries = [query()]
             network.silent = {"Contribute"}
             process = await started(tmp_path, "contribute", "visits=3", "--simulation", "--watch")
@@ -160,10 +154,7 @@ def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp
 
 def test_seeded_noise_is_marked_and_differs_between_queries(tmp_path: Path) -> None:
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             wide = {"epsilon": 0.05, "counters": [("visits", 0, 3), ("swims", -2, 2)]}
             for name in ("first", "second"):
                 network.queries = [query(id=name, **wide)]
@@ -329,10 +320,7 @@ def test_a_store_without_its_ledger_still_counts_what_was_said(tmp_path: Path) -
     """And a ledger without its store declines what it knows: fresh noise to the same query would let it average."""
 
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             network.queries = [query()]
             await told(tmp_path, "contribute", "visits=3", "--simulation")
             _lose(tmp_path, lambda name: name.startswith("phone.db.ledger"))

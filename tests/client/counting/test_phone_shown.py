@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.client.counting.command import invitation, started, told, within
+from tests.client.counting.command import invitation, joined, started, told, within
 from tests.client.counting.network import Network
 from tests.client.counting.world import Servers, query
 
 
 def test_an_answer_that_waits_for_its_decision_is_shown(tmp_path: Path) -> None:
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             network.queries = [query()]
             line = "gym: contributed at (1, 1e-06); answered, and the answer is kept by the server\n"
             assert (await told(tmp_path, "contribute", "visits=3", "--simulation"))[0] == line
@@ -29,10 +26,7 @@ def test_an_answer_that_waits_for_its_decision_is_shown(tmp_path: Path) -> None:
 
 def test_what_servers_say_moves_no_cursor(tmp_path: Path) -> None:
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             network.queries = [query(id="x\x1b[2K\rgym: contributed at (0, 0); released\u202e")]
             for command in (("contribute", "a=1", "--policy", "policy.toml"), ("status",)):
                 (tmp_path / "policy.toml").write_text("queries = []\n")
@@ -45,10 +39,7 @@ def test_what_servers_say_moves_no_cursor(tmp_path: Path) -> None:
 
 def test_a_phone_that_watches_says_what_it_waits_for(tmp_path: Path) -> None:
     async def live() -> None:
-        network = Network(Servers())
-        async with network.listening(tmp_path / "certs"):
-            invitation(tmp_path, network.invitation)
-            await told(tmp_path, "join", "invitation.json")
+        async with joined(tmp_path) as network:
             network.silent = {"Announcements"}
             process = await started(tmp_path, "contribute", "visits=1", "--watch")
             assert process.stderr is not None

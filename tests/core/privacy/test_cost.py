@@ -19,8 +19,8 @@ costs = st.builds(Cost, amounts, st.floats(0, 1, exclude_max=True), st.none() | 
 
 
 @given(costs)
-def test_a_cost_comes_back_from_json_as_it_was(cost: Cost) -> None:
-    assert Cost.from_json(cost.to_json()) == cost
+def test_a_cost_comes_back_from_text_as_it_was(cost: Cost) -> None:
+    assert Cost.from_text(cost.to_text()) == cost
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_cost_comes_back_from_json_as_it_was(cost: Cost) -> None:
 )
 def test_what_is_no_cost_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="this is no cost"):
-        Cost.from_json(text)
+        Cost.from_text(text)
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_a_cost_cannot_be_changed() -> None:
     cost = Cost(1, 0)
     with pytest.raises(AttributeError):
         cost.epsilon = 2  # type: ignore[misc]
-    assert json.loads(cost.to_json()) == {"epsilon": 1.0, "delta": 0.0, "noise": None}
+    assert json.loads(cost.to_text()) == {"epsilon": 1.0, "delta": 0.0, "noise": None}
