@@ -12,32 +12,14 @@ from reticent.privacy.ledger import BudgetExceeded, Ledger
 from reticent.privacy.query import Counter, Query
 from reticent.randomness import secure, seeded
 from reticent_sim.local_counts import BLOCK, Liars, LocalCounts
+from tests.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 OFF = 0.3  # by so much a deviation may not be wrong, either way
 
 
-def query(size: int = 1, **changes: Any) -> Query:
-    fields: dict[str, Any] = {
-        "id": "q",
-        "counters": [Counter(f"c{number}", 0, 1) for number in range(size)],
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "l2_squared": size,
-        "l1": size,
-        "noise": "skellam",
-        "population": 200,
-        "cohorts": 1,
-        "fewest": 150,
-        "liars": 10,
-        "key_id": "k1",
-        "closes_after": 60,
-    }
-    return Query(**{**fields, **changes})
-
-
 def gaussian(size: int = 1, **changes: Any) -> Query:
-    return query(size, **{"noise": "gaussian", "fraction_bits": 10, **changes})
+    return bits(size, **{"noise": "gaussian", "fraction_bits": 10, **changes})
 
 
 def ones(asked: Query) -> np.ndarray:
@@ -60,7 +42,7 @@ def _p_value(errors: np.ndarray, variance: float) -> float:
 @pytest.mark.parametrize("absent", [0.0, 0.15])
 def test_the_noise_is_exactly_the_sum_of_all_shares(absent: float, each_share: bool) -> None:
     """Drawn for each phone or for all at once; more phones than the fewest make it larger, and it is never rounded."""
-    asked = query(size=2000, l1=400, l2_squared=400)
+    asked = bits(size=2000, l1=400, l2_squared=400)
     counts = LocalCounts(seeded(4, "noise", str(absent), int(each_share)), absent=absent, each_share=each_share)
     release = counts.count(asked, np.zeros((asked.population, asked.size)))
     errors = np.array(release.value)
@@ -76,7 +58,7 @@ def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pyt
     """With a hundredth of the variance from which on that is done, nobody can tell either."""
     monkeypatch.setattr("reticent_sim.local_counts.LARGEST", 1000.0)
     monkeypatch.delattr("reticent_sim.local_counts.skellam_share")
-    asked = query(size=2000, l1=400, l2_squared=400)
+    asked = bits(size=2000, l1=400, l2_squared=400)
     release = LocalCounts(seeded(4, "large")).count(asked, np.zeros((200, 2000)))
     assert release.variance[0] > 10 * 1000
     assert _p_value(np.array(release.value), release.variance[0]) > FALSE_ALARM
@@ -87,7 +69,7 @@ def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pyt
 @pytest.mark.parametrize(
     "wide",
     [
-        query(2000, counters=[Counter(f"c{n}", 0, 70_000) for n in range(2000)], l2_squared=70_000**2, l1=70_000),
+        bits(2000, counters=[Counter(f"c{n}", 0, 70_000) for n in range(2000)], l2_squared=70_000**2, l1=70_000),
         gaussian(2000, l1=400, l2_squared=400, epsilon=1e-6, fraction_bits=16),
     ],
     ids=["skellam", "gaussian"],
@@ -120,7 +102,7 @@ def test_fixed_point_noise_adds_up_as_well(each_share: bool) -> None:
 
 def test_cohorts_have_noise_of_their_own_and_all_phones_once() -> None:
     """Five cohorts carry five times the noise of one, and their sum is everybody."""
-    asked = query(size=2000, l1=100, l2_squared=100, population=1003, cohorts=5, fewest=200)
+    asked = bits(size=2000, l1=100, l2_squared=100, population=1003, cohorts=5, fewest=200)
     release = LocalCounts(seeded(4, "cohorts")).count(asked, np.zeros((1003, 2000)))
     assert release.contributors == 1003
     errors = np.array(release.value)[[not far for far in release.cohorts_outlying]]
@@ -129,7 +111,7 @@ def test_cohorts_have_noise_of_their_own_and_all_phones_once() -> None:
 
 
 def test_phones_are_dealt_evenly_and_at_random() -> None:
-    asked = query(population=1003, cohorts=4, fewest=200)
+    asked = bits(population=1003, cohorts=4, fewest=200)
     counts = LocalCounts(seeded(4, "dealing"))
     dealt = np.array([counts._dealt(asked) for _ in range(2000)])
     assert {tuple(sorted(np.bincount(row))) for row in dealt} == {(250, 251, 251, 251)}
@@ -164,7 +146,7 @@ def test_intervals_cover_at_their_level_when_phones_are_absent(level: float) -> 
 
 
 def test_contributions_are_fitted_before_they_are_added() -> None:
-    asked = query(size=2, counters=[Counter("a", 0, 10), Counter("b", -5, 0)], l2_squared=9, l1=3, population=200)
+    asked = bits(size=2, counters=[Counter("a", 0, 10), Counter("b", -5, 0)], l2_squared=9, l1=3, population=200)
     values = np.tile([100.0, 7.0], (200, 1))
     release = LocalCounts(seeded(1)).count(asked, values)
     low, high = release.interval(1 - 1e-9).T
@@ -174,7 +156,7 @@ def test_contributions_are_fitted_before_they_are_added() -> None:
 
 @pytest.mark.parametrize("sizes", [[200], [0, 1, 199], [50] * 4])
 def test_phones_may_come_in_blocks(sizes: list[int]) -> None:
-    asked = query(size=3, l1=3, l2_squared=3)
+    asked = bits(size=3, l1=3, l2_squared=3)
     rows = np.random.default_rng(3).integers(0, 2, (200, 3))
     blocks = np.split(rows, np.cumsum(sizes)[:-1])
     whole = LocalCounts(seeded(1)).count(asked, rows)
@@ -184,7 +166,7 @@ def test_phones_may_come_in_blocks(sizes: list[int]) -> None:
 @pytest.mark.parametrize("number", [0, 199, 201, 400])
 def test_there_are_as_many_rows_as_phones(number: int) -> None:
     with pytest.raises(ValueError, match=f"'q' is about 200 phones: got counters of {number}"):
-        LocalCounts().count(query(), np.zeros((number, 1)))
+        LocalCounts().count(bits(), np.zeros((number, 1)))
 
 
 @pytest.mark.parametrize("counters", [np.zeros(200), np.zeros((200, 2)), np.full((200, 1), np.nan), None])
@@ -192,16 +174,16 @@ def test_what_cannot_be_counted_is_refused_and_spends_nothing(counters: Any) -> 
     ledger = Ledger(Cost(1.0, 1e-6))
     counts = LocalCounts(ledger=ledger)
     with pytest.raises(ValueError, match=r"got"):
-        counts.count(query(), counters)
+        counts.count(bits(), counters)
     assert ledger.entries() == ()
-    assert counts.count(query(), ones(query())).contributors == 200
+    assert counts.count(bits(), ones(bits())).contributors == 200
 
 
 # Who is there, and who lies.
 
 
 def test_a_short_cohort_is_left_out_and_the_rest_scaled_up() -> None:
-    asked = query(population=4000, cohorts=20, fewest=180)
+    asked = bits(population=4000, cohorts=20, fewest=180)
     release = LocalCounts(seeded(2), absent=0.08).count(asked, ones(asked))
     assert 1 <= len(release.cohorts_left_out) <= 10
     assert release.noise is None
@@ -211,7 +193,7 @@ def test_a_short_cohort_is_left_out_and_the_rest_scaled_up() -> None:
 
 
 def test_too_few_phones_burn_the_query_which_spends_nothing() -> None:
-    asked = query(population=2000, cohorts=10, fewest=190)
+    asked = bits(population=2000, cohorts=10, fewest=190)
     ledger = Ledger(Cost(1.0, 1e-6))
     counts = LocalCounts(seeded(2), absent=0.3, ledger=ledger)
     with pytest.raises(QueryBurnt, match="10 of its 10 cohorts"):
@@ -224,20 +206,20 @@ def test_too_few_phones_burn_the_query_which_spends_nothing() -> None:
 
 def test_nobody_there_is_a_burnt_query() -> None:
     with pytest.raises(QueryBurnt):
-        LocalCounts(absent=1.0).count(query(), ones(query()))
+        LocalCounts(absent=1.0).count(bits(), ones(bits()))
 
 
 def test_a_liar_voids_its_cohort_only() -> None:
-    asked = query(population=4000, cohorts=20, fewest=180)
+    asked = bits(population=4000, cohorts=20, fewest=180)
     release = LocalCounts(seeded(2), liars=Liars(1, says=10**9)).count(asked, ones(asked))
     assert len(release.cohorts_outlying[0]) == 1
     assert abs(release.value[0] - 4000) < 400
-    with_one = LocalCounts(seeded(2), liars=Liars(1, says=10**9)).count(query(id="one"), ones(query()))
+    with_one = LocalCounts(seeded(2), liars=Liars(1, says=10**9)).count(bits(id="one"), ones(bits()))
     assert with_one.value[0] > 10**8
 
 
 def test_liars_who_say_nothing_add_no_noise_either() -> None:
-    asked = query(size=2000, l1=400, l2_squared=400)
+    asked = bits(size=2000, l1=400, l2_squared=400)
     release = LocalCounts(seeded(4, "silent"), liars=Liars(50)).count(asked, np.zeros((200, 2000)))
     assert release.contributors == 200
     assert _p_value(np.array(release.value), 150 * asked.share_variance) > FALSE_ALARM
@@ -247,7 +229,7 @@ def test_liars_who_say_nothing_add_no_noise_either() -> None:
 @pytest.mark.parametrize("number", [-1, 201])
 def test_there_are_no_more_liars_than_phones(number: int) -> None:
     with pytest.raises(ValueError, match=f"among 200 phones {number} cannot lie"):
-        LocalCounts(liars=Liars(number)).count(query(), ones(query()))
+        LocalCounts(liars=Liars(number)).count(bits(), ones(bits()))
 
 
 @pytest.mark.parametrize("absent", [-0.1, 1.1, float("nan")])
@@ -262,42 +244,41 @@ def test_absence_is_a_probability(absent: float) -> None:
 def test_a_query_that_does_not_fit_is_not_asked() -> None:
     ledger = Ledger(Cost(1.5, 1e-5))
     counts = LocalCounts(ledger=ledger)
-    counts.count(query(), ones(query()))
+    counts.count(bits(), ones(bits()))
     with pytest.raises(BudgetExceeded, match="'second' takes"):
-        counts.count(query(id="second"), ones(query()))
+        counts.count(bits(id="second"), ones(bits()))
     assert [(entry.query, entry.state) for entry in ledger.entries()] == [("q", "spent")]
 
 
 def test_a_query_is_answered_once_even_by_another_simulation_with_the_same_ledger() -> None:
     ledger = Ledger(Cost(3.0, 1e-5))
     counts = LocalCounts(ledger=ledger)
-    counts.count(query(), ones(query()))
+    counts.count(bits(), ones(bits()))
     for again in (counts, LocalCounts(ledger=ledger)):
         with pytest.raises(AlreadyDecided):
-            again.count(query(), ones(query()))
+            again.count(bits(), ones(bits()))
     assert len(ledger.entries()) == 1
 
 
 def test_the_same_seed_counts_the_same() -> None:
     releases = [
-        LocalCounts(rng, absent=0.1).count(query(), ones(query()))
-        for rng in (seeded(7, "a"), seeded(7, "a"), seeded(8))
+        LocalCounts(rng, absent=0.1).count(bits(), ones(bits())) for rng in (seeded(7, "a"), seeded(7, "a"), seeded(8))
     ]
     assert releases[0] == releases[1] != releases[2]
-    assert LocalCounts().count(query(), ones(query())) == LocalCounts().count(query(), ones(query()))
+    assert LocalCounts().count(bits(), ones(bits())) == LocalCounts().count(bits(), ones(bits()))
 
 
 def test_a_release_says_whether_it_was_seeded() -> None:
     counts: Counts = LocalCounts()
-    assert counts.count(query(), ones(query())).seeded
-    assert not LocalCounts(secure()).count(query(), ones(query())).seeded
+    assert counts.count(bits(), ones(bits())).seeded
+    assert not LocalCounts(secure()).count(bits(), ones(bits())).seeded
 
 
 # Size.
 
 
 def test_a_million_phones_take_little_memory() -> None:
-    asked = query(size=4, l1=4, l2_squared=4, population=10**6, cohorts=50, fewest=15_000)
+    asked = bits(size=4, l1=4, l2_squared=4, population=10**6, cohorts=50, fewest=15_000)
     rng = np.random.default_rng(1)
     truth = np.zeros(4, dtype=np.int64)
 

@@ -13,25 +13,12 @@ from reticent.privacy.ledger import BudgetExceeded, Ledger
 from reticent.privacy.query import Counter, Query
 from reticent.randomness import seeded
 from reticent_sim.local_counts import LocalCounts
+from tests.queries import bits
 
 
 def query(name: str, **changes: Any) -> Query:
-    fields: dict[str, Any] = {
-        "id": name,
-        "counters": [Counter("a", 0, 2), Counter("b", 0, 2)],
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "l2_squared": 4,
-        "l1": 4,
-        "noise": "skellam",
-        "population": 200,
-        "cohorts": 1,
-        "fewest": 150,
-        "liars": 10,
-        "key_id": "k1",
-        "closes_after": 60,
-    }
-    return Query(**{**fields, **changes})
+    counters = [Counter("a", 0, 2), Counter("b", 0, 2)]
+    return bits(**{"id": name, "counters": counters, "l2_squared": 4, "l1": 4, **changes})
 
 
 def in_sequence(name: str, **changes: Any) -> Query:

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from reticent.privacy import CohortSum, Counter, Query
+from tests.queries import bits
 
 SAMPLES = Path(__file__).parents[3] / "examples" / "queries"
-SHARED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "noise": "skellam", "key_id": "k1", "closes_after": 60}
 
 
 def asked(name: str = "gym", **changes: Any) -> Query:
@@ -21,7 +21,7 @@ def asked(name: str = "gym", **changes: Any) -> Query:
         "fewest": 12,
         "liars": 2,
     }
-    return Query(**{**SHARED, **fields, **changes})
+    return bits(**{**fields, **changes})
 
 
 KNOWN = [CohortSum(15, (20, -3)), CohortSum(16, (25, 2)), CohortSum(14, (18, 0))]
@@ -32,14 +32,4 @@ BURNT = CohortSum(3, None)
 
 def census(size: int = 1, **changes: Any) -> Query:
     """Which of so many things each of 600 phones has, in one cohort, unless changed."""
-    fields: dict[str, Any] = {
-        "id": "q",
-        "counters": [Counter(f"c{number}", 0, 1) for number in range(size)],
-        "l2_squared": size,
-        "l1": size,
-        "population": 600,
-        "cohorts": 1,
-        "fewest": 400,
-        "liars": 10,
-    }
-    return Query(**{**SHARED, **fields, **changes})
+    return bits(size, **{"population": 600, "fewest": 400, **changes})

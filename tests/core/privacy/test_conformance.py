@@ -19,6 +19,7 @@ from reticent.randomness import seeded
 from reticent_agg.asking.analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountsOverTls
+from tests.queries import bits
 
 ROOT = Path(__file__).parents[3]
 COMPOSITIONS: tuple[Composition, ...] = get_args(Composition)
@@ -59,21 +60,9 @@ def test_all_that_count_are_checked() -> None:
 
 
 def _query(name: str = "gym", epsilon: float = 1.0) -> Query:
-    return Query(
-        id=name,
-        counters=[Counter("visits", 0, 2), Counter("hours", -1, 1)],
-        epsilon=epsilon,
-        delta=1e-6,
-        l2_squared=4,
-        l1=2,
-        noise="skellam",
-        population=PHONES,
-        cohorts=3,
-        fewest=12,
-        liars=2,
-        key_id="k1",
-        closes_after=60,
-    )
+    counters = [Counter("visits", 0, 2), Counter("hours", -1, 1)]
+    crowd = {"population": PHONES, "cohorts": 3, "fewest": 12, "liars": 2}
+    return bits(id=name, counters=counters, epsilon=epsilon, l2_squared=4, l1=2, **crowd)
 
 
 GOOD = np.tile([1, -1], (PHONES, 1))

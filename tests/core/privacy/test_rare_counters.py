@@ -12,6 +12,7 @@ from reticent.privacy.counts import FAR, MORE, CohortSum, estimate
 from reticent.privacy.query import Counter, Query
 from reticent.privacy.release import Release
 from reticent.randomness import seeded
+from tests.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 SIZE = 40  # counters of a query, each a run of its own
@@ -23,22 +24,8 @@ OFF = 0.3  # by so much a deviation may not be wrong, either way
 
 
 def query(cohorts: int, **changes: Any) -> Query:
-    fields: dict[str, Any] = {
-        "id": "q",
-        "counters": [Counter(f"c{number}", 0, 1) for number in range(SIZE)],
-        "epsilon": 4.0,
-        "delta": 1e-6,
-        "l2_squared": 1,
-        "l1": 1,
-        "noise": "skellam",
-        "population": PHONES * cohorts,
-        "cohorts": cohorts,
-        "fewest": 350,
-        "liars": 0,
-        "key_id": "k1",
-        "closes_after": 60,
-    }
-    return Query(**{**fields, **changes})
+    crowd = {"population": PHONES * cohorts, "cohorts": cohorts, "fewest": 350, "liars": 0}
+    return bits(SIZE, **{"epsilon": 4.0, "l2_squared": 1, "l1": 1, **crowd, **changes})
 
 
 def _sums(asked: Query, ones: int, rng: np.random.Generator) -> np.ndarray:

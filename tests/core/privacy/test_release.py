@@ -15,9 +15,10 @@ from scipy import stats
 
 from reticent.errors import ReticentError
 from reticent.privacy.counts import CohortSum, QueryBurnt, estimate, variance_of_normal_median
-from reticent.privacy.query import Counter, Query
+from reticent.privacy.query import Query
 from reticent.privacy.release import Release
 from reticent.randomness import seeded
+from tests.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 LEVEL = 0.9
@@ -30,22 +31,7 @@ amounts = st.floats(-1e9, 1e9)
 
 def query(size: int = 1, **changes: Any) -> Query:
     """A query of 1000 phones in each of five cohorts, all of whom must contribute unless it is changed."""
-    fields: dict[str, Any] = {
-        "id": "q",
-        "counters": [Counter(f"c{number}", 0, 1) for number in range(size)],
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "l2_squared": size,
-        "l1": size,
-        "noise": "skellam",
-        "population": 5000,
-        "cohorts": 5,
-        "fewest": 800,
-        "liars": 10,
-        "key_id": "k1",
-        "closes_after": 60,
-    }
-    return Query(**{**fields, **changes})
+    return bits(size, **{"population": 5000, "cohorts": 5, "fewest": 800, **changes})
 
 
 def _given_variance(asked: Query, variance: float) -> Query:
