@@ -27,6 +27,9 @@ def bound(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
     Raises:
         AddressError: It is taken, or none.
     """
+    parts = _HOST_AND_PORT.fullmatch(address)
+    if parts is not None and parts["port"] != "0" and not _is_port(parts["port"]):  # gRPC would listen somewhere else
+        raise AddressError(f"cannot listen at {address}: ports end at {_PORTS[-1]}")
     try:
         if credentials is None:
             port = server.add_insecure_port(address)

@@ -83,6 +83,7 @@ class Database:
     >>> with database.reading() as run:
     ...     run("SELECT text FROM notes").fetchall()
     [('hello',)]
+    >>> database.close()
     """
 
     def __init__(self, path: Path | None, kind: Kind, *, older: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from reticent_agg.errors import BadAnswer
 from reticent_agg.queries import Asked, Queries
 from reticent_agg.words import OUTCOMES
 
-__all__ = ["NEVER", "Closing"]
+__all__ = ["NEVER", "Closing", "Undecided"]
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +27,14 @@ RECEIPTS_AT_ONCE = 1000
 """Receipts in a message."""
 NEVER = frozenset({Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY})
 """Asked to decide, a key server that was restored from a backup says this: nothing will be decided."""
+
+
+class Undecided(NamedTuple):
+    """A cohort that the key server is to decide, by the digest of its query, and whether it is burnt in any case."""
+
+    query: bytes
+    cohort: int
+    burn: bool
 
 
 class Closing:
@@ -112,14 +121,22 @@ class Closing:
         if aborted:
             self.close(run, digest, burn=True)
 
-    def requests(self) -> list[wire.DecideHead]:
-        """What the key server must be asked, in the order of the queries: the same bytes until it is decided."""
+    def undecided(self) -> list[Undecided]:
+        """The cohorts that the key server must be asked to decide, in the order of the queries."""
         with self._database.reading() as run:
-            found = run(
-                "SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) "
-                "WHERE answer IS NULL ORDER BY query, cohort"
-            ).fetchall()
-        return [_head(content, burn=bool(burn)) for content, burn in found]
+            found = run(_UNDECIDED).fetchall()
+        return [Undecided(digest, cohort, bool(burn)) for digest, cohort, burn in found]
+
+    def request(self, digest: bytes, cohort: int) -> wire.DecideHead | None:
+        """What the key server is asked of a cohort: the same until an abort, None once it is decided."""
+        with self._database.reading() as run:
+            row = run(_REQUEST, (digest, cohort)).fetchone()
+        return None if row is None else _head(row[0], burn=bool(row[1]))
+
+    def requests(self) -> list[wire.DecideHead]:
+        """All that the key server must be asked, in the order of the queries."""
+        heads = (self.request(each.query, each.cohort) for each in self.undecided())
+        return [head for head in heads if head is not None]
 
     def receipts(self, head: wire.DecideHead) -> Iterator[wire.Receipts]:
         """The receipts that follow the head of a request, always in the same order."""
@@ -180,10 +197,10 @@ class Closing:
             else:
                 run("UPDATE requests SET burn = 0 WHERE query = ? AND cohort = ?", (number, head.cohort))
 
-    def name(self, head: wire.DecideHead) -> str:
-        """The id of the query of which a cohort is to be decided."""
+    def name(self, digest: bytes) -> str:
+        """The id of a query of which a cohort is to be decided."""
         with self._database.reading() as run:
-            return self._queries.asked(run, head.query).query.id
+            return self._queries.asked(run, digest).query.id
 
     def _disguised(self, asked: Asked, content: bytes) -> bytes:
         """Other ciphertexts of the same sums."""
@@ -202,6 +219,14 @@ _DUE = """
 SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
     SELECT 1 FROM sums WHERE query = number AND contributors < enough
 )) ORDER BY number
+"""
+_UNDECIDED = """
+SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
+LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+"""
+_REQUEST = """
+SELECT head, burn FROM requests JOIN queries ON number = query
+LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
 """
 _RECEIPTS = """
 SELECT phone, ciphertexts_hash, seeded, signature FROM receipts

@@ -18,7 +18,7 @@ from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg.closing import NEVER
+from reticent_agg.closing import NEVER, Undecided
 from reticent_agg.server import AggregationServer
 from reticent_agg.turns import Name, Turns
 from reticent_agg.words import KEY_SERVER_AWAY
@@ -33,6 +33,11 @@ RAREST = 3600.0
 """And to the next where the key server has refused to decide, the longer the more often it has."""
 PATIENCE = 10.0
 """Seconds that somebody waits who could come back."""
+LONGEST_ANSWER = 3600.0
+"""Seconds that the key server may take to countersign a query, or to decide a cohort.
+
+Many times what the receipts of a million phones need; one that hangs, though it is there, keeps nobody for ever.
+"""
 PASSING = {Refusal.BUSY, Refusal.UNAVAILABLE, Refusal.NOT_PERMITTED}
 """What is no answer to the question: it is asked again, the last when the operator has mended the certificates."""
 
@@ -60,7 +65,7 @@ class Link:
         self._to_decide = asyncio.Event()
         self._trouble: ReticentError | None = None
         self._uncountersigned = Turns[bytes]()  # by the digests of queries
-        self._undecided = Turns[tuple[bytes, int, bool]]()  # cohorts, and whether they are to be decrypted
+        self._undecided = Turns[Undecided]()
         self._waiting: list[asyncio.Future[None]] = []  # for the end of an attempt to have queries countersigned
 
     async def standing(self) -> wire.Terms:
@@ -148,7 +153,7 @@ class Link:
     async def _countersign(self, query: Query) -> None:
         asked = wire.CountersignRequest(query=query.to_bytes())
         try:
-            deals = await answered(_all(self._deciding.Countersign(asked)))
+            deals = await answered(_all(self._deciding.Countersign(asked, timeout=LONGEST_ANSWER)))
         except Refused as refused:
             if refused.refusal in PASSING:
                 raise
@@ -162,17 +167,20 @@ class Link:
 
     async def _decide_all(self) -> float | None:
         """The seconds until something is to be asked again; None where all is decided that was to be."""
-        found = await self._work(self._server.requests)
-        heads = {(head.query, head.cohort, bool(head.ciphertexts)): head for head in found}
-        for name in self._undecided.due(heads, _now()):
-            what = partial(self._not_decided, heads[name])
-            await self._attempted(self._undecided, name, what, self._decide(heads[name]))
+        for cohort in self._undecided.due(await self._work(self._server.undecided), _now()):
+            what = partial(self._not_decided, cohort)
+            await self._attempted(self._undecided, cohort, what, self._decide(cohort))
         return self._undecided.left(_now())
 
-    async def _decide(self, head: wire.DecideHead) -> None:
+    async def _decide(self, cohort: Undecided) -> None:
+        head = await self._work(self._server.request, cohort.query, cohort.cohort)  # it may be aborted meanwhile
+        if head is not None:
+            await self._ask_to_decide(head)
+
+    async def _ask_to_decide(self, head: wire.DecideHead) -> None:
         faults: list[Exception] = []
         try:
-            decision = await answered(self._deciding.Decide(self._messages(head, faults)))
+            decision = await answered(self._deciding.Decide(self._messages(head, faults), timeout=LONGEST_ANSWER))
         except Refused as refused:
             await self._work(self._server.not_decided, head, refused)
             raise
@@ -192,8 +200,8 @@ class Link:
             faults.append(error)
             raise
 
-    def _not_decided(self, head: wire.DecideHead) -> str:
-        return f"cohort {head.cohort} of {self._server.name(head)!r} is not decided"
+    def _not_decided(self, cohort: Undecided) -> str:
+        return f"cohort {cohort.cohort} of {self._server.name(cohort.query)!r} is not decided"
 
     async def _attempted(
         self, turns: Turns[Name], name: Name, what: Callable[[], str], attempt: Awaitable[None]

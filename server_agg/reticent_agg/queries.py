@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from reticent_agg.errors import BadAnswer
 from reticent_agg.words import KEY_SERVER_AWAY
 
 __all__ = ["Asked", "Queries"]
+
+_log = logging.getLogger(__name__)
 
 LONGEST = dt.timedelta(days=366)
 """The longest that a query may collect."""
@@ -118,12 +121,17 @@ class Queries:
         return query
 
     def uncountersigned(self) -> list[Query]:
-        """What the key server must be asked to countersign, in the order of the announcements."""
+        """What the key server must be asked to countersign, in the order of the announcements.
+
+        What was written down when the checks were less strict, and is no query any more, is refused.
+        """
         with self._database.reading() as run:
             found = run(
-                "SELECT content FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number", (wire.ANNOUNCED,)
+                "SELECT digest, id, content FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number",
+                (wire.ANNOUNCED,),
             ).fetchall()
-        return [Query.from_bytes(content) for (content,) in found]
+        queries = (self._still(*row) for row in found)
+        return [query for query in queries if query is not None]
 
     def countersigned(self, run: Run, query: Query, deals: Iterable[wire.Deal]) -> bool:
         """Begin to collect, from the phones to which the key server has dealt the query; False if that was before.
@@ -150,11 +158,7 @@ class Queries:
 
     def refused(self, query: Query, refused: Refused) -> None:
         """The key server will not countersign a query: whoever announces it, or asks after it, is told why."""
-        with self._database.changing() as run:
-            run(
-                "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?",
-                (refused.refusal.name, refused.detail, query.digest, wire.ANNOUNCED),
-            )
+        self._refuse(query.digest, refused)
 
     def asked(self, run: Run, digest: bytes) -> Asked:
         """What never changes about a query.
@@ -188,6 +192,22 @@ class Queries:
         if found is None:
             raise Refused(Refusal.KEY_RETIRED, "there is no such key")
         return found
+
+    def _still(self, digest: bytes, query_id: str, content: bytes) -> Query | None:
+        """A query that was written down; None where it is none any more, and is refused now."""
+        try:
+            return Query.from_bytes(content)
+        except ValueError as error:
+            _log.warning("%r cannot be asked any more: %s", query_id, error)
+            self._refuse(digest, Refused(Refusal.BAD_QUERY, str(error)))
+            return None
+
+    def _refuse(self, digest: bytes, refused: Refused) -> None:
+        with self._database.changing() as run:
+            run(
+                "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?",
+                (refused.refusal.name, refused.detail, digest, wire.ANNOUNCED),
+            )
 
     def _refuse_too_many(self, query: Query) -> None:
         """Before anything is made for a query: nothing it asks for may be larger than what there is."""

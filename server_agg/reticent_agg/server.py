@@ -15,7 +15,7 @@ from reticent.protocol import Refused
 from reticent.protocol.secrets import KEY_BYTES
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.closing import Closing
+from reticent_agg.closing import Closing, Undecided
 from reticent_agg.collection import Collection, Outcome
 from reticent_agg.database import opened
 from reticent_agg.queries import Queries
@@ -121,7 +121,7 @@ class AggregationServer:
         return self._queries.can_judge(query)
 
     def uncountersigned(self) -> list[Query]:
-        """What the key server must be asked to countersign."""
+        """What the key server must be asked to countersign; what is no query any more is refused."""
         return self._queries.uncountersigned()
 
     def countersigned(self, query: Query, deals: Iterable[wire.Deal]) -> None:
@@ -146,8 +146,16 @@ class AggregationServer:
         """When the time of a query is over next."""
         return self._closing.next_due()
 
+    def undecided(self) -> list[Undecided]:
+        """The cohorts that the key server must be asked to decide."""
+        return self._closing.undecided()
+
+    def request(self, digest: bytes, cohort: int) -> wire.DecideHead | None:
+        """What the key server is asked of a cohort: read just before, as an abort changes it; None once decided."""
+        return self._closing.request(digest, cohort)
+
     def requests(self) -> list[wire.DecideHead]:
-        """What the key server must be asked to decide."""
+        """All that the key server must be asked to decide."""
         return self._closing.requests()
 
     def asking(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
@@ -166,9 +174,9 @@ class AggregationServer:
         """The key server refuses to decide; what it is asked next time may be what it was asked before an abort."""
         self._closing.not_decided(head, refused)
 
-    def name(self, head: wire.DecideHead) -> str:
-        """The id of the query of which a cohort is to be decided."""
-        return self._closing.name(head)
+    def name(self, digest: bytes) -> str:
+        """The id of a query of which a cohort is to be decided."""
+        return self._closing.name(digest)
 
     # For whoever runs it.
 

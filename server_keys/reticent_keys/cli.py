@@ -119,6 +119,8 @@ def rotate(
 ) -> None:
     """Make a new key pair, under which queries are countersigned from now on, while the server runs or not.
 
+    Run it as the user that the server runs as, who has to read the new pair.
+
     The former one decides what was countersigned under it, and is then destroyed.
 
     Args:

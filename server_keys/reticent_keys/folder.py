@@ -99,10 +99,11 @@ class Folder:
             NoServer: There is no key server here.
         """
         if self._journal.exists():
-            journal = open_journal(self._journal)
-            if is_owned(journal):  # it may have been killed before
-                return journal
-            journal.close()
+            with contextlib.ExitStack() as stack:
+                journal = stack.enter_context(contextlib.closing(open_journal(self._journal)))
+                if is_owned(journal):  # it may have been killed before
+                    stack.pop_all()
+                    return journal
         raise NoServer(f"there is no key server in {self.path}: `reticent keys serve` begins one")
 
     def rotate(self, passphrase: str, now: Now, *, retire: bool = False) -> str:
@@ -128,22 +129,21 @@ class Folder:
         Raises:
             FileExistsError: There is something of that name.
         """
-        journal = self.journal()
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            if not target.parent.is_dir():
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
-            if os.path.lexists(target):
-                raise FileExistsError(errno.EEXIST, "it is there already: name a new folder", str(target))
-            draft.mkdir(mode=OWNER_ONLY_FOLDER)
-            shutil.copy2(self._identity, draft / self._identity.name)
-            self._copy_journal(journal, draft / self._journal.name, now)
-            sync_folder(draft)
-            draft.rename(target)
-            sync_folder(target.parent)
-        finally:
-            journal.close()
-            shutil.rmtree(draft, ignore_errors=True)
+        with contextlib.closing(self.journal()) as journal:
+            draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+            try:
+                if not target.parent.is_dir():
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
+                if os.path.lexists(target):
+                    raise FileExistsError(errno.EEXIST, "it is there already: name a new folder", str(target))
+                draft.mkdir(mode=OWNER_ONLY_FOLDER)
+                shutil.copy2(self._identity, draft / self._identity.name)
+                self._copy_journal(journal, draft / self._journal.name, now)
+                sync_folder(draft)
+                draft.rename(target)
+                sync_folder(target.parent)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
     @staticmethod
     def _copy_journal(journal: Database, path: Path, now: dt.datetime) -> None:

@@ -50,6 +50,10 @@ class Deciding:
     """For these it signs something else."""
     gate: asyncio.Event | None = None
     """Nothing is countersigned until it is set."""
+    decides: asyncio.Event | None = None
+    """Nothing is decided until it is set."""
+    hangs: set[bytes] = field(default_factory=set)
+    """For these, by the digests of queries, no answer ever comes."""
     heads: list[wire.DecideHead] = field(default_factory=list)
     keys: KeyServer = field(default_factory=KeyServer)
 
@@ -69,6 +73,7 @@ class Deciding:
     async def countersign(self, asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
         query = Query.from_bytes(asked.query)
         self._fail(query.digest)
+        await self._hang(query.digest)
         if self.gate is not None:
             await self.gate.wait()
         others = {"countersignature": bytes(64)} if query.digest in self.forges else {}
@@ -80,6 +85,9 @@ class Deciding:
         head, receipts = found[0].head, [each for more in found[1:] for each in more.receipts.receipts]
         self.heads.append(head)
         self._fail(head.query)
+        await self._hang(head.query)
+        if self.decides is not None:
+            await self.decides.wait()
         decision = self.keys.decision(head, receipts)
         if head.query in self.forges:
             decision.signature = bytes(64)
@@ -90,6 +98,10 @@ class Deciding:
             raise Refused(self.refuses, "as the test says")
         if digest in self.faults:
             raise self.faults[digest]
+
+    async def _hang(self, digest: bytes) -> None:
+        if digest in self.hangs:
+            await asyncio.Event().wait()
 
 
 @dataclass

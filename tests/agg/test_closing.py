@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -206,7 +207,7 @@ def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
     server.refused(query, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
 
     def rows() -> list[object]:
-        with opened(path).reading() as run:
+        with closing(opened(path)) as database, database.reading() as run:
             return run("SELECT * FROM queries").fetchall()
 
     before = rows()
@@ -232,6 +233,20 @@ def test_an_abort_after_closing_burns_what_is_not_decided_and_gives_way_to_what_
     decide(server, asked[0])
     outcomes = [each.decision.outcome for each in status_of(server, query).cohorts]
     assert outcomes == [wire.RELEASED, wire.BURNT]
+
+
+def test_what_is_asked_of_a_cohort_is_true_at_that_moment(server: AggregationServer, time: Time) -> None:
+    """Also where the cohort was listed before an abort, or before it was decided."""
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    contribute(server, query, *range(8))
+    asked = parties.closed(server, time, query)
+    listed = server.undecided()
+    assert listed == [(query.digest, 0, False), (query.digest, 1, False)]
+    decide(server, asked[0])
+    server.abort(wire.AbortRequest(id=query.id))
+    burnt = wire.DecideHead(query=query.digest, cohort=1, contributors=4)
+    assert [server.request(each.query, each.cohort) for each in listed] == [None, burnt]
+    assert server.undecided() == [(query.digest, 1, True)]
 
 
 def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
@@ -298,7 +313,7 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
         server.announce(wire.AnnounceRequest(query=parties.ask(id=query.id, fewest=3).to_bytes()))
     assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.LOST
     (last,) = server.requests()  # it is asked again all the same, rarely: the copy may be replaced
-    assert server.name(last) == query.id
+    assert server.name(last.query) == query.id
     decide(server, last)
     assert status_of(server, query).phase == wire.DECIDED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 import subprocess
@@ -70,9 +71,9 @@ def message(query: Query, phone: int, attempt: int) -> wire.Contribution:
 
 def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened) -> None:
     """Run a schedule, close, decrypt: the sum is that of what was acknowledged."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         path, time = Path(folder) / "aggregation.db", Time()
-        server = opened(path, time)
+        server = servers.enter_context(contextlib.closing(opened(path, time)))
         query = parties.collecting(server, parties.ask(population=PHONES + len(SURE)))
         stands = {phone: 0 for phone in SURE if server.contribute([message(query, phone, 0)])}
         for step in schedule:
@@ -85,13 +86,12 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
                     assert stands.setdefault(phone, number) == number, "two contributions of a phone are acknowledged"
             if step.crash:
                 server._changed._connection.close()  # as the system does for a process that is killed
-                server = opened(path, time)
+                server = servers.enter_context(contextlib.closing(opened(path, time)))
         (head,) = parties.closed(server, time, query)
         expected = {place_of(phone, number) for phone, number in stands.items()}
         assert parties.phones_in(head) == expected, "the sum is not that of what was acknowledged"
         assert head.contributors == len(stands)
         assert {each.phone for each in parties.receipts_of(server, head)} == {Phone(phone).id for phone in stands}
-        server.close()
 
 
 def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[Outcome]:

@@ -209,6 +209,55 @@ def test_an_abort_is_not_kept_waiting_by_what_was_refused_before(
     run(abort())
 
 
+def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path) -> None:
+    """Also where the key server was about to be asked for it, and has another cohort in hand."""
+
+    async def abort() -> None:
+        keys = Deciding(certs, decides=asyncio.Event())
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones, query = await net.analyst(), await net.phones(), parties.ask(cohorts=3, enough=2)
+            assert keys.decides is not None
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(6)))
+            await until(lambda: len(keys.heads) == 1)
+            assert (await analyst.Abort(wire.AbortRequest(id=query.id))).phase == wire.CLOSING
+            keys.decides.set()
+            await until(lambda: phase(net, query) == wire.DECIDED)
+            assert [(head.cohort, bool(head.ciphertexts)) for head in keys.heads] == [(0, True), (1, False), (2, False)]
+            cohorts = net.server.status(wire.StatusRequest(id=query.id)).cohorts
+            assert [each.decision.outcome for each in cohorts] == [wire.RELEASED, wire.BURNT, wire.BURNT]
+
+    run(abort())
+
+
+def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, and says who is enrolled, but does not answer."""
+    monkeypatch.setattr("reticent_agg.link.PATIENCE", 0.5)
+    monkeypatch.setattr("reticent_agg.link.LONGEST_ANSWER", 0.5)
+
+    async def hang() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones = await net.analyst(), await net.phones()
+            first, second = parties.ask(enough=2), parties.ask(enough=2)
+            keys.hangs.add(first.digest)
+            for query in (first, second):
+                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await until(lambda: phase(net, second) == wire.COLLECTING)
+            keys.hangs.clear()
+            await until(lambda: phase(net, first) == wire.COLLECTING)
+            keys.hangs.add(first.digest)
+            for query in (first, second):
+                await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
+            await until(lambda: phase(net, second) == wire.DECIDED)
+            keys.hangs.clear()
+            await until(lambda: phase(net, first) == wire.DECIDED)
+
+    run(hang())
+
+
 class Forgetful(AggregationServer):
     """A server whose disk fails once, while a request is read from it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadAnswer, BadStore
+from reticent_agg.database import opened
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
 
@@ -184,6 +186,24 @@ def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: Aggr
     other = parties.ask(id=query.id, fewest=3)  # the name is free: that query has never been asked
     announce(server, other)
     assert server.uncountersigned() == [other]
+
+
+def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_other_waiting(
+    server: AggregationServer, path: Path
+) -> None:
+    """After an update whose checks are stricter."""
+    strange, later = parties.ask(), parties.ask()
+    for query in (strange, later):
+        announce(server, query)
+    with closing(opened(path)) as database, database.changing() as run:
+        run("UPDATE queries SET content = ? WHERE digest = ?", (b"{}", strange.digest))
+    assert server.uncountersigned() == [later]
+    assert [each.phase for each in server.queries().queries] == [wire.ANNOUNCED, wire.REFUSED]
+    with pytest.raises(Refused) as caught:
+        server.status(wire.StatusRequest(id=strange.id))
+    assert caught.value.refusal is Refusal.BAD_QUERY
+    assert caught.value.detail
+    assert server.uncountersigned() == [later]
 
 
 def test_a_refusal_that_comes_after_the_countersignature_means_nothing(server: AggregationServer) -> None:

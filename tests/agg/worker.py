@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from reticent.protocol import Refused
@@ -16,26 +17,28 @@ from tests.agg import parties
 def main(folder: Path, seed: int, most: int) -> None:
     """Send the messages of a folder in an order of this process's own, some twice; then wait to be killed."""
     chance = random.Random(seed)  # noqa: S311  # an order
-    server = AggregationServer(
-        folder / "aggregation.db",
-        identity=parties.KeyServer.identity.public,
-        now=parties.Time(),
-        rng=secure(),
-        simulation=True,
-    )
-    places = list(range(len(list(folder.glob("*.message")))))
-    messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
-    chance.shuffle(places)
-    while places:
-        batch = [places.pop() for _ in range(min(len(places), chance.randint(1, most)))]
-        batch += chance.choices(batch, k=2)
-        for place, outcome in zip(batch, server.contribute([messages[each] for each in batch]), strict=True):
-            said = outcome.refusal.name if isinstance(outcome, Refused) else outcome.contribution.hex()
-            sys.stdout.write(f"{place} {said}\n")
+    with closing(
+        AggregationServer(
+            folder / "aggregation.db",
+            identity=parties.KeyServer.identity.public,
+            now=parties.Time(),
+            rng=secure(),
+            simulation=True,
+        )
+    ) as server:
+        places = list(range(len(list(folder.glob("*.message")))))
+        messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
+        chance.shuffle(places)
+        while places:
+            batch = [places.pop() for _ in range(min(len(places), chance.randint(1, most)))]
+            batch += chance.choices(batch, k=2)
+            for place, outcome in zip(batch, server.contribute([messages[each] for each in batch]), strict=True):
+                said = outcome.refusal.name if isinstance(outcome, Refused) else outcome.contribution.hex()
+                sys.stdout.write(f"{place} {said}\n")
+            sys.stdout.flush()
+        sys.stdout.write("done\n")
         sys.stdout.flush()
-    sys.stdout.write("done\n")
-    sys.stdout.flush()
-    sys.stdin.read()
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

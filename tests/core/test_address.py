@@ -1,8 +1,11 @@
 """Where a server is, as people write it, and who is one caller."""
 
+import asyncio
+
+import grpc
 import pytest
 
-from reticent.address import check_address, network
+from reticent.address import AddressError, bound, check_address, network
 
 
 @pytest.mark.parametrize("address", ["keys.example.org:7101", "127.0.0.1:1", "[::1]:65535", "localhost:7101", "a_b:1"])
@@ -50,3 +53,12 @@ def test_anything_else_is_none(address: str) -> None:
 def test_whoever_has_a_network_is_one_caller(address: str, whose: str) -> None:
     """Nobody gets more by taking another of the addresses that are all theirs."""
     assert network(address) == whose
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "4295037296"])
+def test_nobody_listens_at_a_port_that_is_none(port: str) -> None:
+    async def scene() -> None:
+        with pytest.raises(AddressError, match="ports end at 65535"):
+            bound(grpc.aio.server(), f"127.0.0.1:{port}", None)
+
+    asyncio.run(scene())

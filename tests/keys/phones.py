@@ -1,9 +1,11 @@
 """Phones, and what stands around a key server, as its tests need them: they say what real ones say, without noise."""
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -104,6 +106,8 @@ class Phone:
 class House:
     """A key server on a journal that can be closed and opened again, its phones, and a clock.
 
+    Whoever makes one closes it: it is its own context.
+
     Args:
         path: Where the journal is; None for one in memory.
     """
@@ -125,20 +129,35 @@ class House:
         self.phones: dict[bytes, Phone] = {}
         self.server = self.open()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def open(self, journal: Database | None = None) -> KeyServer:
-        return KeyServer(
-            journal or open_journal(self.path),
-            self.identity,
-            self.vault,
-            now=self.clock.now,
-            limits=self.limits,
-            lifetime=90 * DAY,
-            generate=self._pair,
-            rng=seeded(1, "dealing"),
-        )
+        """A server on a journal, or on the one at the path, which is closed again where no server can begin on it."""
+        with contextlib.ExitStack() as stack:
+            if journal is None:
+                journal = stack.enter_context(contextlib.closing(open_journal(self.path)))
+            server = KeyServer(
+                journal,
+                self.identity,
+                self.vault,
+                now=self.clock.now,
+                limits=self.limits,
+                lifetime=90 * DAY,
+                generate=self._pair,
+                rng=seeded(1, "dealing"),
+            )
+            stack.pop_all()
+        return server
+
+    def close(self) -> None:
+        self.server.journal.close()
 
     def restart(self) -> None:
-        self.server.journal.close()
+        self.close()
         self.server = self.open()
 
     def advance(self, by: dt.timedelta) -> None:

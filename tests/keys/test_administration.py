@@ -1,6 +1,7 @@
 """What an operator is told: which phone, which query, which key."""
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,10 +11,10 @@ from tests.keys.phones import House, honest, refused, request
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.enrolled(20)
-    return house
+def house() -> Iterator[House]:
+    with House() as house:
+        house.enrolled(20)
+        yield house
 
 
 def test_a_phone_is_known_by_how_its_id_begins(house: House) -> None:
@@ -48,24 +49,24 @@ def test_revoking_says_whether_it_did_anything(house: House) -> None:
 
 def test_the_log_follows_a_query_by_its_id(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    house = House()
-    house.enrolled(20)
-    query, key = house.query(), house.key
-    given = house.contributions(query, 0)
-    house.server.decide(*honest(query, 0, key, given))
-    house.server.decide(*honest(query, 0, key, given))  # says it again, and does nothing
-    house.server.keyring.rotate()
-    house.server.standing()
-    house.server.decide(*request(query, 1, key, [], []))
-    told = [(record.getMessage(), vars(record)) for record in caplog.records]
-    assert [message for message, _ in told] == [
-        "a key is active",
-        "countersigned",
-        "decided",
-        "a key is active",
-        "decided",
-    ]
-    assert [found["outcome"] for message, found in told if message == "decided"] == ["RELEASED", "BURNT"]
-    assert {found["query"] for _, found in told if "query" in found} == {"gym"}
-    assert told[1][1]["phones"] == query.population
-    assert told[0][1]["key"] == query.key_id[:16] != told[3][1]["key"]
+    with House() as house:
+        house.enrolled(20)
+        query, key = house.query(), house.key
+        given = house.contributions(query, 0)
+        house.server.decide(*honest(query, 0, key, given))
+        house.server.decide(*honest(query, 0, key, given))  # says it again, and does nothing
+        house.server.keyring.rotate()
+        house.server.standing()
+        house.server.decide(*request(query, 1, key, [], []))
+        told = [(record.getMessage(), vars(record)) for record in caplog.records]
+        assert [message for message, _ in told] == [
+            "a key is active",
+            "countersigned",
+            "decided",
+            "a key is active",
+            "decided",
+        ]
+        assert [found["outcome"] for message, found in told if message == "decided"] == ["RELEASED", "BURNT"]
+        assert {found["query"] for _, found in told if "query" in found} == {"gym"}
+        assert told[1][1]["phones"] == query.population
+        assert told[0][1]["key"] == query.key_id[:16] != told[3][1]["key"]

@@ -1,7 +1,7 @@
 """An aggregation server that does not keep to the protocol: whatever it asks, it is told nothing but the one sum."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import gmpy2
 import pytest
@@ -17,10 +17,10 @@ COUNTERS = [Counter(f"counter {place}", 0, 2**14) for place in range(100)]  # mo
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.enrolled(20)
-    return house
+def house() -> Iterator[House]:
+    with House() as house:
+        house.enrolled(20)
+        yield house
 
 
 @pytest.fixture

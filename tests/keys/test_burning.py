@@ -1,5 +1,7 @@
 """A cohort that is burnt: what its decision says of those who took part was checked."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from reticent.protocol import Refusal, statements
@@ -8,10 +10,10 @@ from tests.keys.phones import Contribution, House, honest, refused, request
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.enrolled(20)
-    return house
+def house() -> Iterator[House]:
+    with House() as house:
+        house.enrolled(20)
+        yield house
 
 
 def burn(house: House, given: list[Contribution]) -> tuple[wire.DecideHead, list[wire.Receipt]]:

@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 from collections import Counter as Tally
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +21,18 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def full() -> House:
+def full() -> Iterator[House]:
     """A server with forty phones, whom nobody revokes."""
-    house = House()
-    house.enrolled(40)
-    return house
+    with House() as house:
+        house.enrolled(40)
+        yield house
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.enrolled(25)
-    return house
+def house() -> Iterator[House]:
+    with House() as house:
+        house.enrolled(25)
+        yield house
 
 
 def countersign(house: House, content: bytes) -> list[wire.Deal]:
@@ -81,19 +82,19 @@ def test_the_countersignature_is_the_servers_and_comes_first(house: House) -> No
 
 
 def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(tmp_path: Path) -> None:
-    house = House(tmp_path / "journal.db")
-    phones = house.enrolled(20)
-    query = house.query()
-    deals = countersign(house, query.to_bytes())
-    house.enrolled(10)
-    administration.revoke(house.server.journal, phones[0].id)
-    house.server.leave(phones[1].leaving())
-    house.restart()
-    assert countersign(house, query.to_bytes()) == deals
-    house.server.keyring.rotate()
-    assert countersign(house, query.to_bytes()) == deals
-    house.advance(1000 * DAY)
-    assert countersign(house, query.to_bytes()) == deals
+    with House(tmp_path / "journal.db") as house:
+        phones = house.enrolled(20)
+        query = house.query()
+        deals = countersign(house, query.to_bytes())
+        house.enrolled(10)
+        administration.revoke(house.server.journal, phones[0].id)
+        house.server.leave(phones[1].leaving())
+        house.restart()
+        assert countersign(house, query.to_bytes()) == deals
+        house.server.keyring.rotate()
+        assert countersign(house, query.to_bytes()) == deals
+        house.advance(1000 * DAY)
+        assert countersign(house, query.to_bytes()) == deals
 
 
 def test_large_deals_come_in_several_messages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,14 +162,14 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
     ],
 )
 def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> None:
-    house = House(limits=limits)
-    house.enrolled(20)
-    many = [Counter(f"counter {place}", 0, 500) for place in range(200)]
-    query = house.query(counters=many if limits.ciphertexts == 1 else house.query().counters)
-    refused(Refusal.BAD_QUERY, lambda: dealt(house.server, query), sentence)
-    house.limits = LIMITS
-    house.server = house.open(house.server.journal)
-    dealt(house.server, query)
+    with House(limits=limits) as house:
+        house.enrolled(20)
+        many = [Counter(f"counter {place}", 0, 500) for place in range(200)]
+        query = house.query(counters=many if limits.ciphertexts == 1 else house.query().counters)
+        refused(Refusal.BAD_QUERY, lambda: dealt(house.server, query), sentence)
+        house.limits = LIMITS
+        house.server = house.open(house.server.journal)
+        dealt(house.server, query)
 
 
 @pytest.mark.parametrize(
@@ -189,18 +190,18 @@ def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
-    house = House(tmp_path / "journal.db")
-    house.enrolled(2000)
+    with House(tmp_path / "journal.db") as house:
+        house.enrolled(2000)
 
-    def size() -> int:
-        with house.server.journal.reading() as run:
-            return int(run("PRAGMA page_count").fetchone()[0]) * int(run("PRAGMA page_size").fetchone()[0])
+        def size() -> int:
+            with house.server.journal.reading() as run:
+                return int(run("PRAGMA page_count").fetchone()[0]) * int(run("PRAGMA page_size").fetchone()[0])
 
-    before = size()
-    for number in range(5):
-        dealt(house.server, house.query(id=f"query {number}", population=2000, fewest=700))
-    assert (size() - before) / 10_000 < 20
-    assert before / 2000 < 300
+        before = size()
+        for number in range(5):
+            dealt(house.server, house.query(id=f"query {number}", population=2000, fewest=700))
+        assert (size() - before) / 10_000 < 20
+        assert before / 2000 < 300
 
 
 def test_nothing_is_kept_of_a_query_that_is_refused(full: House) -> None:

@@ -18,10 +18,10 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path / "journal.db")
-    house.enrolled(20)
-    return house
+def house(tmp_path: Path) -> Iterator[House]:
+    with House(tmp_path / "journal.db") as house:
+        house.enrolled(20)
+        yield house
 
 
 @pytest.fixture
@@ -349,20 +349,20 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(house: House, same: bool
 def test_two_servers_on_one_journal_decide_once(house: House) -> None:
     query = house.query()
     given = house.contributions(query, 0)
-    other = House(house.path, identity=house.identity, vault=house.vault)
-    made = house.server.decide(*honest(query, 0, house.key, given))
-    refused(Refusal.ALREADY_DECIDED, lambda: other.server.decide(*honest(query, 0, house.key, given[1:])))
+    with House(house.path, identity=house.identity, vault=house.vault) as other:
+        made = house.server.decide(*honest(query, 0, house.key, given))
+        refused(Refusal.ALREADY_DECIDED, lambda: other.server.decide(*honest(query, 0, house.key, given[1:])))
 
-    def late() -> Iterator[wire.Receipt]:
-        """While the other one reads, the first decides."""
-        answers.append(house.server.decide(*honest(query, 1, house.key, second)))
-        yield from (each.receipt for each in second)
+        def late() -> Iterator[wire.Receipt]:
+            """While the other one reads, the first decides."""
+            answers.append(house.server.decide(*honest(query, 1, house.key, second)))
+            yield from (each.receipt for each in second)
 
-    second = house.contributions(query, 1)
-    answers: list[wire.Decision] = []
-    head, _ = request(query, 1, house.key, [], [each.receipt for each in second])
-    refused(Refusal.ALREADY_DECIDED, lambda: other.server.decide(head, late()))
-    assert answers[0].outcome == made.outcome == wire.RELEASED
+        second = house.contributions(query, 1)
+        answers: list[wire.Decision] = []
+        head, _ = request(query, 1, house.key, [], [each.receipt for each in second])
+        refused(Refusal.ALREADY_DECIDED, lambda: other.server.decide(head, late()))
+        assert answers[0].outcome == made.outcome == wire.RELEASED
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after it"])

@@ -15,10 +15,10 @@ from tests.keys.phones import BITS, PASSPHRASE, House, dealt, honest, refused, r
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path / "journal.db")
-    house.enrolled(20)
-    return house
+def house(tmp_path: Path) -> Iterator[House]:
+    with House(tmp_path / "journal.db") as house:
+        house.enrolled(20)
+        yield house
 
 
 def keys(house: House) -> list[KeyReport]:
@@ -94,14 +94,14 @@ def test_several_former_keys_are_kept_apart(house: House) -> None:
 def test_a_server_notices_what_another_process_rotated(house: House) -> None:
     query = house.query()
     house.deal(query)
-    other = House(house.path, identity=house.identity, vault=house.vault)
-    other._made = 7
-    other.server.keyring.rotate()
-    assert house.server.standing() == other.server.standing()
-    assert house.query().key_id != query.key_id
-    new = house.query(id="new")
-    house.deal(new)
-    assert decide(house, new, 0).outcome == wire.RELEASED
+    with House(house.path, identity=house.identity, vault=house.vault) as other:
+        other._made = 7
+        other.server.keyring.rotate()
+        assert house.server.standing() == other.server.standing()
+        assert house.query().key_id != query.key_id
+        new = house.query(id="new")
+        house.deal(new)
+        assert decide(house, new, 0).outcome == wire.RELEASED
 
 
 def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(house: House) -> None:

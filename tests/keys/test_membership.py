@@ -1,4 +1,5 @@
 import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ SECOND = dt.timedelta(seconds=1)
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def house() -> Iterator[House]:
+    with House() as house:
+        yield house
 
 
 def signed_membership(house: House, phone: Phone, membership: wire.Membership) -> bool:
@@ -35,14 +37,14 @@ def test_who_is_invited_becomes_a_member_and_can_check_it(house: House) -> None:
 
 
 def test_the_same_request_gets_the_same_membership_also_after_a_restart(tmp_path: Path) -> None:
-    house = House(tmp_path / "journal.db")
-    phone = house.invited()
-    membership = house.server.join(phone.joining())
-    house.restart()
-    assert house.server.join(phone.joining()) == membership
-    house.advance(dt.timedelta(days=89))
-    assert house.server.join(phone.joining()) == membership
-    assert house.server.standing().population == 1
+    with House(tmp_path / "journal.db") as house:
+        phone = house.invited()
+        membership = house.server.join(phone.joining())
+        house.restart()
+        assert house.server.join(phone.joining()) == membership
+        house.advance(dt.timedelta(days=89))
+        assert house.server.join(phone.joining()) == membership
+        assert house.server.standing().population == 1
 
 
 def test_an_invitation_is_good_for_one_phone(house: House) -> None:
@@ -138,19 +140,19 @@ def test_a_renewal_names_when_the_membership_expires(house: House) -> None:
 
 def test_a_phone_that_knows_of_a_later_renewal_than_the_journal_goes_on(tmp_path: Path) -> None:
     """As after a backup was put back."""
-    house = House(tmp_path / "journal.db")
-    (phone,) = house.enrolled(1)
-    house.advance(30 * DAY)
-    with house.server.journal.changing() as run:  # what the journal has forgotten since
-        (number, expires) = run("SELECT number, expires FROM phones").fetchone()
-    phone.membership = house.server.renew(phone.renewing())
-    with house.server.journal.changing() as run:
-        run("UPDATE phones SET expires = ?, previous = NULL WHERE number = ?", (expires, number))
-    house.advance(10 * DAY)
-    asked = phone.renewing()
-    longer = house.server.renew(asked)
-    assert longer.expires == int((START + 130 * DAY).timestamp())
-    assert house.server.renew(asked) == longer
+    with House(tmp_path / "journal.db") as house:
+        (phone,) = house.enrolled(1)
+        house.advance(30 * DAY)
+        with house.server.journal.changing() as run:  # what the journal has forgotten since
+            (number, expires) = run("SELECT number, expires FROM phones").fetchone()
+        phone.membership = house.server.renew(phone.renewing())
+        with house.server.journal.changing() as run:
+            run("UPDATE phones SET expires = ?, previous = NULL WHERE number = ?", (expires, number))
+        house.advance(10 * DAY)
+        asked = phone.renewing()
+        longer = house.server.renew(asked)
+        assert longer.expires == int((START + 130 * DAY).timestamp())
+        assert house.server.renew(asked) == longer
 
 
 def test_who_does_not_renew_is_over(house: House) -> None:
@@ -210,10 +212,10 @@ def test_arguments_are_checked(house: House) -> None:
 
 
 def test_tokens_are_not_in_the_journal(tmp_path: Path) -> None:
-    house = House(tmp_path / "journal.db")
-    phone = house.invited()
-    house.server.join(phone.joining())
-    house.server.journal.close()
-    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert phone.agreement.public in content
-    assert phone.token not in content
+    with House(tmp_path / "journal.db") as house:
+        phone = house.invited()
+        house.server.join(phone.joining())
+        house.server.journal.close()
+        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert phone.agreement.public in content
+        assert phone.token not in content

@@ -29,11 +29,11 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def house() -> House:
-    house = House()
-    house.enrolled(20)
-    house.deal(house.query())
-    return house
+def house() -> Iterator[House]:
+    with House() as house:
+        house.enrolled(20)
+        house.deal(house.query())
+        yield house
 
 
 def content(house: House) -> dict[str, list[tuple[object, ...]]]:
@@ -116,26 +116,26 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
 
 
 def test_receipts_are_not_kept_while_they_are_read() -> None:
-    house = House()
-    house.enrolled(900)
-    query = house.query(population=900, cohorts=1, fewest=300)
-    key = house.key
-    contributions = house.contributions(query, 0)
-    head, receipts = request(query, 0, key, summed(key, contributions), [each.receipt for each in contributions])
-    alive: weakref.WeakSet[Told] = weakref.WeakSet()
-    most = 0
+    with House() as house:
+        house.enrolled(900)
+        query = house.query(population=900, cohorts=1, fewest=300)
+        key = house.key
+        contributions = house.contributions(query, 0)
+        head, receipts = request(query, 0, key, summed(key, contributions), [each.receipt for each in contributions])
+        alive: weakref.WeakSet[Told] = weakref.WeakSet()
+        most = 0
 
-    def counted() -> Iterator[Told]:
-        nonlocal most
-        for each in receipts:
-            told = Told(each)
-            alive.add(told)
-            most = max(most, len(alive))
-            yield told
+        def counted() -> Iterator[Told]:
+            nonlocal most
+            for each in receipts:
+                told = Told(each)
+                alive.add(told)
+                most = max(most, len(alive))
+                yield told
 
-    made = house.server.decide(head, cast("Iterator[wire.Receipt]", counted()))
-    assert made.outcome == wire.RELEASED
-    assert most <= 2 * RECEIPTS_AT_A_TIME < len(receipts)
+        made = house.server.decide(head, cast("Iterator[wire.Receipt]", counted()))
+        assert made.outcome == wire.RELEASED
+        assert most <= 2 * RECEIPTS_AT_A_TIME < len(receipts)
 
 
 def test_a_query_that_was_dealt_still_serves_after_all_of_this(house: House) -> None:

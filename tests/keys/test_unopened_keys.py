@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,17 +40,17 @@ def pairs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def house(tmp_path: Path, pairs: Path) -> House:
-    house = House(tmp_path / "journal.db", vault=Vault(pairs, PASSPHRASE, simulation=True))
-    house.enrolled(20)
-    return house
+def house(tmp_path: Path, pairs: Path) -> Iterator[House]:
+    with House(tmp_path / "journal.db", vault=Vault(pairs, PASSPHRASE, simulation=True)) as house:
+        house.enrolled(20)
+        yield house
 
 
 def rotated(house: House, pairs: Path) -> Path:
     """The file of a new active key pair, which another process has made."""
-    other = House(house.path, identity=house.identity, vault=Vault(pairs, PASSPHRASE, simulation=True))
-    other._made = 7
-    return pairs / f"{other.server.keyring.rotate()}.key"
+    with House(house.path, identity=house.identity, vault=Vault(pairs, PASSPHRASE, simulation=True)) as other:
+        other._made = 7
+        return pairs / f"{other.server.keyring.rotate()}.key"
 
 
 def spoiled(path: Path, spoil: Spoil) -> Callable[[], None]:

@@ -1,5 +1,6 @@
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -171,12 +172,12 @@ def test_there_are_as_many_rows_as_phones(number: int) -> None:
 
 @pytest.mark.parametrize("counters", [np.zeros(200), np.zeros((200, 2)), np.full((200, 1), np.nan), None])
 def test_what_cannot_be_counted_is_refused_and_spends_nothing(counters: Any) -> None:
-    ledger = Ledger(Cost(1.0, 1e-6))
-    counts = LocalCounts(ledger=ledger)
-    with pytest.raises(ValueError, match=r"got"):
-        counts.count(bits(), counters)
-    assert ledger.entries() == ()
-    assert counts.count(bits(), ones(bits())).contributors == 200
+    with closing(Ledger(Cost(1.0, 1e-6))) as ledger:
+        counts = LocalCounts(ledger=ledger)
+        with pytest.raises(ValueError, match=r"got"):
+            counts.count(bits(), counters)
+        assert ledger.entries() == ()
+        assert counts.count(bits(), ones(bits())).contributors == 200
 
 
 # Who is there, and who lies.
@@ -194,14 +195,14 @@ def test_a_short_cohort_is_left_out_and_the_rest_scaled_up() -> None:
 
 def test_too_few_phones_burn_the_query_which_spends_nothing() -> None:
     asked = bits(population=2000, cohorts=10, fewest=190)
-    ledger = Ledger(Cost(1.0, 1e-6))
-    counts = LocalCounts(seeded(2), absent=0.3, ledger=ledger)
-    with pytest.raises(QueryBurnt, match="10 of its 10 cohorts"):
-        counts.count(asked, ones(asked))
-    assert ledger.entries() == ()
-    with pytest.raises(AlreadyDecided, match="a second attempt is another query"):
-        counts.count(asked, ones(asked))
-    ledger.reserve("another", asked.cost)
+    with closing(Ledger(Cost(1.0, 1e-6))) as ledger:
+        counts = LocalCounts(seeded(2), absent=0.3, ledger=ledger)
+        with pytest.raises(QueryBurnt, match="10 of its 10 cohorts"):
+            counts.count(asked, ones(asked))
+        assert ledger.entries() == ()
+        with pytest.raises(AlreadyDecided, match="a second attempt is another query"):
+            counts.count(asked, ones(asked))
+        ledger.reserve("another", asked.cost)
 
 
 def test_nobody_there_is_a_burnt_query() -> None:
@@ -242,22 +243,22 @@ def test_absence_is_a_probability(absent: float) -> None:
 
 
 def test_a_query_that_does_not_fit_is_not_asked() -> None:
-    ledger = Ledger(Cost(1.5, 1e-5))
-    counts = LocalCounts(ledger=ledger)
-    counts.count(bits(), ones(bits()))
-    with pytest.raises(BudgetExceeded, match="'second' takes"):
-        counts.count(bits(id="second"), ones(bits()))
-    assert [(entry.query, entry.state) for entry in ledger.entries()] == [("q", "spent")]
+    with closing(Ledger(Cost(1.5, 1e-5))) as ledger:
+        counts = LocalCounts(ledger=ledger)
+        counts.count(bits(), ones(bits()))
+        with pytest.raises(BudgetExceeded, match="'second' takes"):
+            counts.count(bits(id="second"), ones(bits()))
+        assert [(entry.query, entry.state) for entry in ledger.entries()] == [("q", "spent")]
 
 
 def test_a_query_is_answered_once_even_by_another_simulation_with_the_same_ledger() -> None:
-    ledger = Ledger(Cost(3.0, 1e-5))
-    counts = LocalCounts(ledger=ledger)
-    counts.count(bits(), ones(bits()))
-    for again in (counts, LocalCounts(ledger=ledger)):
-        with pytest.raises(AlreadyDecided):
-            again.count(bits(), ones(bits()))
-    assert len(ledger.entries()) == 1
+    with closing(Ledger(Cost(3.0, 1e-5))) as ledger:
+        counts = LocalCounts(ledger=ledger)
+        counts.count(bits(), ones(bits()))
+        for again in (counts, LocalCounts(ledger=ledger)):
+            with pytest.raises(AlreadyDecided):
+                again.count(bits(), ones(bits()))
+        assert len(ledger.entries()) == 1
 
 
 def test_the_same_seed_counts_the_same() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -48,16 +49,16 @@ def test_a_phone_of_a_burnt_cohort_has_said_nothing() -> None:
 
 
 def test_a_sequence_is_paid_once() -> None:
-    ledger = Ledger(Cost(1.5, 1e-5))
-    counts = LocalCounts(ledger=ledger)
-    for name in ("one", "two", "three"):
-        counts.count(in_sequence(name), np.zeros((200, 2)))
-    counts.absent = 1.0
-    with pytest.raises(QueryBurnt):
-        counts.count(in_sequence("four"), np.zeros((200, 2)))
-    assert [(entry.query, entry.state) for entry in ledger.entries()] == [("sequence levels", "spent")]
-    with pytest.raises(BudgetExceeded):
-        counts.count(query("another", l1=2), np.zeros((200, 2)))
+    with closing(Ledger(Cost(1.5, 1e-5))) as ledger:
+        counts = LocalCounts(ledger=ledger)
+        for name in ("one", "two", "three"):
+            counts.count(in_sequence(name), np.zeros((200, 2)))
+        counts.absent = 1.0
+        with pytest.raises(QueryBurnt):
+            counts.count(in_sequence("four"), np.zeros((200, 2)))
+        assert [(entry.query, entry.state) for entry in ledger.entries()] == [("sequence levels", "spent")]
+        with pytest.raises(BudgetExceeded):
+            counts.count(query("another", l1=2), np.zeros((200, 2)))
 
 
 @pytest.mark.parametrize(

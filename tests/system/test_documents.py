@@ -6,12 +6,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reticent.database import Database
 from tests.system.documents import (
     ROOT,
     SHELLS,
@@ -29,6 +30,23 @@ SHOWN_ONLY = {"text", "json", "toml", "mermaid"}
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
 
 
+@pytest.fixture
+def _closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes the files that examples leave open, as the end of a reader's program does."""
+    opened: list[Database] = []
+    begin = Database.__init__
+
+    def noted(database: Database, *arguments: Any, **options: Any) -> None:
+        begin(database, *arguments, **options)
+        opened.append(database)
+
+    monkeypatch.setattr(Database, "__init__", noted)
+    yield
+    for each in opened:
+        each.close()
+
+
+@pytest.mark.usefixtures("_closed_in_the_end")
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_examples_of_a_document_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in one empty folder; Python blocks share their names."""

@@ -130,6 +130,8 @@ def contribute(
         member = participant.enrolment.member
         if member is None:
             raise NotJoined("this phone has not joined: reticent phone join INVITATION")
+        if member.standing is Standing.REFUSED:
+            raise NotJoined(f"this phone {member.standing.value}")
         servers = Servers(member.invitation)
         if watch:
             process.run(lambda stop: _watched(participant, servers, situation, stop, tell.round))

@@ -44,6 +44,7 @@ class Standing(Enum):
     LEAVING = "is leaving"
     LEFT = "has left"
     EXPELLED = "was taken off the list"
+    REFUSED = "was refused: it needs another invitation"
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,9 @@ class Enrolment:
             if self._owes_leaving:  # with the keys it would forget how to say so
                 raise AlreadyJoined("this phone is leaving, and the key server has to be told first: leave again")
             self._keep(Member(invitation, SigningKey(), AgreementKey()))
-        elif held.invitation != invitation:  # the servers have moved
-            self._keep(replace(held, invitation=invitation))
+        elif held.invitation != invitation or held.standing is Standing.REFUSED:  # the servers have moved; or once more
+            standing = Standing.JOINING if held.standing is Standing.REFUSED else held.standing
+            self._keep(replace(held, invitation=invitation, standing=standing))
         member = self._held()
         statement = statements.joining(invitation.token, member.signing.public, member.agreement.public)
         return wire.JoinRequest(
@@ -166,6 +168,12 @@ class Enrolment:
             agreement_key=member.agreement.public,
             signature=member.signing.sign(statement),
         )
+
+    def refused(self) -> None:
+        """Run by the phone. The invitation is none, is over, or was another phone's."""
+        member = self._held()
+        if member.standing is Standing.JOINING:
+            self._keep(replace(member, standing=Standing.REFUSED))
 
     def joined(self, membership: wire.Membership) -> None:
         """Run by the phone. Take what the key server says to its joining, or to its renewal.

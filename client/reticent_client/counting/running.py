@@ -107,6 +107,8 @@ async def enrol(participant: Participant, servers: Servers) -> None:
             # Its answers were lost too often: joining again tells how it stands.
             enrolment.joined(await servers.join(enrolment.join(enrolment.member.invitation)))
             return
+        if refused.refusal is Refusal.INVITATION and isinstance(asked, wire.JoinRequest):
+            enrolment.refused()
         if refused.refusal not in _GONE:
             raise
         if isinstance(asked, wire.LeaveRequest):

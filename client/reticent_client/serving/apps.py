@@ -43,10 +43,12 @@ class Apps:
         now: What time it is.
 
     >>> from reticent_client.serving.database import SqliteStore
-    >>> apps = Apps(SqliteStore().place("apps"))
+    >>> store = SqliteStore()
+    >>> apps = Apps(store.place("apps"))
     >>> token = apps.add("weather")
     >>> apps.find(token).name, apps.find("guessed")
     ('weather', None)
+    >>> store.close()
     """
 
     def __init__(self, place: Place, now: Now | None = None) -> None:

@@ -57,6 +57,7 @@ class SqliteStore:
     >>> store.place("mask").write("...")
     >>> store.place("mask").read()
     '...'
+    >>> store.close()
     """
 
     def __init__(self, path: str | Path | None = None) -> None:

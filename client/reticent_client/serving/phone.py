@@ -113,6 +113,7 @@ class Phone:
         self._lead = lead
         self._held = held_days * self.timetable.horizon
         self._store = SqliteStore() if store is None else store
+        self._owns_store = store is None
         self.clock: Clock = SystemClock() if clock is None else clock
         self._rng = rng
         self._first_day = first_day or store is None
@@ -132,6 +133,8 @@ class Phone:
     async def __aenter__(self) -> Self:
         """Begin to decide: the next step is the first."""
         with contextlib.ExitStack() as stack:
+            if self._owns_store:
+                stack.callback(self._store.close)
             stack.enter_context(self._store.claim())
             self._wake()
             self._open = stack.pop_all()

@@ -170,18 +170,29 @@ class _Left:
 
     def variance_of_median(self) -> Floats:
         """What a median over cohorts, which are nearly normal, adds to that of their mean."""
-        ratio = self.number * variance_of_normal_median(self.number)
+        typical = (self.counted / self.sizes[:, None]).sum(axis=0) / self.number
         one = self.query.share_variance + self._among()
-        return np.asarray(self.everyone**2 * one / self.contributors * np.maximum(0.0, ratio - 1))
+        added = variance_of_normal_median(self.number) * typical - 1 / self.contributors
+        return np.asarray(self.everyone**2 * one * np.maximum(0.0, added))
 
     def _middle(self) -> Floats:
         return np.asarray(np.nanmedian(np.where(self.counted, self.means, np.nan), axis=0))
 
     def _is_far(self) -> npt.NDArray[np.bool_]:
         """Whether a cohort is farther from the median than an honest one is by chance, by Bernstein's inequality."""
-        middle, sizes = np.median(self.means, axis=0), self.sizes[:, None]
-        one = self.query.share_variance + self._among_phones(middle, sizes)
-        return np.asarray(np.abs(self.means - middle) > FAR * np.sqrt(one / sizes) + MORE * self._most() / sizes)
+        middle, own = np.median(self.means, axis=0), 1 / self.sizes[:, None]
+        rare = np.maximum(own, own.mean())  # the median is no surer of what is rare than most cohorts are
+        one = self.query.share_variance + self._among_phones(middle, 1 / rare)
+        reach = FAR * np.sqrt(one * (own + self._of_median(own))) + MORE * self._most() * rare
+        return np.asarray(np.abs(self.means - middle) > reach)
+
+    def _of_median(self, own: Floats) -> Floats:
+        """What the median's own error adds to the variance `own` of each cohort's distance from it.
+
+        Less what the two have in common: where cohorts are equally large, nothing is left.
+        """
+        median = variance_of_normal_median(np.array([len(own)])) * own.mean()
+        return np.asarray(np.maximum(0.0, median - 2 * own / len(own)))
 
     def _among(self) -> Floats:
         """The largest variance among phones that the cohorts which count allow for."""
@@ -189,12 +200,19 @@ class _Left:
         return self._among_phones(mean, self.contributors)
 
     def _among_phones(self, mean: Floats, phones: Floats) -> Floats:
-        """The largest variance among phones of each counter, where so many phones have this mean."""
+        """The largest variance among phones of each counter, where so many phones have this mean, or nearly.
+
+        Both bounds are concave in the mean. So the smaller is largest where one of them is, or where they meet, or as
+        near to that as the mean may be.
+        """
         low, high = self._bounds()
+        both, square = low + high, float(self.query.l2_squared)
+        meet = np.divide(square + low * high, both, out=np.zeros_like(both), where=both != 0)
         seen, unseen = np.clip(mean, low, high), _UNSEEN * self._most() / phones
-        means = np.clip(seen + np.multiply.outer([-1, 0, 1], unseen), low, high)
+        least, most = np.clip(seen - unseen, low, high), np.clip(seen + unseen, low, high)
+        means = np.array([np.clip(largest, least, most) for largest in (both / 2, np.zeros_like(both), meet)])
         by_bounds = (high - means) * (means - low)
-        by_l2 = np.maximum(0.0, self.query.l2_squared - means**2)
+        by_l2 = np.maximum(0.0, square - means**2)
         return np.asarray(np.minimum(by_bounds, by_l2).max(axis=0))
 
     def _most(self) -> Floats:

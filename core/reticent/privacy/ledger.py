@@ -134,6 +134,7 @@ class Ledger:
     >>> ledger.spend("steps")
     >>> ledger.quote("sleep", Cost(0.5, 1e-7)).fits
     False
+    >>> ledger.close()
     """
 
     def __init__(self, limit: Cost, path: str | Path | None = None, *, composition: Composition = "addition") -> None:

@@ -1,4 +1,4 @@
-"""The calls that are inside at a time, of which those without a message give way to those that come."""
+"""The calls that are inside at a time, of which those that wait for their callers give way to those that come."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ __all__ = ["Crowd", "Visit"]
 
 _COME_BACK = 1.0
 """Seconds after which there may be room again."""
+
+LEFT_OF_ONE, LEFT_OF_ALL = 32, 256
+"""Answers that lie about because nobody takes them, of one network and of all, before those to whom they go wait."""
 
 
 class Visit:
@@ -30,7 +33,7 @@ class Visit:
 
     @asynccontextmanager
     async def waiting(self, patience: float) -> AsyncIterator[None]:
-        """Wait for a message within, so many seconds at most.
+        """Wait for the caller within, so many seconds at most: for its message, or until it takes an answer.
 
         Raises:
             Refused: BUSY: it took too long, or others came and there was no room for all.
@@ -56,9 +59,10 @@ class Visit:
 class Crowd:
     """Counts the calls that are inside, and has them be no more than they may be.
 
-    Where there is no room for one that comes, one gives way that has brought no message yet: of the network that has
-    the most of those, the one that has waited longest. So callers that bring nothing keep out only each other; and a
-    message that is slow is lost only where many come from its own network.
+    Where there is no room for one that comes, one gives way that waits for its caller, who has brought no message yet
+    or does not take an answer: of the network that has the most of those, the one that has waited longest. So callers
+    that do nothing keep out only each other; and a message that is slow is lost only where many come from its own
+    network.
 
     Args:
         most: Calls at a time.
@@ -72,14 +76,17 @@ class Crowd:
         """How many calls are inside."""
         self._inside: Counter[str] = Counter()  # by network
         self._waiting: dict[str, dict[Visit, None]] = {}  # by network; of each, who has waited longest comes first
+        self._left: Counter[str] = Counter()  # answers that are not taken, by network
 
     @contextmanager
     def entered(self, whose: str) -> Iterator[Visit]:
         """One more call, while it is inside; it has no message at first.
 
         Raises:
-            Refused: BUSY: there is no room, and nobody gives way.
+            Refused: BUSY: there is no room, and nobody gives way; or the network does not take its answers.
         """
+        if self._left[whose] >= (1 if self._left.total() >= LEFT_OF_ALL else LEFT_OF_ONE):
+            raise Refused(Refusal.BUSY, "earlier answers were not taken", retry_after=_COME_BACK)
         if self._inside[whose] >= self._most_of_one:
             self._have_one_give_way(whose)
         elif self.size >= self._most:
@@ -87,27 +94,41 @@ class Crowd:
         visit = Visit(whose)
         self.size += 1
         self._inside[whose] += 1
-        self._waiting.setdefault(whose, {})[visit] = None
+        self.waits(visit)
         try:
             yield visit
         finally:
             if not visit.given_way:
-                self.brought(visit)
+                self.goes_on(visit)
                 self._leaves(visit)
 
-    def brought(self, visit: Visit) -> None:
-        """The message of this call has come: it gives way to nobody any more."""
+    def waits(self, visit: Visit) -> None:
+        """This call waits for its caller again, and gives way meanwhile."""
+        self._waiting.setdefault(visit.whose, {})[visit] = None
+
+    def goes_on(self, visit: Visit) -> None:
+        """The message of this call has come, or its answer is taken: it gives way to nobody."""
         waiting = self._waiting.get(visit.whose, {})
         waiting.pop(visit, None)
         if not waiting:
             self._waiting.pop(visit.whose, None)
+
+    def left(self, visit: Visit) -> None:
+        """The answer to this call is not taken, and gRPC keeps it as long as the connection."""
+        self._left[visit.whose] += 1
+
+    def gone(self, visit: Visit) -> None:
+        """It is kept no longer."""
+        self._left[visit.whose] -= 1
+        if not self._left[visit.whose]:
+            del self._left[visit.whose]
 
     def _have_one_give_way(self, whose: str) -> None:
         visit = next(iter(self._waiting.get(whose, ())), None)
         if visit is None:
             raise Refused(Refusal.BUSY, "too many calls at a time", retry_after=_COME_BACK)
         visit.give_way()
-        self.brought(visit)
+        self.goes_on(visit)
         self._leaves(visit)
 
     def _leaves(self, visit: Visit) -> None:

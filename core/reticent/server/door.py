@@ -1,8 +1,9 @@
 """Where calls come in: who may, how often, how many at a time; and how refusals go out.
 
 Requests are taken as bytes and read here, when it is known that their sender may call, so that a message that cannot
-be read is refused like any other. A call without its message counts as one that is inside, has not long to bring it,
-and gives way to others: for gRPC, therefore, all that comes in are streams.
+be read is refused like any other. A call without its message, or whose answer is not taken, counts as one that is
+inside, has not long to do its part, and gives way to others: for gRPC, therefore, all that comes in and out is a
+stream.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
@@ -59,9 +61,10 @@ class Limits:
     Args:
         address: The calls of one address, or IPv6 network; many phones may share one.
         in_flight: Calls at a time, of all.
-        in_flight_of_one: Calls at a time, of one address. Of these and of all, calls without their message give way.
+        in_flight_of_one: Calls at a time, of one address. Of these and of all, calls that wait for their callers
+            give way.
         message_bytes: The size of a message.
-        patience: Seconds that a message may take to come.
+        patience: Seconds that a message may take to come, and an answer to be taken.
         connections: At a time, of all; a listener takes fewer where the system allows the process fewer open files.
     """
 
@@ -119,8 +122,29 @@ class Door:
         async with visit.waiting(self.limits.patience):
             with _unless_gone():
                 content = await context.read()
-        self._crowd.brought(visit)
+        self._crowd.goes_on(visit)
         return None if content is grpc.aio.EOF else cast("bytes", content)
+
+    async def tell(self, visit: Visit, context: Context, content: Message) -> None:
+        """Send a message. Who does not take it is given up: nothing else can be told it before."""
+        self._crowd.waits(visit)
+        writing = asyncio.ensure_future(context.write(content.SerializeToString()))
+        try:
+            async with visit.waiting(self.limits.patience):
+                with _unless_gone():
+                    await asyncio.shield(writing)
+        except Refused as refused:
+            raise asyncio.CancelledError from refused
+        finally:
+            if not writing.done():  # gRPC has no way to take it back
+                self._crowd.left(visit)
+                writing.add_done_callback(partial(self._taken_back, visit))
+        self._crowd.goes_on(visit)
+
+    def _taken_back(self, visit: Visit, writing: asyncio.Future[None]) -> None:
+        self._crowd.gone(visit)
+        if not writing.cancelled():
+            writing.exception()  # that the connection has ended is nobody's fault
 
 
 def unary(
@@ -140,15 +164,15 @@ def unary(
             What is larger is refused before it is parsed.
     """
 
-    async def handle(_: AsyncIterator[bytes], context: Context) -> bytes:
+    async def handle(_: AsyncIterator[bytes], context: Context) -> None:
         try:
             with door.entered(context) as (caller, visit):
                 asked = await _only(door, kind, visit, context, message_bytes)
-                return (await answer(asked, caller)).SerializeToString()
+                await door.tell(visit, context, await answer(asked, caller))
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets a status
             await _refuse(context, kind, error)
 
-    return grpc.stream_unary_rpc_method_handler(cast("Any", handle))
+    return grpc.stream_stream_rpc_method_handler(cast("Any", handle))
 
 
 def stream_out(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], AsyncIterator[Message]]) -> Handler:
@@ -161,8 +185,7 @@ def stream_out(door: Door, kind: type[Asked], answer: Callable[[Asked, Caller], 
                 answers = cast("AsyncGenerator[Message]", answer(asked, caller))
                 async with aclosing(answers):  # at once, also when the caller has gone
                     async for each in answers:
-                        with _unless_gone():
-                            await context.write(each.SerializeToString())
+                        await door.tell(visit, context, each)
         except Exception as error:  # noqa: BLE001  # as above
             await _refuse(context, kind, error)
 
@@ -177,18 +200,18 @@ def stream_in(
     A caller that goes away looks like one that has sent all. What comes must say itself when it is whole.
     """
 
-    async def handle(_: AsyncIterator[bytes], context: Context) -> bytes:
+    async def handle(_: AsyncIterator[bytes], context: Context) -> None:
         async def read(visit: Visit) -> AsyncIterator[Asked]:
             while (content := await door.content(visit, context)) is not None:
                 yield _read(kind, content)
 
         try:
             with door.entered(context) as (caller, visit):
-                return (await answer(read(visit), caller)).SerializeToString()
+                await door.tell(visit, context, await answer(read(visit), caller))
         except Exception as error:  # noqa: BLE001  # as above
             await _refuse(context, kind, error)
 
-    return grpc.stream_unary_rpc_method_handler(cast("Any", handle))
+    return grpc.stream_stream_rpc_method_handler(cast("Any", handle))
 
 
 async def _only(

@@ -30,6 +30,9 @@ _LAST_MOMENT = 0.05
 HEALTH = "grpc.health.v1.Health"
 """The service by which others ask whether a service is there: one call for each question, none that stay."""
 
+AS_MANY = 8
+"""As many calls as may be inside does gRPC hold at a time. It holds those, too, whose answers are not taken."""
+
 HEALTH_IN_FLIGHT = 64
 """Questions for it at a time: they need no room that the services' calls could have."""
 
@@ -100,7 +103,7 @@ class Listener:
                 ("grpc.so_reuseport", 0),  # a second server at the same port is an error
             ),
             compression=grpc.Compression.NoCompression,
-            maximum_concurrent_rpcs=2 * limits.in_flight,
+            maximum_concurrent_rpcs=AS_MANY * limits.in_flight,
         )
         for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))

@@ -19,75 +19,75 @@ THREADS = 4
 
 
 def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) -> None:
-    phone = Device(tmp_path)
-    asked = query()
-    phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
-    made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
-    with pytest.raises(ForeignAnswer, match="not signed by the key server"):
-        phone.participant.decided(made)
-    assert [entry.state for entry in phone.ledger.entries()] == ["reserved"]
+    with device(tmp_path) as phone:
+        asked = query()
+        phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
+        made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
+        with pytest.raises(ForeignAnswer, match="not signed by the key server"):
+            phone.participant.decided(made)
+        assert [entry.state for entry in phone.ledger.entries()] == ["reserved"]
 
 
 def test_no_key_is_fetched_for_a_query_that_nobody_countersigned(tmp_path: Path) -> None:
-    phone = Device(tmp_path)
-    announcement = phone.servers.announce(query())
-    assert phone.participant.key_wanted(announcement) is not None
-    announcement.countersignature = bytes(64)
-    assert phone.participant.key_wanted(announcement) is None
+    with device(tmp_path) as phone:
+        announcement = phone.servers.announce(query())
+        assert phone.participant.key_wanted(announcement) is not None
+        announcement.countersignature = bytes(64)
+        assert phone.participant.key_wanted(announcement) is None
 
 
 def test_several_threads_give_one_answer(tmp_path: Path) -> None:
     """Noise is fresh each time: two answers would be two draws to average."""
-    phone = Device(tmp_path, rng=secure())
-    announcement, key = phone.servers.announce(query()), phone.servers.public.to_bytes()
-    together = threading.Barrier(THREADS)
-    answers = []
+    with device(tmp_path, rng=secure()) as phone:
+        announcement, key = phone.servers.announce(query()), phone.servers.public.to_bytes()
+        together = threading.Barrier(THREADS)
+        answers = []
 
-    def answer() -> None:
-        together.wait()
-        answers.append(phone.participant.asked(announcement, key).SerializeToString())
+        def answer() -> None:
+            together.wait()
+            answers.append(phone.participant.asked(announcement, key).SerializeToString())
 
-    threads = [threading.Thread(target=answer) for _ in range(THREADS)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len(answers) == THREADS
-    assert len(set(answers)) == 1
+        threads = [threading.Thread(target=answer) for _ in range(THREADS)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(answers) == THREADS
+        assert len(set(answers)) == 1
 
 
 def test_a_phone_that_runs_twice_without_a_claim_still_gives_one_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one answers between our intention and our keeping it."""
-    phone = Device(tmp_path, rng=secure())
-    asked, key = query(), phone.servers.public.to_bytes()
-    announcement = phone.servers.announce(asked)
-    keep = phone.participant.records.keep
-    faster: list[wire.Contribution] = []
+    with device(tmp_path, rng=secure()) as phone:
+        asked, key = query(), phone.servers.public.to_bytes()
+        announcement = phone.servers.announce(asked)
+        keep = phone.participant.records.keep
+        faster: list[wire.Contribution] = []
 
-    def late(*given: object) -> bool:
-        if not faster:
-            faster.append(wire.Contribution())
-            faster[0] = phone.participant.asked(announcement, key)
-        return keep(*given)  # type: ignore[arg-type]
+        def late(*given: object) -> bool:
+            if not faster:
+                faster.append(wire.Contribution())
+                faster[0] = phone.participant.asked(announcement, key)
+            return keep(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(phone.participant.records, "keep", late)
-    assert phone.participant.asked(announcement, key) == faster[0]
-    assert [record.state for record in phone.participant.records.all()] == [State.STORED]
+        monkeypatch.setattr(phone.participant.records, "keep", late)
+        assert phone.participant.asked(announcement, key) == faster[0]
+        assert [record.state for record in phone.participant.records.all()] == [State.STORED]
 
 
 def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> None:
-    phone = Device(tmp_path)
-    asked = query()
-    phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
-    phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
-    assert phone.ledger.entries() == ()
-    released = phone.servers.decide(asked, wire.RELEASED)
-    with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
-        phone.participant.decided(released)
-    assert [(entry.query, entry.state) for entry in phone.ledger.entries()] == [(asked.account, "spent")]
-    assert phone.participant.decided(released) is State.RELEASED
+    with device(tmp_path) as phone:
+        asked = query()
+        phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
+        phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
+        assert phone.ledger.entries() == ()
+        released = phone.servers.decide(asked, wire.RELEASED)
+        with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
+            phone.participant.decided(released)
+        assert [(entry.query, entry.state) for entry in phone.ledger.entries()] == [(asked.account, "spent")]
+        assert phone.participant.decided(released) is State.RELEASED
 
 
 def _released_without_room(phone: Device, first: Query, second: Query) -> None:
@@ -173,10 +173,10 @@ def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path
         def __float__(self) -> float:
             raise RuntimeError("no")
 
-    phone = Device(tmp_path, counted={"visits": Broken()})  # type: ignore[dict-item]
-    with pytest.raises(Declined) as declined:
-        phone.participant.asked(phone.servers.announce(query()), phone.servers.public.to_bytes())
-    assert declined.value.reason is Reason.BAD_COUNTERS
+    with device(tmp_path, counted={"visits": Broken()}) as phone:
+        with pytest.raises(Declined) as declined:
+            phone.participant.asked(phone.servers.announce(query()), phone.servers.public.to_bytes())
+        assert declined.value.reason is Reason.BAD_COUNTERS
 
 
 def test_a_phone_that_moved_to_another_key_server_tells_it_nothing_of_before(tmp_path: Path) -> None:

@@ -144,12 +144,12 @@ class Life:
 
     def _check_files(self) -> None:
         """What is on disk between two lives: all that may have been sent is booked, before anything is mended."""
-        store = SqliteStore(self.folder / "phone.db")
-        ledger = Ledger(ONE, self.folder / "phone.ledger")
-        live = {record.account for record in Records(store).within(LIVE)}
-        assert live <= {entry.query for entry in ledger.entries()}
-        store.close()
-        ledger.close()
+        with (
+            contextlib.closing(SqliteStore(self.folder / "phone.db")) as store,
+            contextlib.closing(Ledger(ONE, self.folder / "phone.ledger")) as ledger,
+        ):
+            live = {record.account for record in Records(store).within(LIVE)}
+            assert live <= {entry.query for entry in ledger.entries()}
 
     def _check(self) -> None:
         """What holds at every moment, whatever was killed."""

@@ -34,6 +34,7 @@ def _looks_right(shares: np.ndarray, variance: float, noise: str) -> bool:
 def _drawn(folder: Path, noise: str) -> tuple[np.ndarray, float]:
     """The shares of many phones, as they come out of their ciphertexts, in steps of the grid."""
     with device(folder, counted={"c0": 1}, rng=seeded(11, "noise", noise)) as phone:
+        phone.ledger.close()
         rows = []
         for number in range(PHONES):
             asked = _query(noise, number)

@@ -9,7 +9,9 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,13 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 POLICY = 'largest_epsilon = 1.0\nqueries = ["gym*", "steps"]\nonly_charging = true\n'
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def membership(folder: Path) -> dict[str, Any]:
+    """What a phone keeps of its membership."""
+    with closing(SqliteStore(folder / "phone.db")) as store:
+        kept: dict[str, Any] = json.loads(store.read("counting/membership") or "")
+    return kept
 
 
 @pytest.fixture
@@ -179,12 +188,12 @@ def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
     assert done.stderr.startswith("reticent: the key server at localhost:1 is not there: run it again (UNAVAILABLE: ")
     assert len(done.stderr.splitlines()) == 1
     assert ask("status").stdout.startswith("phone has asked to join, at localhost:1\n")
-    key = json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")["signing"]
+    key = membership(tmp_path)["signing"]
     done = ask("contribute", "visits=1")
     assert (done.returncode, done.stderr) == (1, "reticent: something did not get through: run it again later\n")
     assert done.stdout.startswith("later: the membership: the key server at localhost:1 is not there (UNAVAILABLE: ")
     ask("join", "invitation.json")
-    assert json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")["signing"] == key
+    assert membership(tmp_path)["signing"] == key
     done = ask("leave")
     assert (done.returncode, done.stderr) == (1, "reticent: this phone is no member\n")
 
@@ -211,7 +220,7 @@ def test_the_files_are_for_their_owner_only_and_nothing_shown_is_a_secret(
     shown = "".join(capsys.readouterr())
     for name in ("phone.db", "phone.db.ledger"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    content = json.loads(SqliteStore(tmp_path / "phone.db").read("counting/membership") or "")
+    content = membership(tmp_path)
     assert content["signing"] not in shown
     assert content["agreement"] not in shown
 

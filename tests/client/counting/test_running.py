@@ -217,6 +217,29 @@ def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: R
     _within(live())
 
 
+def test_an_invitation_that_is_refused_is_not_used_again_unless_somebody_says_so(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        with device(tmp_path, servers=network.servers, joined=False) as phone:
+            async with network.listening(tmp_path / "certs"), _channels_of(network) as servers:
+                network.refusals = {"Join": Refused(Refusal.INVITATION)}
+                phone.participant.enrolment.join(network.invitation)
+                with pytest.raises(Refused):
+                    await enrol(phone.participant, servers)
+                phone.restart()
+                member = phone.participant.enrolment.member
+                assert member is not None
+                assert member.standing is Standing.REFUSED
+                await take_part(phone.participant, servers, NOW)
+                assert network.calls["Join"] == 1
+                network.refusals = {}
+                await _joined(phone, network)
+                assert phone.participant.enrolment.current is not None
+                assert network.calls["Join"] == 2
+
+    _within(live())
+
+
 def test_a_key_server_whose_clock_is_ahead_expels_nobody(tmp_path: Path) -> None:
     """It says of a membership that is to be renewed that it is over; the phone's own clock knows better."""
 

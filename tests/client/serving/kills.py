@@ -93,6 +93,12 @@ class Life:
 
     async def live(self, kills: Sequence[Kill]) -> tuple[Any, ...]:
         """Everything that could be read of it, in order, with the time by the clock."""
+        try:
+            return await self._live(kills)
+        finally:
+            self.store.close()
+
+    async def _live(self, kills: Sequence[Kill]) -> tuple[Any, ...]:
         pending = list(kills)
         first = True
         while True:
@@ -108,6 +114,7 @@ class Life:
             await self.clock.move_to(self.clock.now() + kill.away)
             self.clock._now -= kill.back
             if kill.lost:
+                self.store.close()
                 self.store = MortalStore(self.blows)
         self.store.blows = Blows()
         await self._run(first=False)  # a last look at what is held

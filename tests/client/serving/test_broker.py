@@ -1,6 +1,7 @@
 """What an app hears, from when on, and with which token; where a broker listens, and how it ends."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import socket
 from pathlib import Path
@@ -279,8 +280,11 @@ async def test_an_inside_error_is_not_told_to_apps(caplog: pytest.LogCaptureFixt
 )
 def test_the_clear_is_for_this_machine_only(address: str) -> None:
     assert not is_local(address)
-    with pytest.raises(ValueError, match=r"can be reached from other machines: give it a certificate"):
-        Broker(Phone(telling()), address)
+    with (
+        contextlib.closing(SqliteStore()) as store,
+        pytest.raises(ValueError, match=r"can be reached from other machines: give it a certificate"),
+    ):
+        Broker(Phone(telling(), store=store), address)
 
 
 @limited

@@ -229,5 +229,8 @@ async def test_apps_speak_tls_where_the_phone_has_a_certificate() -> None:
 
 
 def test_a_certificate_is_needed_beyond_this_machine() -> None:
-    with pytest.raises(ValueError, match=r"^0\.0\.0\.0:7117 can be reached from other machines"):
-        Broker(Phone(telling()), "0.0.0.0:7117")
+    with (
+        contextlib.closing(SqliteStore()) as store,
+        pytest.raises(ValueError, match=r"^0\.0\.0\.0:7117 can be reached from other machines"),
+    ):
+        Broker(Phone(telling(), store=store), "0.0.0.0:7117")

@@ -108,6 +108,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 store.append(1000, {"masked": b"again"}, 100)
 place.write("second")
 assert place.read() == "second" and store.messages()[-1] == (1000, {"masked": b"again"})
+store.close()
 """
 
 

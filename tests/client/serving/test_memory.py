@@ -1,5 +1,6 @@
 """A phone that runs for a month takes no more memory and no more disk than after its first days."""
 
+import contextlib
 import gc
 import resource
 import sys
@@ -91,8 +92,9 @@ async def test_neither_memory_nor_disk_grows(
 @limited
 async def test_a_stream_that_is_kept_whole_would_be_noticed(tmp_path: Path) -> None:
     """Held for ever, twelve days of it are more than three."""
-    async with house(tossing(8), store=SqliteStore(tmp_path / "phone.db"), held_days=1000) as home:
-        await live(home, [], 3)
-        before = Size.of(home, tmp_path)
-        await live(home, [], 9)
-        assert Size.of(home, tmp_path).messages > before.messages
+    with contextlib.closing(SqliteStore(tmp_path / "phone.db")) as store:
+        async with house(tossing(8), store=store, held_days=1000) as home:
+            await live(home, [], 3)
+            before = Size.of(home, tmp_path)
+            await live(home, [], 9)
+            assert Size.of(home, tmp_path).messages > before.messages

@@ -4,6 +4,8 @@ import asyncio
 import datetime as dt
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from reticent_client.serving.database import Occupied, SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.timetable import time_zone
 from tests.client.serving.phones import at, house, limited, telling, tossing
-from tests.client.serving.tellings import Told, phone_of
+from tests.client.serving.tellings import Told, phone_of, phone_on
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
@@ -28,9 +30,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SqliteStore:
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """A store that is new."""
-    return SqliteStore(tmp_path / "phone.db")
+    with closing(SqliteStore(tmp_path / "phone.db")) as store:
+        yield store
 
 
 # Steps leave when they begin
@@ -40,7 +43,7 @@ def store(tmp_path: Path) -> SqliteStore:
 async def test_each_step_leaves_when_it_begins() -> None:
     clock = ManualClock(at("11:50"))
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True) as phone:
+    async with phone_of(None, clock, told, first_day=True) as phone:
         for context in ("home", "hospital", "work", None):
             phone.sense(context)
             await clock.move_to(phone.next_step.instant)
@@ -55,7 +58,7 @@ async def test_a_reading_counts_for_one_step_unless_said_otherwise() -> None:
     for hold, expected in [(None, ["home", None, None]), (HOUR, ["home", "home", None]), (ten, [None] * 3)]:
         clock = ManualClock(at("12:00"))
         told = Told(clock)
-        async with phone_of(SqliteStore(), clock, told, first_day=True, hold=hold) as phone:
+        async with phone_of(None, clock, told, first_day=True, hold=hold) as phone:
             phone.sense("work")
             phone.sense("home")
             await clock.move_to(at("13:30"))
@@ -65,7 +68,7 @@ async def test_a_reading_counts_for_one_step_unless_said_otherwise() -> None:
 @limited
 async def test_a_reading_after_the_decision_counts_for_the_next_step(clock: ManualClock) -> None:
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True) as phone:
+    async with phone_of(None, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("12:30") - dt.timedelta(milliseconds=500))
         phone.sense("work")
@@ -77,7 +80,7 @@ async def test_a_reading_after_the_decision_counts_for_the_next_step(clock: Manu
 async def test_a_phone_that_slept_misses_what_began_meanwhile(clock: ManualClock) -> None:
     """It does not tell them late, and goes on."""
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True) as phone:
+    async with phone_of(None, clock, told, first_day=True) as phone:
         phone.sense("home")
         await asyncio.sleep(0.01)
         clock._now = at("15:10")
@@ -109,7 +112,7 @@ def test_bad_arguments_are_one_sentence(options: dict[str, Any], message: str) -
 @limited
 async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: ManualClock) -> None:
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True) as phone:
+    async with phone_of(None, clock, told, first_day=True) as phone:
         phone.sense("home")
         for bad in (7, b"home", "x" * 129, "\ud800"):
             with pytest.raises(ValueError, match=r"^a context "):
@@ -125,7 +128,7 @@ async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: Manu
 async def test_steps_that_the_clock_leaves_out_are_told_as_nothing_with_the_next_one() -> None:
     clock = ManualClock(dt.datetime(2027, 3, 28, 0, 20, tzinfo=dt.UTC))  # 1:20 in Paris, and 2:00 will be 3:00
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
+    async with phone_of(None, clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
         for _ in range(3):
             phone.sense("home")
             await clock.move_to(phone.next_step.instant)
@@ -137,7 +140,7 @@ async def test_steps_that_the_clock_leaves_out_are_told_as_nothing_with_the_next
 async def test_a_repeated_hour_is_told_once() -> None:
     clock = ManualClock(dt.datetime(2027, 10, 30, 23, 50, tzinfo=dt.UTC))  # 1:50 in Paris, and 3:00 will be 2:00
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
+    async with phone_of(None, clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
         for _ in range(12):
             phone.sense("home")
             await clock.move_to(clock.now() + dt.timedelta(minutes=15))
@@ -165,7 +168,7 @@ async def test_a_restart_in_a_repeated_hour_decides_nothing_again(store: SqliteS
 async def test_a_day_that_does_not_exist_is_not_told() -> None:
     clock = ManualClock(dt.datetime(2011, 12, 30, 9, 50, tzinfo=dt.UTC))  # ten minutes before it would begin
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=True, zone=time_zone("Pacific/Apia")) as phone:
+    async with phone_of(None, clock, told, first_day=True, zone=time_zone("Pacific/Apia")) as phone:
         phone.sense("home")
         await clock.move_to(clock.now() + dt.timedelta(minutes=11))
     assert [(step.date, step.step, step.context) for _, step in told] == [(dt.date(2011, 12, 31), 0, "home")]
@@ -178,9 +181,9 @@ async def test_a_day_that_does_not_exist_is_not_told() -> None:
 async def test_two_phones_cannot_run_on_one_store(store: SqliteStore, clock: ManualClock, tmp_path: Path) -> None:
     async with phone_of(store, clock, first_day=True):
         with pytest.raises(Occupied, match=r"^another process runs the phone of .*phone.db$"):
-            async with phone_of(SqliteStore(tmp_path / "phone.db"), clock):
+            async with phone_on(tmp_path / "phone.db", clock):
                 raise AssertionError("unreachable")
-    async with phone_of(SqliteStore(tmp_path / "phone.db"), clock):
+    async with phone_on(tmp_path / "phone.db", clock):
         pass
 
 
@@ -189,12 +192,12 @@ async def test_nobody_else_can_read_what_is_stored(tmp_path: Path, clock: Manual
     """Whatever the umask."""
     before = os.umask(0)
     try:
-        store = SqliteStore(tmp_path / "phone.db")
-        async with phone_of(store, clock, first_day=True) as phone:
-            phone.apps.add("weather")
-            phone.sense("home")
-            await clock.move_to(at("13:00"))
-            modes = {each.name: each.stat().st_mode & 0o777 for each in os.scandir(tmp_path)}
+        with closing(SqliteStore(tmp_path / "phone.db")) as store:
+            async with phone_of(store, clock, first_day=True) as phone:
+                phone.apps.add("weather")
+                phone.sense("home")
+                await clock.move_to(at("13:00"))
+                modes = {each.name: each.stat().st_mode & 0o777 for each in os.scandir(tmp_path)}
     finally:
         os.umask(before)
     assert modes == dict.fromkeys(["phone.db", "phone.db-wal", "phone.db-shm", "phone.db.lock"], 0o600)
@@ -238,7 +241,7 @@ async def test_a_file_that_is_no_store_is_one_sentence(
     damaged(path, kind)
     content = path.read_bytes()
     with pytest.raises(FileError, match=message):
-        async with phone_of(SqliteStore(path), clock):
+        async with phone_on(path, clock):
             raise AssertionError("unreachable")
     assert path.read_bytes() == content
 

@@ -1,5 +1,6 @@
 """`reticent mask report`: what a phone's store says of the user's habits, while the phone runs and afterwards."""
 
+import contextlib
 import json
 import stat
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from reticent_client.serving.database import Occupied, SqliteStore
 from reticent_client.serving.phone import Phone
 from reticent_client.serving.report_cli import report
 from tests.client.serving.phones import at, limited, telling
-from tests.client.serving.tellings import phone_of
+from tests.client.serving.tellings import phone_on
 from tests.client.serving.test_phone import damaged
 
 STEPS = 4
@@ -55,7 +56,7 @@ async def live(phone: Phone, clock: ManualClock, context: str, days: int) -> Non
 async def _lived(path: Path, context: str, days: int) -> None:
     """A phone's life, from a midnight on."""
     clock = ManualClock(at("00:00"))
-    async with phone_of(SqliteStore(path), clock, policy=telling(STEPS), first_day=True) as phone:
+    async with phone_on(path, clock, policy=telling(STEPS), first_day=True) as phone:
         await live(phone, clock, context, days)
 
 
@@ -66,8 +67,8 @@ def test_a_phone_that_runs_is_reported(path: Path, read: Read) -> None:
     async def run() -> None:
         clock = ManualClock(at("00:00"))
         policy = telling(STEPS)
-        async with phone_of(SqliteStore(path), clock, policy=policy, first_day=True) as phone:
-            with pytest.raises(Occupied), SqliteStore(path).claim():
+        async with phone_on(path, clock, policy=policy, first_day=True) as phone:
+            with contextlib.closing(SqliteStore(path)) as other, pytest.raises(Occupied), other.claim():
                 pass
             await live(phone, clock, "home", FIRST_DAYS)
             assert read() == (0, f"policy {fingerprint(policy)[:8]}, last on 2027-02-15: {phone.reports()[0]}\n")
@@ -107,7 +108,7 @@ def test_each_policy_of_a_schedule_is_reported(path: Path, read: Read) -> None:
     async def run() -> None:
         clock = ManualClock(at("00:00"))
         schedule = Schedule({"weekday": telling(STEPS), "weekend": telling(STEPS, hidden="work")})
-        async with phone_of(SqliteStore(path), clock, policy=schedule, first_day=True) as phone:
+        async with phone_on(path, clock, policy=schedule, first_day=True) as phone:
             await live(phone, clock, NEW, 8)
             assert len(phone.reports()) == 2
 
@@ -149,10 +150,11 @@ def test_what_is_no_store_is_refused(path: Path, kind: str) -> None:
 
 def test_a_damaged_state_is_refused_by_name(path: Path) -> None:
     _lived(path, "home", 1)
-    place = SqliteStore(path).place(f"mask/{fingerprint(telling(STEPS))}")
-    text = place.read()
-    assert text is not None
-    place.write(text.replace('"released": ', '"released": 1'))
+    with contextlib.closing(SqliteStore(path)) as store:
+        place = store.place(f"mask/{fingerprint(telling(STEPS))}")
+        text = place.read()
+        assert text is not None
+        place.write(text.replace('"released": ', '"released": 1'))
     with pytest.raises(ValueError, match=r"phone\.db: the stored state is damaged: its digest does not fit"):
         report(store=path)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,9 +27,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SqliteStore:
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
     """A store that is new."""
-    return SqliteStore(tmp_path / "phone.db")
+    with closing(SqliteStore(tmp_path / "phone.db")) as store:
+        yield store
 
 
 # Clocks that are wrong
@@ -39,7 +42,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_runs_has_nothing_told_tw
     for back in (HOUR, DAY, 3000 * DAY):
         clock = ManualClock(at("12:00"))
         told = Told(clock)
-        async with phone_of(SqliteStore(), clock, told, first_day=True) as phone:
+        async with phone_of(None, clock, told, first_day=True) as phone:
             phone.sense("home")
             await clock.move_to(at("13:10"))
             clock._now -= back
@@ -152,12 +155,13 @@ async def test_a_step_that_was_decided_and_did_not_get_out_is_told_after_the_res
 @limited
 async def test_without_its_store_a_phone_is_dark_until_the_day_ends(clock: ManualClock) -> None:
     told = Told(clock)
-    async with phone_of(SqliteStore(), clock, told, first_day=False) as phone:
-        darkness = [phone.dark]
-        while clock.now() < at("00:00", MONDAY + DAY):
-            phone.sense("home")
-            await clock.move_to(phone.next_step.instant)
-        assert [*darkness, phone.dark] == [True, False]
+    with closing(SqliteStore()) as store:
+        async with phone_of(store, clock, told, first_day=False) as phone:
+            darkness = [phone.dark]
+            while clock.now() < at("00:00", MONDAY + DAY):
+                phone.sense("home")
+                await clock.move_to(phone.next_step.instant)
+            assert [*darkness, phone.dark] == [True, False]
     assert told.steps == [*((step, None) for step in range(25, 48)), (0, "home")]
 
 

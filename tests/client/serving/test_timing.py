@@ -116,42 +116,43 @@ async def listening(phone: Phone, app: App, after: int | None, missed: int) -> A
 async def day(contexts: Sequence[str | None], seed: int, listed: str, token: str, kind: type[Phone]) -> list[Frame]:
     """What two apps and the phone exchange on a day: one app from the start, one that comes at noon and goes again."""
     clock, rng = ManualClock(at("00:00") - dt.timedelta(minutes=30)), seeded(seed)
-    store = SqliteStore()
-    store.place(APPS).write(listed)
-    phone = kind(HALF, store=store, clock=clock, zone=dt.UTC, first_day=True, rng=rng, hold=dt.timedelta(hours=3))
-    async with phone, Broker(phone) as broker, contextlib.AsyncExitStack() as stack:
-        host, _, port = broker.address.rpartition(":")
-        wire = Wire(clock, (host, int(port)))
-        app = await stack.enter_async_context(calling(await stack.enter_async_context(wire.tapped()), token))
-        early = await stack.enter_async_context(listening(phone, app, None, 0))
-        late: Listener | None = None
-        for step, context in enumerate(contexts):
-            begins = at("00:00") + dt.timedelta(hours=3 * step)
-            # Some time after the step before was told, and before this one is decided.
-            await clock.move_to(begins - dt.timedelta(seconds=float(rng.uniform(2, 1200))))
-            phone.sense(context)
-            await clock.move_to(begins)
-            await until(lambda: early.up_to_date and (late is None or late.up_to_date))  # noqa: B023
-            await clock.move_to(begins + dt.timedelta(minutes=10))
-            if phone.masked.last is not None:
-                await app.current()
-            if step == 3:
-                seen = position(MONDAY, 1)
-                missed = sum(place <= seen for place in phone.masked._positions)
-                late = await stack.enter_async_context(listening(phone, app, seen, missed))
-                await until(lambda: late is None or late.up_to_date)  # noqa: B023
-            if step == 6 and late is not None:
-                late.call.cancel()
-                await until(lambda: broker.streams == 1)
-                late = None
-        return list(wire.frames)
+    with contextlib.closing(SqliteStore()) as store:
+        store.place(APPS).write(listed)
+        phone = kind(HALF, store=store, clock=clock, zone=dt.UTC, first_day=True, rng=rng, hold=dt.timedelta(hours=3))
+        async with phone, Broker(phone) as broker, contextlib.AsyncExitStack() as stack:
+            host, _, port = broker.address.rpartition(":")
+            wire = Wire(clock, (host, int(port)))
+            app = await stack.enter_async_context(calling(await stack.enter_async_context(wire.tapped()), token))
+            early = await stack.enter_async_context(listening(phone, app, None, 0))
+            late: Listener | None = None
+            for step, context in enumerate(contexts):
+                begins = at("00:00") + dt.timedelta(hours=3 * step)
+                # Some time after the step before was told, and before this one is decided.
+                await clock.move_to(begins - dt.timedelta(seconds=float(rng.uniform(2, 1200))))
+                phone.sense(context)
+                await clock.move_to(begins)
+                await until(lambda: early.up_to_date and (late is None or late.up_to_date))  # noqa: B023
+                await clock.move_to(begins + dt.timedelta(minutes=10))
+                if phone.masked.last is not None:
+                    await app.current()
+                if step == 3:
+                    seen = position(MONDAY, 1)
+                    missed = sum(place <= seen for place in phone.masked._positions)
+                    late = await stack.enter_async_context(listening(phone, app, seen, missed))
+                    await until(lambda: late is None or late.up_to_date)  # noqa: B023
+                if step == 6 and late is not None:
+                    late.call.cancel()
+                    await until(lambda: broker.streams == 1)
+                    late = None
+            return list(wire.frames)
 
 
 async def two_days(kind: type[Phone] = Phone) -> tuple[list[Frame], list[Frame]]:
     """A calm day and a busy one, for the same app."""
-    store = SqliteStore().place(APPS)
-    token = Apps(store).add("weather")
-    listed = store.read() or ""
+    with contextlib.closing(SqliteStore()) as store:
+        place = store.place(APPS)
+        token = Apps(place).add("weather")
+        listed = place.read() or ""
     return await day(CALM, 1, listed, token, kind), await day(BUSY, 2, listed, token, kind)
 
 

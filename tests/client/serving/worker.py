@@ -1,6 +1,7 @@
 """A phone in a process of its own, on a fast clock that goes on while it is dead: `worker.py STORE BEGAN LISTEN`."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import sys
 import time
@@ -24,19 +25,20 @@ async def main(store: str, began: float, address: str) -> None:
     def say(step: Step) -> None:
         print(clock.now().isoformat(), step.position, step.context, flush=True)  # noqa: T201  # its parent reads it
 
-    phone = Phone(
-        tossing(),
-        store=SqliteStore(store),
-        zone=dt.UTC,
-        clock=clock,
-        lead=LEAD,
-        hold=dt.timedelta(days=9),
-        first_day=True,
-        listener=say,
-    )
-    async with phone, Broker(phone, address):
-        phone.sense("home")
-        await phone.wait()
+    with contextlib.closing(SqliteStore(store)) as kept:
+        phone = Phone(
+            tossing(),
+            store=kept,
+            zone=dt.UTC,
+            clock=clock,
+            lead=LEAD,
+            hold=dt.timedelta(days=9),
+            first_day=True,
+            listener=say,
+        )
+        async with phone, Broker(phone, address):
+            phone.sense("home")
+            await phone.wait()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def test_whoever_has_the_most_calls_without_a_message_loses_one() -> None:
             for name, number in (("few", 1), ("many", 3), ("busy", 2))
         )
         for each in busy:
-            crowd.brought(each)
+            crowd.goes_on(each)
         newcomers = [stack.enter_context(crowd.entered("new")) for _ in range(2)]
         assert [each.given_way for each in (*few, *many, *busy)] == [False, True, True, False, False, False]
         assert not any(each.given_way for each in newcomers)
@@ -36,12 +36,12 @@ def test_whoever_has_the_most_calls_without_a_message_loses_one() -> None:
 def test_nobody_gives_way_whose_message_has_come() -> None:
     crowd = Crowd(2, 1)
     with crowd.entered("a") as one, crowd.entered("b") as other:
-        crowd.brought(one)
+        crowd.goes_on(one)
         with pytest.raises(Refused) as caught, crowd.entered("a"):  # another one's place is of no use
             pass
         assert caught.value.refusal is Refusal.BUSY
         assert not other.given_way
-        crowd.brought(other)
+        crowd.goes_on(other)
         with pytest.raises(Refused, match="too many calls at a time"), crowd.entered("c"):
             pass
 
