@@ -34,6 +34,7 @@ class Folded(House):
 
     def __init__(self, server: KeyServer) -> None:
         super().__init__()
+        self.close()  # it made a server of its own
         self.server = server
 
 
