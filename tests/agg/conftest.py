@@ -9,7 +9,14 @@ import pytest
 
 from reticent_agg import AggregationServer
 from tests.agg import parties
+from tests.agg.network import certified
 from tests.agg.parties import Time
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of everybody's certificates."""
+    return certified(tmp_path_factory.mktemp("certs") / "certs")
 
 
 @pytest.fixture

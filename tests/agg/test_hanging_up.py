@@ -16,15 +16,10 @@ from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
-from tests.agg.network import DEADLINE, Deciding, Network, certified, network, run, until
+from tests.agg.network import DEADLINE, Deciding, Network, network, run, until
 from tests.agg.parties import START
 
 pytestmark = pytest.mark.slow  # real connections
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return certified(tmp_path_factory.mktemp("certs") / "certs")
 
 
 class Held(AggregationServer):

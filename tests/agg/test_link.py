@@ -14,15 +14,10 @@ from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
-from tests.agg.network import DEADLINE, Deciding, Network, certified, network, refusal_of, run, until
+from tests.agg.network import DEADLINE, Deciding, Network, network, refusal_of, run, until
 from tests.agg.parties import KeyServer, Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return certified(tmp_path_factory.mktemp("certs") / "certs")
 
 
 def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) -> None:

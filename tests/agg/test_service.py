@@ -19,15 +19,10 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import AggregationServer
 from tests.agg import parties
-from tests.agg.network import Deciding, certified, network, refusal_of, run, until
+from tests.agg.network import Deciding, network, refusal_of, run, until
 from tests.agg.parties import START, KeyServer, Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
-
-
-@pytest.fixture(scope="module")
-def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return certified(tmp_path_factory.mktemp("certs") / "certs")
 
 
 def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, certs: Path) -> None:

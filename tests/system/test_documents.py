@@ -25,6 +25,7 @@ from tests.system.documents import (
 )
 
 BIN = Path(sys.executable).parent
+SERVERS = "deployment.md"  # whose examples are real servers and ten phones
 DEADLINE = 300  # seconds, for one command
 SHOWN_ONLY = {"text", "json", "toml", "mermaid"}
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
@@ -47,7 +48,13 @@ def _closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_closed_in_the_end")
-@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(path, marks=pytest.mark.slow if path.name == SERVERS else (), id=str(path.relative_to(ROOT)))
+        for path in documents()
+    ],
+)
 def test_the_examples_of_a_document_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In order, in one empty folder; Python blocks share their names."""
     monkeypatch.chdir(tmp_path)
