@@ -50,6 +50,7 @@ DISK = 1000  # bytes for a contribution
 CIPHERTEXTS = 16
 COUNTERS = 2672  # of 0 or 1: they need so many ciphertexts
 POOL = 64  # different ciphertexts
+AGREEMENT_KEY = bytes(range(32))  # nothing is decrypted here
 ECHO = "reticent.benchmarks.Echo"
 LOCAL = "127.0.0.1:0"
 DEADLINE = 1200.0  # seconds for anything
@@ -96,7 +97,8 @@ class Crowd:
 
     def deals(self, identity: SigningKey) -> Iterator[wire.Deal]:
         """All phones."""
-        yield wire.Deal(countersignature=identity.sign(said.countersigned(self.query.digest)))
+        countersignature = identity.sign(said.countersigned(self.query.digest, AGREEMENT_KEY))
+        yield wire.Deal(agreement_key=AGREEMENT_KEY, countersignature=countersignature)
         for number in range(self.query.population):
             phone, key = self.phone(number)
             yield wire.Deal(phones=[wire.Dealt(phone=phone, verify_key=key.public, cohort=0)])
@@ -105,11 +107,11 @@ class Crowd:
         """What a phone says."""
         phone, key = self.phone(number)
         ciphertexts = self.pool[number % POOL]
-        contents = said.ciphertexts_hash(ciphertexts)
-        statement = said.receipted(self.query.digest, self.query.key_id, phone, 0, contents, seeded=True)
-        return wire.Contribution(
-            query=self.query.digest, phone=phone, ciphertexts=ciphertexts, seeded=True, signature=key.sign(statement)
+        made = wire.Contribution(
+            query=self.query.digest, phone=phone, agreement_key=AGREEMENT_KEY, ciphertexts=ciphertexts, seeded=True
         )
+        made.signature = key.sign(said.contribution(made, self.query.key_id))
+        return made
 
 
 def run() -> Iterator[str]:

@@ -19,6 +19,7 @@ __all__ = [
     "check_writable",
     "create",
     "drafted",
+    "erase",
     "replace",
     "sync_folder",
     "write_all",
@@ -45,6 +46,22 @@ def replace(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None:
     """Put the content on disk under this name, in place of what was there."""
     with drafted(path, over=True) as draft:
         _fill(draft, content, mode)
+
+
+def erase(path: Path) -> None:
+    """Overwrite a file where it lies, then delete it, if it is there.
+
+    File systems that copy on write, and flash memory, may keep the former content elsewhere: what is erased should have
+    been encrypted, too.
+    """
+    try:
+        with path.open("r+b", buffering=0) as file:
+            file.write(bytes(os.fstat(file.fileno()).st_size))
+            os.fsync(file.fileno())
+    except FileNotFoundError:
+        return
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) -> None:

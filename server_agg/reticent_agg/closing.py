@@ -92,7 +92,10 @@ class Closing:
             head = wire.DecideHead(query=digest, cohort=cohort, contributors=contributors)
             if enough:
                 head.ciphertexts = self._disguised(asked, content)
-            run("INSERT INTO requests VALUES (?, ?, ?, ?)", (number, cohort, head.SerializeToString(), int(burn)))
+            run(
+                "INSERT INTO requests (query, cohort, head, burn) VALUES (?, ?, ?, ?)",
+                (number, cohort, head.SerializeToString(), int(burn)),
+            )
         run("UPDATE sums SET ciphertexts = x'' WHERE query = ?", (number,))  # all that is still needed is in the head
         return True
 
@@ -128,15 +131,25 @@ class Closing:
         return [Undecided(digest, cohort, bool(burn)) for digest, cohort, burn in found]
 
     def request(self, digest: bytes, cohort: int) -> wire.DecideHead | None:
-        """What the key server is asked of a cohort: the same until an abort, None once it is decided."""
-        with self._database.reading() as run:
+        """What is sent to the key server about a cohort: the same until an abort, None once it is decided.
+
+        That a sum is about to be sent is on disk when this returns.
+        """
+        with self._database.changing() as run:
             row = run(_REQUEST, (digest, cohort)).fetchone()
-        return None if row is None else _head(row[0], burn=bool(row[1]))
+            if row is None:
+                return None
+            number, content, burn = row
+            head = _head(content, burn=bool(burn))
+            if head.ciphertexts:
+                run("UPDATE requests SET sent = 1 WHERE query = ? AND cohort = ?", (number, cohort))
+        return head
 
     def requests(self) -> list[wire.DecideHead]:
         """All that the key server must be asked, in the order of the queries."""
-        heads = (self.request(each.query, each.cohort) for each in self.undecided())
-        return [head for head in heads if head is not None]
+        with self._database.reading() as run:
+            rows = [run(_REQUEST, (each.query, each.cohort)).fetchone() for each in self.undecided()]
+        return [_head(content, burn=bool(burn)) for _, content, burn in rows]
 
     def receipts(self, head: wire.DecideHead) -> Iterator[wire.Receipts]:
         """The receipts that follow the head of a request, always in the same order."""
@@ -148,8 +161,14 @@ class Closing:
                 return
             yield wire.Receipts(
                 receipts=[
-                    wire.Receipt(phone=phone, ciphertexts_hash=contents, seeded=bool(seeded), signature=signature)
-                    for phone, contents, seeded, signature in rows
+                    wire.Receipt(
+                        phone=phone,
+                        agreement_key=agreement_key,
+                        ciphertexts_hash=contents,
+                        seeded=bool(seeded),
+                        signature=signature,
+                    )
+                    for phone, agreement_key, contents, seeded, signature in rows
                 ]
             )
             last = rows[-1][0]
@@ -164,7 +183,7 @@ class Closing:
         """Keep what the key server has decided. The same decision again changes nothing.
 
         Raises:
-            BadAnswer: It is not signed by the key server's identity, or about nothing that it was asked, or it
+            BadAnswer: It is not signed by the key server's identity, or is no answer to what it was asked, or it
                 contradicts a former one.
         """
         if decision.outcome not in OUTCOMES or not signed_by(
@@ -174,12 +193,16 @@ class Closing:
         number, content = self._number(decision.query), decision.SerializeToString(deterministic=True)
         with self._database.changing() as run:
             place = (number, decision.cohort)
-            if run("SELECT 1 FROM requests WHERE query = ? AND cohort = ?", place).fetchone() is None:
+            asked = run("SELECT head, burn, sent FROM requests WHERE query = ? AND cohort = ?", place).fetchone()
+            if asked is None:
                 raise BadAnswer(f"cohort {decision.cohort} is decided, and was not asked for")
+            head, burn, sent = asked
+            _refuse_other_answers(wire.DecideHead.FromString(head), decision, burn=bool(burn))
+            withheld = decision.outcome == wire.BURNT and sent
             known = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
             if known is not None and known[0] != content:
                 raise BadAnswer(f"cohort {decision.cohort} was decided before, in another way")
-            run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?)", (*place, content))
+            run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?, ?)", (*place, content, int(withheld)))
             run(_DECIDED, (wire.DECIDED, milliseconds(self._now()), number, wire.CLOSING))
 
     def not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
@@ -225,11 +248,11 @@ SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
 LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
 """
 _REQUEST = """
-SELECT head, burn FROM requests JOIN queries ON number = query
+SELECT number, head, burn FROM requests JOIN queries ON number = query
 LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
 """
 _RECEIPTS = """
-SELECT phone, ciphertexts_hash, seeded, signature FROM receipts
+SELECT phone, agreement_key, ciphertexts_hash, seeded, signature FROM receipts
 WHERE query = ? AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
 """
 _DECIDED = """
@@ -238,6 +261,20 @@ AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FRO
 """
 
 _LOST = "UPDATE queries SET refusal = ?, detail = ? WHERE number = ? AND phase = ?"
+
+
+def _refuse_other_answers(asked: wire.DecideHead, decision: wire.Decision, *, burn: bool) -> None:
+    """Refuse a decision that the request cannot have led to.
+
+    A key server that has had a sum could keep it and say that it was burnt: phones would take their budget back.
+    """
+    if decision.outcome == wire.BURNT and asked.ciphertexts and not burn:
+        raise BadAnswer(f"cohort {decision.cohort} was to be decrypted, and the key server says that it was burnt")
+    if decision.contributors != asked.contributors:
+        raise BadAnswer(
+            f"cohort {decision.cohort} has {asked.contributors} contributions, and the key server says "
+            f"{decision.contributors}"
+        )
 
 
 def _head(content: bytes, *, burn: bool) -> wire.DecideHead:

@@ -12,7 +12,7 @@ from reticent.paillier import BadCiphertexts
 from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
-from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.queries import Asked, Queries
@@ -26,7 +26,7 @@ Outcome: TypeAlias = wire.Acknowledgement | Refused
 """What becomes of a contribution."""
 
 _DEALT = """
-SELECT dealt.phone, verify_key, dealt.cohort, ciphertexts_hash, seeded FROM dealt
+SELECT dealt.phone, verify_key, dealt.cohort, agreement_key, ciphertexts_hash, seeded FROM dealt
 LEFT JOIN receipts ON receipts.query = dealt.query AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
 WHERE dealt.query = ? AND dealt.phone IN ({})
 """
@@ -42,12 +42,17 @@ class _Open(NamedTuple):
 
 
 class _Dealt(NamedTuple):
-    """What is known of a phone to which a query was dealt; a hash where it has contributed."""
+    """What is known of a phone to which a query was dealt; the last three where it has contributed."""
 
     verify_key: bytes
     cohort: int
+    agreement_key: bytes | None
     ciphertexts_hash: bytes | None
     seeded: int | None
+
+    @property
+    def has_contributed(self) -> bool:
+        return self.ciphertexts_hash is not None
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class _Candidate:
     place: int
     message: wire.Contribution
     query: _Open
-    ciphertexts_hash: bytes
+    receipt: wire.Receipt
     statement: bytes
 
     @property
@@ -65,9 +70,10 @@ class _Candidate:
         return self.query.number, self.message.cohort
 
     @property
-    def receipt(self) -> tuple[int, int, bytes, bytes, int, bytes]:
-        sent = self.message
-        return *self.cohort, sent.phone, self.ciphertexts_hash, int(sent.seeded), sent.signature
+    def row(self) -> tuple[int, int, bytes, bytes, bytes, int, bytes]:
+        """Of the table of receipts."""
+        receipt = self.receipt
+        return *self.cohort, receipt.phone, *_contents(receipt), receipt.signature
 
 
 class Collection:
@@ -171,22 +177,23 @@ def _judged(
     try:
         query = _query_of(sent, queries)
         phone = _phone_of(sent, query, dealt)
-        contents = said.ciphertexts_hash(sent.ciphertexts)
-        statement = said.receipted(
-            sent.query, query.asked.query.key_id, sent.phone, sent.cohort, contents, seeded=sent.seeded
-        )
-        if phone.ciphertexts_hash is not None:
-            return _said_again(sent, phone, contents, statement)
+        receipt = said.receipt_of(sent)
+        statement = said.receipted(sent.query, query.asked.query.key_id, sent.cohort, receipt)
+        if phone.has_contributed:
+            return _said_again(receipt, phone, statement)
     except Refused as refused:
         return refused
     if not signed_by(phone.verify_key, statement, sent.signature):
         return Refused(Refusal.BAD_SIGNATURE)
-    return _Candidate(place, sent, query, contents, statement)
+    return _Candidate(place, sent, query, receipt, statement)
 
 
 def _query_of(sent: wire.Contribution, queries: dict[bytes, _Open]) -> _Open:
-    if len(sent.query) != DIGEST_BYTES or len(sent.phone) != PHONE_BYTES or len(sent.signature) != SIGNATURE_BYTES:
-        raise Refused(Refusal.MALFORMED, "the query, the phone or the signature has not the size that it must have")
+    sizes = [len(part) for part in (sent.query, sent.phone, sent.agreement_key, sent.signature)]
+    if sizes != [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]:
+        raise Refused(
+            Refusal.MALFORMED, f"the query, phone, agreement key or signature has the wrong size: got {sizes} bytes"
+        )
     query = queries.get(sent.query)
     if query is None:
         raise Refused(Refusal.UNKNOWN_QUERY)
@@ -199,7 +206,7 @@ def _phone_of(sent: wire.Contribution, query: _Open, dealt: dict[tuple[bytes, by
         raise Refused(Refusal.LATE if query.pruned else Refusal.NOT_ASKED)
     if sent.cohort != phone.cohort:
         raise Refused(Refusal.WRONG_COHORT)
-    if phone.ciphertexts_hash is not None:  # what was said before is compared whatever its size, and after closing too
+    if phone.has_contributed:  # what was said before is compared whatever its size, and after closing too
         return phone
     if not query.collecting:
         raise Refused(Refusal.LATE)
@@ -212,8 +219,8 @@ def _phone_of(sent: wire.Contribution, query: _Open, dealt: dict[tuple[bytes, by
     return phone
 
 
-def _said_again(sent: wire.Contribution, phone: _Dealt, contents: bytes, statement: bytes) -> wire.Acknowledgement:
-    if (phone.ciphertexts_hash, phone.seeded) != (contents, int(sent.seeded)):
+def _said_again(receipt: wire.Receipt, phone: _Dealt, statement: bytes) -> wire.Acknowledgement:
+    if (phone.agreement_key, phone.ciphertexts_hash, phone.seeded) != _contents(receipt):
         raise Refused(Refusal.CONFLICT, "the phone has contributed something else, which stands")
     return _acknowledged(statement)
 
@@ -233,7 +240,7 @@ def _added(run: Run, cohort: tuple[int, int], candidates: list[_Candidate]) -> d
             (contributors + len(good), ciphertexts_to(sums, asked.key), *cohort),
         )
     for candidate in sorted(good, key=lambda each: each.message.phone):
-        run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?)", candidate.receipt)
+        run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)", candidate.row)
     bad = {
         candidates[number].place: Refused(Refusal.BAD_CIPHERTEXTS, f"a ciphertext {fault}")
         for number, fault in faults.items()
@@ -254,6 +261,11 @@ def _sums(asked: Asked, before: list[int], rows: list[list[int]]) -> tuple[list[
         return sums, {}
     sums, _ = _sums(asked, before, [row for number, row in enumerate(rows) if number not in faults])
     return sums, faults
+
+
+def _contents(receipt: wire.Receipt) -> tuple[bytes, bytes, int]:
+    """What tells one contribution of a phone from another."""
+    return receipt.agreement_key, receipt.ciphertexts_hash, int(receipt.seeded)
 
 
 def _acknowledged(statement: bytes) -> wire.Acknowledgement:

@@ -1,6 +1,7 @@
 """What the aggregation server keeps, in one SQLite file.
 
-Of a contribution there is a receipt, and its part in the sum of its cohort: the ciphertexts themselves are not kept.
+Of a contribution there is a receipt, and its part in the sum of its cohort. No row holds its ciphertexts, but the
+quotients of successive sums in a write-ahead log do. They become worthless when the key server erases the query's key.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ CREATE TABLE queries (
     plaintexts INTEGER NOT NULL,
     phase INTEGER NOT NULL,
     announced INTEGER NOT NULL,
+    owner TEXT,
+    agreement_key BLOB,
     countersignature BLOB,
     closes INTEGER,
     decided INTEGER,
@@ -47,6 +50,7 @@ CREATE TABLE receipts (
     query INTEGER NOT NULL,
     cohort INTEGER NOT NULL,
     phone BLOB NOT NULL,
+    agreement_key BLOB NOT NULL,
     ciphertexts_hash BLOB NOT NULL,
     seeded INTEGER NOT NULL,
     signature BLOB NOT NULL,
@@ -65,12 +69,14 @@ CREATE TABLE requests (
     cohort INTEGER NOT NULL,
     head BLOB NOT NULL,
     burn INTEGER NOT NULL,
+    sent INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (query, cohort)
 );
 CREATE TABLE decisions (
     query INTEGER NOT NULL,
     cohort INTEGER NOT NULL,
     answer BLOB NOT NULL,
+    withheld INTEGER NOT NULL,
     PRIMARY KEY (query, cohort)
 );
 """

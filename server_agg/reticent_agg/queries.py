@@ -95,8 +95,12 @@ class Queries:
             there = self._key(run, query.key_id) is not None
         return there and self._terms is not None and query.population <= self._terms.population
 
-    def announce(self, content: bytes) -> Query:
+    def announce(self, content: bytes, owner: str | None = None) -> Query:
         """Write a query down, so that it will be countersigned. The same one again changes nothing.
+
+        Args:
+            content: The query's canonical bytes.
+            owner: The name of the analyst whose query it is; None where analysts have no names.
 
         Raises:
             Refused: It is none, or its id is that of another one, or it names a key that is not known, or more phones
@@ -104,19 +108,30 @@ class Queries:
         """
         query = _read(content)
         with self._database.changing() as run:
-            known = run("SELECT digest, refusal, phase FROM queries WHERE id = ?", (query.id,)).fetchone()
-            if known is not None and (known[1] is None or known[2] != wire.ANNOUNCED):
-                if known[0] != query.digest:
+            known = run("SELECT digest, owner, refusal, phase FROM queries WHERE id = ?", (query.id,)).fetchone()
+            if known is not None and (known[2] is None or known[3] != wire.ANNOUNCED):
+                if known[:2] != (query.digest, owner):
                     raise Refused(Refusal.CONFLICT, f"there is another query of the name {query.id!r}")
                 return query
+            if known is not None and known[1] != owner:
+                raise Refused(Refusal.CONFLICT, f"another analyst's query has the name {query.id!r}, and was refused")
             self._refuse_too_many(query)
             run("DELETE FROM queries WHERE id = ?", (query.id,))  # the key server would not have that one
             key = self._key(run, query.key_id)
             if key is None:
                 raise Refused(Refusal.KEY_RETIRED)
             run(
-                "INSERT INTO queries (digest, id, content, plaintexts, phase, announced) VALUES (?, ?, ?, ?, ?, ?)",
-                (query.digest, query.id, content, _plaintexts(query, key), wire.ANNOUNCED, milliseconds(self._now())),
+                "INSERT INTO queries (digest, id, content, plaintexts, phase, announced, owner)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    query.digest,
+                    query.id,
+                    content,
+                    _plaintexts(query, key),
+                    wire.ANNOUNCED,
+                    milliseconds(self._now()),
+                    owner,
+                ),
             )
         return query
 
@@ -139,14 +154,15 @@ class Queries:
         Raises:
             BadAnswer: The countersignature is wrong, or these are not the phones of the query.
         """
-        countersignature, phones = self._checked(query, deals)
+        head, phones = self._checked(query, deals)
         known = run("SELECT number, phase FROM queries WHERE digest = ?", (query.digest,)).fetchone()
         if known is None or known[1] != wire.ANNOUNCED:
             return False
         number, now = known[0], milliseconds(self._now())
         run(
-            "UPDATE queries SET countersignature = ?, phase = ?, closes = ?, refusal = NULL WHERE number = ?",
-            (countersignature, wire.COLLECTING, now + query.closes_after * 1000, number),
+            "UPDATE queries SET agreement_key = ?, countersignature = ?, phase = ?, closes = ?, refusal = NULL"
+            " WHERE number = ?",
+            (head.agreement_key, head.countersignature, wire.COLLECTING, now + query.closes_after * 1000, number),
         )
         for phone in sorted(phones, key=lambda each: each.phone):
             run("INSERT INTO dealt VALUES (?, ?, ?, ?)", (number, phone.phone, phone.verify_key, phone.cohort))
@@ -231,20 +247,22 @@ class Queries:
             _remember(self._keys, name, found)
         return found
 
-    def _checked(self, query: Query, deals: Iterable[wire.Deal]) -> tuple[bytes, Sequence[wire.Dealt]]:
+    def _checked(self, query: Query, deals: Iterable[wire.Deal]) -> tuple[wire.Deal, Sequence[wire.Dealt]]:
+        """The message with the countersignature, and all phones."""
         phones: list[wire.Dealt] = []
-        countersignature = b""
+        head = wire.Deal()
         for deal in deals:
-            countersignature = countersignature or deal.countersignature
+            head = head if head.countersignature else deal
             phones.extend(deal.phones)
-        if not signed_by(self._identity, said.countersigned(query.digest), countersignature):
+        statement = said.countersigned(query.digest, head.agreement_key)
+        if len(head.agreement_key) != KEY_BYTES or not signed_by(self._identity, statement, head.countersignature):
             raise BadAnswer(f"{query.id!r} is not countersigned by the key server's identity")
         if len({each.phone for each in phones}) < len(phones) or not all(map(_is_dealt, phones)):
             raise BadAnswer(f"{query.id!r} was dealt to phones of which some are repeated, or none")
         sizes = Counter(each.cohort for each in phones)
         if sizes != dict(enumerate(query.cohort_populations)):
             raise BadAnswer(f"{query.id!r} was not dealt to as many phones as it asks for: got {sorted(sizes.items())}")
-        return countersignature, phones
+        return head, phones
 
 
 def _is_dealt(dealt: wire.Dealt) -> bool:

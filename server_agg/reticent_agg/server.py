@@ -70,6 +70,10 @@ class AggregationServer:
         """What a phone is asked at present."""
         return self._telling.announcements(asked.phone)
 
+    def query(self, asked: wire.QueryRequest) -> wire.QueryReply:
+        """A query that was dealt to the phone that asks for it."""
+        return self._telling.query(asked)
+
     def key(self, asked: wire.KeyRequest) -> wire.KeyReply:
         """A public key, by its id; KEY_RETIRED if it is not known."""
         return wire.KeyReply(public_key=self._queries.key(asked.key_id).to_bytes())
@@ -86,29 +90,31 @@ class AggregationServer:
         """Those of the wanted decisions that are made."""
         return self._telling.decisions(asked.wanted)
 
-    # For analysts.
+    # For analysts, by their names; None where they have none.
 
-    def announce(self, asked: wire.AnnounceRequest) -> wire.QueryStatus:
+    def announce(self, asked: wire.AnnounceRequest, analyst: str | None = None) -> wire.QueryStatus:
         """Write a query down; the key server is to be asked for its countersignature then. The same again is safe.
 
         Raises:
             Refused: BAD_QUERY, KEY_RETIRED or NOT_ENROLLED_ENOUGH (see `learned`), or CONFLICT with another one of this
                 id.
         """
-        return self._telling.status(self._queries.announce(asked.query).id)
+        return self._telling.status(self._queries.announce(asked.query, analyst).id)
 
-    def status(self, asked: wire.StatusRequest) -> wire.QueryStatus:
+    def status(self, asked: wire.StatusRequest, analyst: str | None = None) -> wire.QueryStatus:
         """Where a query is; refused for the key server's reason if it would not countersign it."""
+        self._telling.refuse_others(asked.id, analyst)
         return self._telling.status(asked.id)
 
-    def abort(self, asked: wire.AbortRequest) -> wire.QueryStatus:
+    def abort(self, asked: wire.AbortRequest, analyst: str | None = None) -> wire.QueryStatus:
         """Close a query now, and have every cohort burnt that is not decided yet."""
+        self._telling.refuse_others(asked.id, analyst)
         self._closing.abort(asked.id)
         return self._telling.status(asked.id)
 
-    def queries(self) -> wire.ListReply:
-        """All queries, the latest first."""
-        return self._telling.queries()
+    def queries(self, analyst: str | None = None) -> wire.ListReply:
+        """The analyst's queries, the latest first."""
+        return self._telling.queries(analyst)
 
     # For the link to the key server.
 
@@ -151,7 +157,7 @@ class AggregationServer:
         return self._closing.undecided()
 
     def request(self, digest: bytes, cohort: int) -> wire.DecideHead | None:
-        """What the key server is asked of a cohort: read just before, as an abort changes it; None once decided."""
+        """What is sent to the key server about a cohort, as of now: an abort changes it. None once it is decided."""
         return self._closing.request(digest, cohort)
 
     def requests(self) -> list[wire.DecideHead]:

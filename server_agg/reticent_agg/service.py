@@ -146,6 +146,9 @@ class AggregationService:
         async def announcements(asked: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
             return await self._read(self._server.announcements, asked)
 
+        async def query(asked: wire.QueryRequest, _: Caller) -> wire.QueryReply:
+            return await self._read(self._server.query, asked)
+
         async def key(asked: wire.KeyRequest, _: Caller) -> wire.KeyReply:
             return await self._read(self._server.key, asked)
 
@@ -162,6 +165,7 @@ class AggregationService:
 
         return {
             "Announcements": unary(door, wire.AnnouncementsRequest, announcements, message_bytes=LARGEST_QUESTION),
+            "Query": unary(door, wire.QueryRequest, query, message_bytes=LARGEST_QUESTION),
             "Key": unary(door, wire.KeyRequest, key, message_bytes=LARGEST_QUESTION),
             "Contribute": unary(door, wire.Contribution, contribute),
             "Decisions": unary(door, wire.DecisionsRequest, decisions, message_bytes=LARGEST_QUESTION),
@@ -173,11 +177,11 @@ class AggregationService:
         async def standing(_: wire.StandingRequest, _caller: Caller) -> wire.Terms:
             return await self._link.standing()
 
-        async def status(asked: wire.StatusRequest, _: Caller) -> wire.QueryStatus:
-            return await self._read(self._server.status, asked)
+        async def status(asked: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
+            return await self._read(self._server.status, asked, caller.name)
 
-        async def queries(_: wire.ListRequest, _caller: Caller) -> wire.ListReply:
-            return await self._read(self._server.queries)
+        async def queries(_: wire.ListRequest, caller: Caller) -> wire.ListReply:
+            return await self._read(self._server.queries, caller.name)
 
         return {
             "Standing": unary(door, wire.StandingRequest, standing),
@@ -192,22 +196,26 @@ class AggregationService:
         if not await self._write(self._server.can_judge, query):
             await self._link.standing()  # there may be a new key, or more phones
         status: wire.QueryStatus = await self._write(
-            self._and_then, self._link.countersign, self._server.announce, asked
+            self._and_then, self._link.countersign, self._server.announce, asked, caller.name
         )
         if status.phase != wire.ANNOUNCED:
             return status
         _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
         await self._link.countersigned(query)
-        return await self._read(self._server.status, wire.StatusRequest(id=query.id))
+        return await self._read(self._server.status, wire.StatusRequest(id=query.id), caller.name)
 
     async def _abort(self, asked: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
         _log.warning("%r is aborted by %s", asked.id, caller.name or "somebody on this machine")
-        status: wire.QueryStatus = await self._write(self._and_then, self._link.decide, self._server.abort, asked)
+        status: wire.QueryStatus = await self._write(
+            self._and_then, self._link.decide, self._server.abort, asked, caller.name
+        )
         return status
 
-    def _and_then(self, tell: Callable[[], None], write: Callable[[Asked], Result], asked: Asked) -> Result:
+    def _and_then(
+        self, tell: Callable[[], None], write: Callable[[Asked, str | None], Result], asked: Asked, analyst: str | None
+    ) -> Result:
         """Run by the writer: write, and have somebody told of it, also where who asked has hung up meanwhile."""
-        written = write(asked)
+        written = write(asked, analyst)
         self._loop.call_soon_threadsafe(tell)
         return written
 

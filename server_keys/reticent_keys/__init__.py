@@ -6,6 +6,7 @@ from reticent_keys.journal import open_journal
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Vault
 from reticent_keys.limits import QueryLimits
+from reticent_keys.query_keys import QueryKeys
 from reticent_keys.server import KeyServer
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "KeyPair",
     "KeyServer",
     "KeysError",
+    "QueryKeys",
     "QueryLimits",
     "Vault",
     "WrongPassphrase",

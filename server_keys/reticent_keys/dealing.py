@@ -17,6 +17,7 @@ from reticent_keys.identity import Identity
 from reticent_keys.journal import MEMBER, KeyState
 from reticent_keys.keyring import Keyring, PublicPart, refuse_retired
 from reticent_keys.limits import QueryLimits
+from reticent_keys.query_keys import QueryKeys
 
 __all__ = ["Dealer", "query_of"]
 
@@ -42,6 +43,7 @@ class Dealer:
         journal: Where both are written down.
         identity: Countersigns.
         keyring: Says which key is active.
+        query_keys: Makes each query a key of its own.
         limits: What the operator allows.
         rng: By what phones are dealt: whoever can replay it knows who is in a cohort with whom.
         now: Says what time it is.
@@ -52,6 +54,7 @@ class Dealer:
         journal: Database,
         identity: Identity,
         keyring: Keyring,
+        query_keys: QueryKeys,
         limits: QueryLimits,
         *,
         rng: np.random.Generator,
@@ -60,6 +63,7 @@ class Dealer:
         self._journal = journal
         self._identity = identity
         self._keyring = keyring
+        self._query_keys = query_keys
         self._limits = limits
         self._rng = rng
         self._now = now
@@ -123,9 +127,19 @@ class Dealer:
             self._active_key(query)
             enrolled = self._enrolled()
             self._refuse_too_few(query, len(enrolled))
+            agreement_key = self._query_keys.make(query.digest).public
             number = run(
-                "INSERT INTO queries (digest, id, content, key, cohorts, countersigned) VALUES (?, ?, ?, ?, ?, ?)",
-                (query.digest, query.id, query.to_bytes(), key.number, query.cohorts, milliseconds(self._now())),
+                "INSERT INTO queries (digest, id, content, agreement_key, key, cohorts, countersigned)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    query.digest,
+                    query.id,
+                    query.to_bytes(),
+                    agreement_key,
+                    key.number,
+                    query.cohorts,
+                    milliseconds(self._now()),
+                ),
             ).lastrowid
             assert number is not None  # noqa: S101  # it was inserted
             for phone, cohort in self._shuffled(enrolled, query):
@@ -156,14 +170,17 @@ class Dealer:
         return zip(chosen[order].tolist(), cohorts[order].tolist(), strict=True)
 
     def _deal(self, query: Query, number: int) -> Iterator[wire.Deal]:
-        countersignature = self._identity.signing.sign(statements.countersigned(query.digest))
+        with self._journal.reading() as run:
+            (agreement_key,) = run("SELECT agreement_key FROM queries WHERE number = ?", (number,)).fetchone()
+        statement = statements.countersigned(query.digest, agreement_key)
+        head = wire.Deal(agreement_key=agreement_key, countersignature=self._identity.signing.sign(statement))
         last = 0
         while rows := self._page(number, last):
-            phones = [
+            head.phones.extend(
                 wire.Dealt(phone=phone, verify_key=verify_key, cohort=cohort) for _, phone, verify_key, cohort in rows
-            ]
-            yield wire.Deal(countersignature=countersignature, phones=phones)
-            countersignature, last = b"", rows[-1][0]
+            )
+            yield head
+            head, last = wire.Deal(), rows[-1][0]
 
     def _page(self, number: int, last: int) -> list[tuple[int, bytes, bytes, int]]:
         with self._journal.reading() as run:

@@ -18,20 +18,25 @@ from reticent.database import Database, Run
 from reticent.paillier import centred, pad, tag
 from reticent.paillier.ciphertexts import BadCiphertexts
 from reticent.privacy import Query
-from reticent.protocol import Refusal, Refused, packing_of, shared_secret, signed_by, statements
+from reticent.protocol import AgreementKey, Refusal, Refused, packing_of, shared_secret, signed_by, statements
 from reticent.protocol.layout import ciphertexts_from
+from reticent.protocol.secrets import KEY_BYTES
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import query_of
+from reticent_keys.errors import KeyFileError
 from reticent_keys.identity import Identity
+from reticent_keys.journal import IS_DECIDED
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, PublicPart, finish_drained, refuse_retired
+from reticent_keys.query_keys import QueryKeys
 
 __all__ = ["Decider"]
 
 _log = logging.getLogger(__name__)
 
 RECEIPTS_AT_A_TIME = 200
+NO_SECRET = bytes(KEY_BYTES)
 NOT_THEIR_SUM = "what was decrypted is not the sum of these contributions"
 TOO_FEW = "there are {} contributions, and the fewest are {}"
 GIVEN_UP = "the aggregation server gave the cohort up"
@@ -50,7 +55,6 @@ class Dealt(NamedTuple):
 
     number: int
     verify_key: bytes
-    agreement_key: bytes
 
 
 @dataclass
@@ -75,13 +79,17 @@ class Decider:
         journal: Where decisions are written down before they are told.
         identity: Signs them, and shares secrets with phones.
         keyring: Has the secret keys.
+        query_keys: Has those of single queries.
         now: Says what time it is.
     """
 
-    def __init__(self, journal: Database, identity: Identity, keyring: Keyring, now: Now) -> None:
+    def __init__(
+        self, journal: Database, identity: Identity, keyring: Keyring, query_keys: QueryKeys, now: Now
+    ) -> None:
         self._journal = journal
         self._identity = identity
         self._keyring = keyring
+        self._query_keys = query_keys
         self._now = now
         self._one_at_a_time = threading.Lock()
 
@@ -102,13 +110,13 @@ class Decider:
         refuse_retired(asked.key.state)
         if head.contributors < asked.query.fewest or not head.ciphertexts:
             return self._burnt(asked, head, receipts)
-        pair = self._keyring.pair(asked.key)
+        pair, query_key = self._keyring.pair(asked.key), self._query_key(asked.query)
         ciphertexts = _ciphertexts(head, asked.query, pair)
         request = statements.Request(head)
         collected = Collected.of(packing_of(asked.query, asked.key.bits).plaintexts)
-        for receipt, phone in self._checked(asked, head, _counted(head, _told(request, receipts))):
+        for receipt in self._checked(asked, head, _counted(head, _told(request, receipts))):
             collected.seeded |= receipt.seeded
-            self._expect(head, pair, receipt.phone, phone, collected)
+            _expect(head, pair.public.n, query_key, receipt, collected)
         with self._one_at_a_time:  # whoever comes second finds the decision, and decrypts nothing
             if self._stored(asked, head.cohort) is not None:
                 return self._repeated(asked, head, request.digest())
@@ -162,22 +170,20 @@ class Decider:
         with self._one_at_a_time:
             return self._recorded(asked, made)
 
-    def _checked(
-        self, asked: Asked, head: wire.DecideHead, receipts: Iterator[wire.Receipt]
-    ) -> Iterator[tuple[wire.Receipt, Dealt]]:
-        """The receipts with their phones: each dealt to the cohort, all distinct, all signed."""
+    def _checked(self, asked: Asked, head: wire.DecideHead, receipts: Iterator[wire.Receipt]) -> Iterator[wire.Receipt]:
+        """The receipts, if all are of phones that were dealt to the cohort, distinct, and signed."""
         seen: set[int] = set()
         while some := list(islice(receipts, RECEIPTS_AT_A_TIME)):
             for receipt, phone in zip(some, self._phones_of(asked, head.cohort, some), strict=True):
                 self._check(asked.query, head.cohort, receipt, phone, seen)
                 seen.add(phone.number)
-                yield receipt, phone
+                yield receipt
 
     def _phones_of(self, asked: Asked, cohort: int, receipts: Sequence[wire.Receipt]) -> list[Dealt]:
         with self._journal.reading() as run:
             rows = [
                 run(
-                    "SELECT phones.number, phones.verify_key, phones.agreement_key FROM phones"
+                    "SELECT phones.number, phones.verify_key FROM phones"
                     " JOIN dealt ON dealt.phone = phones.number"
                     " WHERE phones.id = ? AND dealt.query = ? AND dealt.cohort = ?",
                     (receipt.phone, asked.number, cohort),
@@ -192,22 +198,18 @@ class Decider:
     def _check(query: Query, cohort: int, receipt: wire.Receipt, phone: Dealt, seen: set[int]) -> None:
         if phone.number in seen:
             raise Refused(Refusal.BAD_RECEIPTS, "there are two receipts of one phone")
-        statement = statements.receipted(
-            query.digest, query.key_id, receipt.phone, cohort, receipt.ciphertexts_hash, seeded=receipt.seeded
-        )
+        if len(receipt.agreement_key) != KEY_BYTES:
+            raise Refused(Refusal.BAD_RECEIPTS, f"a receipt names an agreement key of {KEY_BYTES} bytes")
+        statement = statements.receipted(query.digest, query.key_id, cohort, receipt)
         if not signed_by(phone.verify_key, statement, receipt.signature):
             raise Refused(Refusal.BAD_RECEIPTS, "a receipt is not signed by its phone")
 
-    def _expect(
-        self, head: wire.DecideHead, pair: KeyPair, phone_id: bytes, phone: Dealt, collected: Collected
-    ) -> None:
-        """Add a phone's tags and pads to those of the others."""
-        agreement = self._identity.agreement
-        secret = shared_secret(agreement, phone=phone_id, phone_key=phone.agreement_key, server_key=agreement.public)
-        collected.phones += 1
-        for place in range(len(collected.tags)):
-            collected.tags[place] += tag(secret, head.query, head.cohort, place)
-            collected.pads[place] += pad(secret, head.query, head.cohort, place, pair.public.n)
+    def _query_key(self, query: Query) -> AgreementKey:
+        try:
+            return self._query_keys.get(query.digest)
+        except (KeyFileError, OSError) as error:
+            _log.error("a query's key cannot be opened", extra={"query": query.id, "reason": str(error)})
+            raise Refused(Refusal.UNAVAILABLE, f"the key of {query.id!r} cannot be opened at present") from error
 
     @staticmethod
     def _decrypted(
@@ -252,10 +254,29 @@ class Decider:
                 (asked.number, made.cohort, made.request, answer, milliseconds(self._now())),
             )
             finish_drained(run, asked.key.number)
+            over = run(f"SELECT 1 FROM queries WHERE number = ? AND {IS_DECIDED}", (asked.number,)).fetchone()  # noqa: S608  # constants
+        if over:  # a kill before this is made up for when the server begins
+            self._query_keys.erase(asked.query.digest)
         self._keyring.clear()
         told = {"query": asked.query.id, "cohort": made.cohort, "outcome": wire.Outcome.Name(made.outcome)}
         _log.info("decided", extra=told | {"contributors": made.contributors, "reason": made.reason})
         return made
+
+
+def _expect(
+    head: wire.DecideHead, n: int, query_key: AgreementKey, receipt: wire.Receipt, collected: Collected
+) -> None:
+    """Add the tags and pads of a contribution to those of the others."""
+    try:
+        secret = shared_secret(
+            query_key, phone=receipt.phone, phone_key=receipt.agreement_key, query_key=query_key.public
+        )
+    except ValueError:  # the phone has chosen a key with which nothing is secret: it harms only itself
+        secret = NO_SECRET
+    collected.phones += 1
+    for place in range(len(collected.tags)):
+        collected.tags[place] += tag(secret, head.query, head.cohort, place)
+        collected.pads[place] += pad(secret, head.query, head.cohort, place, n)
 
 
 def _refuse_another(run: Run, asked: Asked, cohort: int, request: bytes) -> None:

@@ -4,6 +4,7 @@ folder/identity      by what phones know the server, sealed
 folder/identity.pub  the public part of it, for whoever checks signatures
 folder/journal.db    what it must never forget
 folder/pairs/ID.key  the key pairs that are in use, sealed
+folder/queries/DIGEST.key  the keys of single queries that are not decided, encrypted
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault, retire_all
 from reticent_keys.limits import QueryLimits
 from reticent_keys.membership import MEMBERSHIP
+from reticent_keys.query_keys import QueryKeys
 from reticent_keys.server import KeyServer
 
 __all__ = ["Folder"]
@@ -86,6 +88,7 @@ class Folder:
                 journal,
                 identity,
                 self._vault(passphrase),
+                QueryKeys(self._queries, identity.storage_key()),
                 now=now,
                 limits=limits,
                 lifetime=lifetime,
@@ -115,9 +118,12 @@ class Folder:
             retire: Have nothing be decided under any former key.
         """
         with contextlib.closing(self.journal()) as journal:
-            Identity.load(self._identity, passphrase)  # so that the server can open what is sealed here
+            identity = Identity.load(self._identity, passphrase)  # the server must open what is sealed here
             if retire:
                 retire_all(journal)
+                QueryKeys(self._queries, identity.storage_key()).erase_all_but(
+                    ()
+                )  # before anything is countersigned again
             return Keyring(journal, self._vault(passphrase), self._generate, now).rotate()
 
     def backup(self, target: Path, now: dt.datetime) -> None:
@@ -179,6 +185,10 @@ class Folder:
     @property
     def _pairs(self) -> Path:
         return self.path / "pairs"
+
+    @property
+    def _queries(self) -> Path:
+        return self.path / "queries"
 
     def __repr__(self) -> str:
         return f"Folder({self.path})"

@@ -1,11 +1,14 @@
-"""By what phones know the key server: the key that it signs with, and the key by which it shares secrets."""
+"""By what phones know the key server: the key that it signs with."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from reticent.files import create
-from reticent.protocol import AgreementKey, SigningKey
+from reticent.protocol import SigningKey
 from reticent.protocol.secrets import KEY_BYTES
 from reticent_keys import sealing
 from reticent_keys.errors import KeyFileError
@@ -13,24 +16,29 @@ from reticent_keys.errors import KeyFileError
 __all__ = ["Identity"]
 
 
-class Identity:
-    """The two keys of a key server, which it has for life; new ones unless they are given.
+STORAGE = b"reticent.storage.1\n"  # separates the storage key from any other use of the signing key
 
-    Nothing that it prints tells them.
+
+class Identity:
+    """The key of a key server, which it has for life; a new one unless it is given.
+
+    Nothing that it prints tells it.
 
     Args:
         signing: Signs memberships, countersignatures and decisions.
-        agreement: Shares a secret with each phone.
     """
 
-    def __init__(self, signing: SigningKey | None = None, agreement: AgreementKey | None = None) -> None:
+    def __init__(self, signing: SigningKey | None = None) -> None:
         self.signing = signing or SigningKey()
-        self.agreement = agreement or AgreementKey()
 
     @property
     def public(self) -> bytes:
         """What invitations name: the public Ed25519 key."""
         return self.signing.public
+
+    def storage_key(self) -> bytes:
+        """What encrypts the keys of single queries at rest, so that the passphrase protects them too."""
+        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=STORAGE).derive(self.signing.to_bytes())
 
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the identity, sealed, to a new file, readable by its owner only, whole or not at all.
@@ -39,8 +47,7 @@ class Identity:
             FileExistsError: There is a file of that name.
             ValueError: The passphrase is empty, or no text.
         """
-        content = self.signing.to_bytes() + self.agreement.to_bytes()
-        create(Path(path), sealing.sealed(content, passphrase, sealing.IDENTITY))
+        create(Path(path), sealing.sealed(self.signing.to_bytes(), passphrase, sealing.IDENTITY))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str) -> Identity:
@@ -51,9 +58,9 @@ class Identity:
             KeyFileError: It is damaged, foreign or of a newer version.
         """
         content = sealing.opened(Path(path).read_bytes(), passphrase, sealing.IDENTITY)
-        if len(content) != 2 * KEY_BYTES:
+        if len(content) != KEY_BYTES:
             raise KeyFileError("this does not hold an identity")
-        return cls(SigningKey(content[:KEY_BYTES]), AgreementKey(content[KEY_BYTES:]))
+        return cls(SigningKey(content))
 
     def __repr__(self) -> str:
         return f"Identity({self.public.hex()[:16]}…)"

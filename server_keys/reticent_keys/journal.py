@@ -12,7 +12,7 @@ from pathlib import Path
 from reticent.database import Database, Kind
 from reticent_keys.errors import JournalError
 
-__all__ = ["MEMBER", "UNDECIDED", "KeyState", "is_owned", "open_journal", "owned"]
+__all__ = ["IS_DECIDED", "MEMBER", "UNDECIDED", "KeyState", "is_owned", "open_journal", "owned"]
 
 
 class KeyState(Enum):
@@ -27,7 +27,6 @@ class KeyState(Enum):
 SCHEMA = """
 CREATE TABLE server (
     identity BLOB NOT NULL,
-    agreement BLOB NOT NULL,
     copied INTEGER
 );
 CREATE TABLE keys (
@@ -43,7 +42,6 @@ CREATE TABLE phones (
     number INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
     verify_key BLOB NOT NULL,
-    agreement_key BLOB NOT NULL,
     enrolled INTEGER NOT NULL,
     expires INTEGER NOT NULL,
     previous INTEGER,
@@ -60,6 +58,7 @@ CREATE TABLE queries (
     digest BLOB NOT NULL UNIQUE,
     id TEXT NOT NULL UNIQUE,
     content BLOB NOT NULL,
+    agreement_key BLOB NOT NULL,
     key INTEGER NOT NULL REFERENCES keys,
     cohorts INTEGER NOT NULL,
     countersigned INTEGER NOT NULL
@@ -94,6 +93,9 @@ UNDECIDED = """((SELECT coalesce(sum(cohorts), 0) FROM queries WHERE key = keys.
  - (SELECT count(*) FROM decisions JOIN queries ON queries.number = decisions.query WHERE queries.key = keys.number))"""
 """Of keys: how many cohorts of what was countersigned under one are not decided."""
 
+IS_DECIDED = "cohorts = (SELECT count(*) FROM decisions WHERE decisions.query = queries.number)"
+"""Of queries: whether all cohorts are."""
+
 JOURNAL = Kind("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
 
 
@@ -106,17 +108,17 @@ def open_journal(path: Path | None) -> Database:
     return Database(path, JOURNAL)
 
 
-def owned(journal: Database, identity: bytes, agreement: bytes) -> None:
-    """Make the journal that of the server with these public keys, or check that it is.
+def owned(journal: Database, identity: bytes) -> None:
+    """Make the journal that of the server with this public key, or check that it is.
 
     Raises:
         JournalError: It is another server's.
     """
     with journal.changing() as run:
-        found = run("SELECT identity, agreement FROM server").fetchone()
+        found = run("SELECT identity FROM server").fetchone()
         if found is None:
-            run("INSERT INTO server (identity, agreement) VALUES (?, ?)", (identity, agreement))
-        elif found != (identity, agreement):
+            run("INSERT INTO server (identity) VALUES (?)", (identity,))
+        elif found != (identity,):
             raise JournalError(f"{journal.path} is the journal of another key server than the identity beside it")
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reticent.database import Database, Run
+from reticent.files import erase
 from reticent.protocol import Refusal, Refused
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import KeyFileError, KeysError
-from reticent_keys.journal import UNDECIDED, KeyState
+from reticent_keys.journal import IS_DECIDED, UNDECIDED, KeyState
 from reticent_keys.keypair import KeyPair
 
-__all__ = ["Keyring", "PublicPart", "Vault", "finish_drained", "refuse_retired", "retire_all"]
+__all__ = ["Keyring", "PublicPart", "Vault", "decidable", "finish_drained", "refuse_retired", "retire_all"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Vault:
         with self._lock:
             self._open.pop(key_id, None)
         if self._folder is not None and self._path(key_id).exists():
-            self._path(key_id).unlink(missing_ok=True)
+            erase(self._path(key_id))
             _log.info("a secret key is destroyed", extra={"key": key_id[:16]})
 
     def _loaded(self, key_id: str) -> KeyPair:
@@ -235,6 +236,17 @@ def finish_drained(run: Run, key: int) -> None:
         f"UPDATE keys SET state = ? WHERE number = ? AND state = ? AND {UNDECIDED} = 0",  # noqa: S608  # constants
         (KeyState.DESTROYED.name, key, KeyState.DRAINING.name),
     )
+
+
+def decidable(journal: Database) -> list[bytes]:
+    """The queries of which a cohort may still have to be decrypted, by their digests."""
+    with journal.reading() as run:
+        found = run(
+            "SELECT digest FROM queries JOIN keys ON keys.number = queries.key"  # noqa: S608  # constants
+            f" WHERE state IN (?, ?) AND NOT {IS_DECIDED}",
+            USED,
+        ).fetchall()
+    return [digest for (digest,) in found]
 
 
 def retire_all(journal: Database) -> None:

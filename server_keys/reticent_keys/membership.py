@@ -25,7 +25,7 @@ SECOND = 1000
 """Of the journal's milliseconds."""
 
 LEFT, REVOKED = "left", "revoked"
-_COLUMNS = "number, id, verify_key, agreement_key, enrolled, expires, previous, gone"
+_COLUMNS = "number, id, verify_key, enrolled, expires, previous, gone"
 
 
 class Phone(NamedTuple):
@@ -34,7 +34,6 @@ class Phone(NamedTuple):
     number: int
     id: bytes
     verify_key: bytes
-    agreement_key: bytes
     enrolled: int
     expires: int
     previous: int | None
@@ -67,11 +66,9 @@ class Members:
         """
         _sized("invitation", asked.invitation, TOKEN_BYTES)
         _sized("verify_key", asked.verify_key, KEY_BYTES)
-        _sized("agreement_key", asked.agreement_key, KEY_BYTES)
-        self._check_agreement_key(asked.agreement_key)
         if is_anybodys(asked.verify_key):
             raise Refused(Refusal.MALFORMED, "the verify key is one under which anybody can sign")
-        statement = statements.joining(asked.invitation, asked.verify_key, asked.agreement_key)
+        statement = statements.joining(asked.invitation, asked.verify_key)
         _check_signature(asked.verify_key, statement, asked.signature)
         now = milliseconds(self._now())
         with self._journal.changing() as run:
@@ -90,7 +87,7 @@ class Members:
                 )
             else:
                 phone = Phone(*run(f"SELECT {_COLUMNS} FROM phones WHERE number = ?", (number,)).fetchone())  # noqa: S608  # constants
-                if (phone.verify_key, phone.agreement_key) != (asked.verify_key, asked.agreement_key):
+                if phone.verify_key != asked.verify_key:
                     raise Refused(Refusal.INVITATION, "another phone took the invitation")
                 _refuse_whoever_is_over(phone, now)
         return self._membership(phone)
@@ -135,8 +132,8 @@ class Members:
     def _enrolled(self, run: Run, asked: wire.JoinRequest, now: int) -> Phone:
         phone = secrets.token_bytes(PHONE_BYTES)
         run(
-            "INSERT INTO phones (id, verify_key, agreement_key, enrolled, expires) VALUES (?, ?, ?, ?, ?)",
-            (phone, asked.verify_key, asked.agreement_key, now, self._until(now)),
+            "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?)",
+            (phone, asked.verify_key, now, self._until(now)),
         )
         return self._phone(phone)
 
@@ -146,14 +143,8 @@ class Members:
 
     def _membership(self, phone: Phone) -> wire.Membership:
         expires = phone.expires // SECOND
-        server_key = self._identity.agreement.public
-        statement = statements.membership(phone.id, phone.verify_key, phone.agreement_key, server_key, expires)
-        return wire.Membership(
-            phone=phone.id,
-            agreement_key=server_key,
-            expires=expires,
-            signature=self._identity.signing.sign(statement),
-        )
+        statement = statements.membership(phone.id, phone.verify_key, expires)
+        return wire.Membership(phone=phone.id, expires=expires, signature=self._identity.signing.sign(statement))
 
     def _signed(self, phone_id: bytes, statement: bytes, signature: bytes) -> Phone:
         _sized("phone", phone_id, PHONE_BYTES)
@@ -167,12 +158,6 @@ class Members:
         if row is None:
             raise Refused(Refusal.UNKNOWN_PHONE)
         return Phone(*row)
-
-    def _check_agreement_key(self, key: bytes) -> None:
-        try:
-            self._identity.agreement.exchange(key)
-        except ValueError:
-            raise Refused(Refusal.MALFORMED, "the agreement key is one with which no secret can be shared") from None
 
 
 def _sized(name: str, content: bytes, size: int) -> None:

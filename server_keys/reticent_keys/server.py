@@ -16,9 +16,10 @@ from reticent_keys.deciding import Decider
 from reticent_keys.identity import Identity
 from reticent_keys.journal import owned
 from reticent_keys.keypair import KeyPair
-from reticent_keys.keyring import Keyring, Vault
+from reticent_keys.keyring import Keyring, Vault, decidable
 from reticent_keys.limits import QueryLimits
 from reticent_keys.membership import MEMBERSHIP, Members
+from reticent_keys.query_keys import QueryKeys
 
 __all__ = ["KeyServer"]
 
@@ -32,6 +33,7 @@ class KeyServer:
         journal: Where everything is written down.
         identity: By what phones know the server.
         vault: Has the secret keys.
+        query_keys: Has those of single queries.
         now: Says what time it is, in UTC.
         limits: Which queries the operator allows.
         lifetime: How long a membership is good.
@@ -47,6 +49,7 @@ class KeyServer:
         journal: Database,
         identity: Identity,
         vault: Vault,
+        query_keys: QueryKeys,
         *,
         now: Now,
         limits: QueryLimits | None = None,
@@ -54,15 +57,18 @@ class KeyServer:
         generate: Callable[[], KeyPair] = KeyPair.generate,
         rng: np.random.Generator | None = None,
     ) -> None:
-        owned(journal, identity.public, identity.agreement.public)
+        owned(journal, identity.public)
         self.journal = journal
         self.identity = identity.public
         """The public Ed25519 key, which invitations name."""
         self.keyring = Keyring(journal, vault, generate, now)
         self.members = Members(journal, identity, now, lifetime)
-        self._dealer = Dealer(journal, identity, self.keyring, limits or QueryLimits(), rng=rng or secure(), now=now)
-        self._decider = Decider(journal, identity, self.keyring, now)
+        self._dealer = Dealer(
+            journal, identity, self.keyring, query_keys, limits or QueryLimits(), rng=rng or secure(), now=now
+        )
+        self._decider = Decider(journal, identity, self.keyring, query_keys, now)
         self.keyring.begin()
+        query_keys.erase_all_but(decidable(journal))
 
     def join(self, asked: wire.JoinRequest) -> wire.Membership:
         """Run for a phone that has an invitation. See `Members.join`."""

@@ -29,6 +29,8 @@ from tests.agg.parties import START, KeyServer
 
 LOCAL = "127.0.0.1:0"
 DEADLINE = 30.0
+ANN = "analyst ann"
+"""By this name the server knows her from her certificate."""
 DECIDING = "reticent.v1.Deciding"
 
 

@@ -21,6 +21,7 @@ from reticent_keys import KeyPair
 START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
 DIGIT = 16  # bits between the contributions of two phones in a plaintext
 SECONDS = 3600
+QUERY_KEY = bytes(range(32))  # by which nobody shares a secret here
 names = itertools.count()
 
 
@@ -58,17 +59,23 @@ class Phone:
         ciphertexts = others.pop("ciphertexts", None)
         if ciphertexts is None:
             ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair().public.bits))
-        seeded_ = others.pop("seeded", False)
-        phone = others.pop("phone", self.id)
-        statement = said.receipted(
-            query.digest, query.key_id, phone, cohort, said.ciphertexts_hash(ciphertexts), seeded=seeded_
-        )
         message = wire.Contribution(
-            query=query.digest, phone=phone, cohort=cohort, ciphertexts=ciphertexts, seeded=seeded_
+            query=query.digest,
+            phone=others.pop("phone", self.id),
+            cohort=cohort,
+            agreement_key=others.pop("agreement_key", bytes([attempt]) * 32),
+            ciphertexts=ciphertexts,
+            seeded=others.pop("seeded", False),
         )
+        statement = said.contribution(message, query.key_id)
         message.signature = others.pop("signature", self.key.sign(statement))
         assert not others
         return message
+
+    def fetching(self, query: Query) -> wire.QueryRequest:
+        """The request for a query."""
+        signature = self.key.sign(said.fetching(query.digest, self.id))
+        return wire.QueryRequest(query=query.digest, phone=self.id, signature=signature)
 
 
 @functools.cache
@@ -94,7 +101,8 @@ class KeyServer:
 
     def deals(self, query: Query, **others: Any) -> list[wire.Deal]:
         """The deal in two messages."""
-        signature = others.pop("countersignature", self.identity.sign(said.countersigned(query.digest)))
+        key = others.pop("agreement_key", QUERY_KEY)
+        signature = others.pop("countersignature", self.identity.sign(said.countersigned(query.digest, key)))
         phones = others.pop("phones", None)
         if phones is None:
             phones = [
@@ -102,7 +110,10 @@ class KeyServer:
                 for phone in map(Phone, range(query.population))
             ]
         assert not others
-        return [wire.Deal(countersignature=signature, phones=phones[:2]), wire.Deal(phones=phones[2:])]
+        return [
+            wire.Deal(agreement_key=key, countersignature=signature, phones=phones[:2]),
+            wire.Deal(phones=phones[2:]),
+        ]
 
     def decision(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt] = (), **others: Any) -> wire.Decision:
         """Release whatever it is; an empty head is burnt."""

@@ -32,11 +32,8 @@ def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Ti
     sent = [Phone(number).contribution(query) for number in (0, 3, 5)]
     outcomes = server.contribute(sent)
     for message, outcome in zip(sent, outcomes, strict=True):
-        statement = said.receipted(
-            query.digest, query.key_id, message.phone, 0, said.ciphertexts_hash(message.ciphertexts), seeded=False
-        )
         assert isinstance(outcome, wire.Acknowledgement)
-        assert outcome.contribution == said.digest(statement)
+        assert outcome.contribution == said.digest(said.contribution(message, query.key_id))
     (head,) = parties.closed(server, time, query)
     assert (head.contributors, parties.phones_in(head)) == (3, {0, 3, 5})
     assert [(each.phone, each.signature) for each in parties.receipts_of(server, head)] == [

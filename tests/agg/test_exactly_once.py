@@ -234,11 +234,7 @@ class Workers:
 
     def digest(self, number: int) -> str:
         sent = Phone(number).contribution(self.query)
-        contents = said.ciphertexts_hash(sent.ciphertexts)
-        statement = said.receipted(
-            self.query.digest, self.query.key_id, sent.phone, sent.cohort, contents, seeded=False
-        )
-        return said.digest(statement).hex()
+        return said.digest(said.contribution(sent, self.query.key_id)).hex()
 
 
 def acknowledged_in(lines: Sequence[str], workers: Workers) -> set[int]:

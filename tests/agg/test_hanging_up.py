@@ -16,7 +16,7 @@ from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
-from tests.agg.network import DEADLINE, Deciding, Network, network, run, until
+from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, run, until
 from tests.agg.parties import START
 
 pytestmark = pytest.mark.slow  # real connections
@@ -36,21 +36,21 @@ class Held(AggregationServer):
             self.is_inside.set()
             self.was_let_go = self.let_go.wait(DEADLINE / 3)
 
-    def announce(self, asked: wire.AnnounceRequest) -> wire.QueryStatus:
+    def announce(self, asked: wire.AnnounceRequest, analyst: str | None = None) -> wire.QueryStatus:
         self._pass("announce")
-        return super().announce(asked)
+        return super().announce(asked, analyst)
 
-    def abort(self, asked: wire.AbortRequest) -> wire.QueryStatus:
+    def abort(self, asked: wire.AbortRequest, analyst: str | None = None) -> wire.QueryStatus:
         self._pass("abort")
-        return super().abort(asked)
+        return super().abort(asked, analyst)
 
     def countersigned(self, query: Query, deals: Iterable[wire.Deal]) -> None:
         self._pass("countersigned")
         super().countersigned(query, deals)
 
-    def queries(self) -> wire.ListReply:
+    def queries(self, analyst: str | None = None) -> wire.ListReply:
         self._pass("queries")
-        return super().queries()
+        return super().queries(analyst)
 
 
 def held(net: Network, method: str) -> Held:
@@ -69,7 +69,7 @@ async def hang_up(server: Held, analyst: Any, call: Any) -> None:
 
 
 def phase(net: Network, query: Query) -> wire.Phase.ValueType:
-    return net.server.status(wire.StatusRequest(id=query.id)).phase
+    return net.server.status(wire.StatusRequest(id=query.id), ANN).phase
 
 
 def test_what_is_aborted_is_burnt_though_the_analyst_hangs_up(tmp_path: Path, certs: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_is_announced_is_countersigned_though_the_analyst_hangs_up(tmp_path
             analyst, query = await net.analyst(), parties.ask()
             call = analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await hang_up(held(net, "announce"), analyst, call)
-            await until(lambda: len(net.server.queries().queries) == 1 and phase(net, query) == wire.COLLECTING)
+            await until(lambda: len(net.server.queries(ANN).queries) == 1 and phase(net, query) == wire.COLLECTING)
 
     run(announce())
 

@@ -14,7 +14,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
-from tests.agg.network import DEADLINE, Deciding, Network, network, refusal_of, run, until
+from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run, until
 from tests.agg.parties import KeyServer, Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
@@ -219,7 +219,7 @@ def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path
             keys.decides.set()
             await until(lambda: phase(net, query) == wire.DECIDED)
             assert [(head.cohort, bool(head.ciphertexts)) for head in keys.heads] == [(0, True), (1, False), (2, False)]
-            cohorts = net.server.status(wire.StatusRequest(id=query.id)).cohorts
+            cohorts = net.server.status(wire.StatusRequest(id=query.id), ANN).cohorts
             assert [each.decision.outcome for each in cohorts] == [wire.RELEASED, wire.BURNT, wire.BURNT]
 
     run(abort())
@@ -279,7 +279,7 @@ def test_a_request_that_cannot_be_read_is_read_again(tmp_path: Path, certs: Path
 
 
 def phase(net: Network, query: Query) -> wire.Phase.ValueType:
-    return net.server.status(wire.StatusRequest(id=query.id)).phase
+    return net.server.status(wire.StatusRequest(id=query.id), ANN).phase
 
 
 @pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])

@@ -44,8 +44,9 @@ def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
 def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.ask(cohorts=2))
     (heard,) = asked(server, 3)
-    signature = KeyServer().deals(query)[0].countersignature
-    assert (heard.query, heard.countersignature, heard.cohort) == (query.to_bytes(), signature, 1)
+    head = KeyServer().deals(query)[0]
+    assert (heard.query, heard.agreement_key, heard.cohort) == (query.digest, head.agreement_key, 1)
+    assert heard.countersignature == head.countersignature
     assert heard.closes_in_ms == query.closes_after * 1000
     assert asked(server, 6) == []  # enrolled or not, it was not dealt
     time.pass_(query.closes_after - 1)
@@ -66,17 +67,17 @@ def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, 
 def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
     first, second = (parties.collecting(server, parties.ask()) for _ in range(2))
     server.contribute([Phone(0).contribution(first)])
-    assert [each.query for each in asked(server, 0)] == [second.to_bytes(), first.to_bytes()]
-    assert [each.query for each in asked(server, 1)] == [first.to_bytes(), second.to_bytes()]
+    assert [each.query for each in asked(server, 0)] == [second.digest, first.digest]
+    assert [each.query for each in asked(server, 1)] == [first.digest, second.digest]
 
 
 def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = [parties.collecting(server, parties.ask()) for _ in range(4)]
     size = asked(server, 0)[0].ByteSize()
-    monkeypatch.setattr("reticent_agg.telling.REPLY_BYTES", 2 * size + 8)
+    monkeypatch.setattr("reticent_agg.telling.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
     assert len(asked(server, 0)) == 2
-    monkeypatch.setattr("reticent_agg.telling.REPLY_BYTES", 1)
-    assert [each.query for each in asked(server, 0)] == [queries[0].to_bytes()]
+    monkeypatch.setattr("reticent_agg.telling.ANONYMOUS_REPLY_BYTES", 1)
+    assert [each.query for each in asked(server, 0)] == [queries[0].digest]
 
 
 def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_conflict(

@@ -35,7 +35,11 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             assert (status.phase, len(status.cohorts)) == (wire.COLLECTING, 2)
             (heard,) = (await phones.Announcements(wire.AnnouncementsRequest(phone=Phone(3).id))).announcements
-            assert (heard.query, heard.cohort) == (query.to_bytes(), 1)
+            assert (heard.query, heard.cohort) == (query.digest, 1)
+            wanted_query = Phone(3).fetching(query)
+            assert (await phones.Query(wanted_query)).query == query.to_bytes()
+            wanted_query.phone = Phone(2).id  # somebody else's signature
+            assert (await refusal_of(phones.Query(wanted_query))).refusal is Refusal.BAD_SIGNATURE
             key = await phones.Key(wire.KeyRequest(key_id=bytes.fromhex(query.key_id)))
             assert key.public_key == parties.pair().public.to_bytes()
             sent = [Phone(number).contribution(query) for number in range(6)]

@@ -12,7 +12,7 @@ from reticent.database import Run
 from reticent.times import instant
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.database import opened
-from reticent_agg.telling import MOST_WANTED, REPLY_BYTES, Telling
+from reticent_agg.telling import ANONYMOUS_REPLY_BYTES, MOST_WANTED, Telling
 
 MOST = 3  # decisions in a reply
 START = instant(0)
@@ -38,10 +38,10 @@ class Counted:
 
 def test_decisions_that_do_not_fit_a_reply_are_not_read() -> None:
     counted = Counted()
-    decision = wire.Decision(reason="x" * (REPLY_BYTES // MOST - 100))
+    decision = wire.Decision(reason="x" * (ANONYMOUS_REPLY_BYTES // MOST - 100))
     with counted.database.changing() as run:
         run("INSERT INTO queries (digest, id, content, plaintexts, phase, announced) VALUES (x'', 'q', x'', 1, 4, 0)")
-        run("INSERT INTO decisions VALUES (1, 0, ?)", (decision.SerializeToString(),))
+        run("INSERT INTO decisions VALUES (1, 0, ?, 0)", (decision.SerializeToString(),))
     telling = Telling(counted, lambda: START, dt.timedelta(seconds=1))
     reply = telling.decisions([wire.DecisionWanted(query=b"", cohort=0)] * MOST_WANTED)
     assert list(reply.decisions) == [decision] * MOST

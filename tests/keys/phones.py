@@ -5,7 +5,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -17,7 +17,7 @@ from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, packin
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, administration, open_journal
+from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, QueryLimits, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 
 START = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -59,7 +59,6 @@ class Phone:
 
     token: bytes
     signing: SigningKey = field(default_factory=SigningKey)
-    agreement: AgreementKey = field(default_factory=AgreementKey)
     membership: wire.Membership = field(default_factory=wire.Membership)
 
     @property
@@ -67,11 +66,10 @@ class Phone:
         return self.membership.phone
 
     def joining(self) -> wire.JoinRequest:
-        statement = statements.joining(self.token, self.signing.public, self.agreement.public)
+        statement = statements.joining(self.token, self.signing.public)
         return wire.JoinRequest(
             invitation=self.token,
             verify_key=self.signing.public,
-            agreement_key=self.agreement.public,
             signature=self.signing.sign(statement),
         )
 
@@ -84,10 +82,18 @@ class Phone:
         return wire.LeaveRequest(phone=self.id, signature=self.signing.sign(statements.leaving(self.id)))
 
     def contribution(
-        self, query: Query, key: PublicKey, cohort: int, values: Sequence[int], *, seeded: bool = False
+        self,
+        query: Query,
+        key: PublicKey,
+        query_key: bytes,
+        cohort: int,
+        values: Sequence[int],
+        *,
+        seeded: bool = False,
+        own: AgreementKey | None = None,
     ) -> Contribution:
-        server_key = self.membership.agreement_key
-        secret = shared_secret(self.agreement, phone=self.id, phone_key=self.agreement.public, server_key=server_key)
+        own = own or AgreementKey()
+        secret = shared_secret(own, phone=self.id, phone_key=own.public, query_key=query_key)
         packing = packing_of(query, key.bits)
         tags = [tag(secret, query.digest, cohort, place) for place in range(packing.plaintexts)]
         padded = [
@@ -96,10 +102,8 @@ class Phone:
         ]
         ciphertexts = key.encrypt(padded, secure())
         digest = statements.ciphertexts_hash(ciphertexts_to(ciphertexts, key))
-        statement = statements.receipted(query.digest, query.key_id, self.id, cohort, digest, seeded=seeded)
-        receipt = wire.Receipt(
-            phone=self.id, ciphertexts_hash=digest, seeded=seeded, signature=self.signing.sign(statement)
-        )
+        receipt = wire.Receipt(phone=self.id, agreement_key=own.public, ciphertexts_hash=digest, seeded=seeded)
+        receipt.signature = self.signing.sign(statements.receipted(query.digest, query.key_id, cohort, receipt))
         return Contribution(ciphertexts, receipt, values)
 
 
@@ -119,11 +123,13 @@ class House:
         limits: QueryLimits = LIMITS,
         identity: Identity | None = None,
         vault: Vault | None = None,
+        query_keys: QueryKeys | None = None,
     ) -> None:
         self.path = path
         self.clock = ManualClock(START)
         self.identity = identity or Identity()
-        self.vault = vault or Vault(None)  # what is in it outlives the server, as files do
+        self.vault = vault or Vault(None)  # what is in these two outlives the server, as files do
+        self.query_keys = query_keys or QueryKeys(None)
         self.limits = limits
         self._made = 0
         self.phones: dict[bytes, Phone] = {}
@@ -144,6 +150,7 @@ class House:
                 journal,
                 self.identity,
                 self.vault,
+                self.query_keys,
                 now=self.clock.now,
                 limits=self.limits,
                 lifetime=90 * DAY,
@@ -184,16 +191,22 @@ class House:
     def query(self, **changes: object) -> Query:
         return replace(QUERY, key_id=self.key.key_id.hex(), **changes)  # type: ignore[arg-type]
 
+    def query_key(self, query: Query) -> bytes:
+        """The public one of a query, which is countersigned if it was not."""
+        return next(self.server.countersign(wire.CountersignRequest(query=query.to_bytes()))).agreement_key
+
     def deal(self, query: Query) -> dict[bytes, int]:
         """The cohort of each phone."""
         return {each.phone: each.cohort for each in dealt(self.server, query)}
 
-    def contributions(self, query: Query, cohort: int, **options: bool) -> list[Contribution]:
+    def contributions(self, query: Query, cohort: int, **options: Any) -> list[Contribution]:
         """Of all the phones of a cohort, different ones."""
-        key = self.key
+        key, query_key = self.key, self.query_key(query)
         phones = [phone for phone, dealt_to in self.deal(query).items() if dealt_to == cohort]
         return [
-            self.phones[phone].contribution(query, key, cohort, (place % 4, 10 * place - 2, place % 2), **options)
+            self.phones[phone].contribution(
+                query, key, query_key, cohort, (place % 4, 10 * place - 2, place % 2), **options
+            )
             for place, phone in enumerate(phones)
         ]
 

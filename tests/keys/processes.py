@@ -185,9 +185,7 @@ async def joined(place: Site, count: int) -> dict[bytes, Phone]:
         for phone, invitation in zip(found, given, strict=True):
             phone.membership = await answered(stub.Join(phone.joining(), timeout=PATIENCE))
             made = phone.membership
-            said = statements.membership(
-                made.phone, phone.signing.public, phone.agreement.public, made.agreement_key, made.expires
-            )
+            said = statements.membership(made.phone, phone.signing.public, made.expires)
             assert signed_by(invitation.identity, said, made.signature)
     return {phone.id: phone for phone in found}
 
@@ -199,9 +197,10 @@ async def asked(
     key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
     query = replace(QUERY, id=name, population=POPULATION, key_id=key.key_id.hex())
     deals = await countersigned(to, query.to_bytes())
+    query_key = deals[0].agreement_key
     cohorts: list[list[Contribution]] = [[] for _ in range(query.cohorts)]
     for dealt in (phone for deal in deals for phone in deal.phones):
         phone = phones[dealt.phone]
         assert dealt.verify_key == phone.signing.public
-        cohorts[dealt.cohort].append(phone.contribution(query, key, dealt.cohort, (2, 300, 1)))
+        cohorts[dealt.cohort].append(phone.contribution(query, key, query_key, dealt.cohort, (2, 300, 1)))
     return query, key, cohorts

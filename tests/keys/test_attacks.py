@@ -36,7 +36,9 @@ def given(house: House, query: Query) -> list[Contribution]:
 def contributions(house: House, query: Query, cohort: int) -> list[Contribution]:
     phones = [phone for phone, to in house.deal(query).items() if to == cohort]
     return [
-        house.phones[phone].contribution(query, house.key, cohort, [1000 * place + n for n in range(100)])
+        house.phones[phone].contribution(
+            query, house.key, house.query_key(query), cohort, [1000 * place + n for n in range(100)]
+        )
         for place, phone in enumerate(phones)
     ]
 

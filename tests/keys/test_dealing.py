@@ -77,8 +77,10 @@ def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: House) -> N
 def test_the_countersignature_is_the_servers_and_comes_first(house: House) -> None:
     query = house.query()
     first, *rest = countersign(house, query.to_bytes())
-    assert signed_by(house.server.identity, statements.countersigned(query.digest), first.countersignature)
-    assert not any(each.countersignature for each in rest)
+    assert signed_by(
+        house.server.identity, statements.countersigned(query.digest, first.agreement_key), first.countersignature
+    )
+    assert not any(each.countersignature or each.agreement_key for each in rest)
 
 
 def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(tmp_path: Path) -> None:

@@ -58,9 +58,11 @@ def test_the_sum_of_all_contributions_is_released_exactly(house: House) -> None:
 def test_sums_may_be_negative_and_take_several_plaintexts(house: House) -> None:
     counters = [Counter(f"counter {place}", -(2**13), 2**13) for place in range(100)]
     query = house.query(counters=counters, l1=2**14, l2_squared=2**28)
-    key, cohort = house.key, 1
+    key, query_key, cohort = house.key, house.query_key(query), 1
     given = [
-        house.phones[phone].contribution(query, key, cohort, [(-1) ** place * 2**place for place in range(10)] * 10)
+        house.phones[phone].contribution(
+            query, key, query_key, cohort, [(-1) ** place * 2**place for place in range(10)] * 10
+        )
         for phone, to in house.deal(query).items()
         if to == cohort
     ]
@@ -75,7 +77,7 @@ def test_the_fewest_are_enough_and_one_replayable_share_is_told(house: House) ->
     query = house.query()
     given = house.contributions(query, 0)[: query.fewest]
     phone = house.phones[given[0].receipt.phone]
-    given[0] = phone.contribution(query, house.key, 0, (1, 2, 0), seeded=True)
+    given[0] = phone.contribution(query, house.key, house.query_key(query), 0, (1, 2, 0), seeded=True)
     made = house.server.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.RELEASED
     assert sums(made) == expected(given)
@@ -237,7 +239,7 @@ def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(hous
     query = house.query()
     given = house.contributions(query, 0)
     liar = next(house.phones[phone] for phone, cohort in house.deal(query).items() if cohort == 1)
-    mixed = [*given[1:], liar.contribution(query, house.key, 0, (1, 2, 0))]
+    mixed = [*given[1:], liar.contribution(query, house.key, house.query_key(query), 0, (1, 2, 0))]
     refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(*honest(query, 0, house.key, mixed)), "not dealt")
     assert not decisions(house)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, signed_by, statements
+from reticent.protocol import Refusal, Refused, SigningKey, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import administration
 from reticent_keys.membership import Members
@@ -20,9 +20,7 @@ def house() -> Iterator[House]:
 
 
 def signed_membership(house: House, phone: Phone, membership: wire.Membership) -> bool:
-    statement = statements.membership(
-        membership.phone, phone.signing.public, phone.agreement.public, membership.agreement_key, membership.expires
-    )
+    statement = statements.membership(membership.phone, phone.signing.public, membership.expires)
     return signed_by(house.server.identity, statement, membership.signature)
 
 
@@ -51,7 +49,6 @@ def test_an_invitation_is_good_for_one_phone(house: House) -> None:
     phone = house.invited()
     house.server.join(phone.joining())
     refused(Refusal.INVITATION, lambda: house.server.join(Phone(phone.token).joining()))
-    refused(Refusal.INVITATION, lambda: house.server.join(Phone(phone.token, signing=phone.signing).joining()))
     assert house.server.standing().population == 1
 
 
@@ -73,8 +70,6 @@ def test_who_was_not_invited_is_refused(house: House) -> None:
         ("invitation", b""),
         ("invitation", bytes(17)),
         ("verify_key", bytes(31)),
-        ("agreement_key", bytes(33)),
-        ("agreement_key", bytes(32)),  # with which every exchange comes to 0
         ("signature", bytes(63)),
     ],
 )
@@ -99,9 +94,6 @@ def test_who_joins_proves_to_hold_the_key(house: House) -> None:
     phone = house.invited()
     asked = phone.joining()
     asked.verify_key = SigningKey().public
-    refused(Refusal.BAD_SIGNATURE, lambda: house.server.join(asked))
-    asked = phone.joining()
-    asked.agreement_key = AgreementKey().public
     refused(Refusal.BAD_SIGNATURE, lambda: house.server.join(asked))
     house.server.join(phone.joining())  # what was refused took nothing
 
@@ -217,5 +209,5 @@ def test_tokens_are_not_in_the_journal(tmp_path: Path) -> None:
         house.server.join(phone.joining())
         house.server.journal.close()
         content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-        assert phone.agreement.public in content
+        assert phone.signing.public in content
         assert phone.token not in content

@@ -23,6 +23,7 @@ class Told:
 
     def __init__(self, receipt: wire.Receipt) -> None:
         self.phone = receipt.phone
+        self.agreement_key = receipt.agreement_key
         self.ciphertexts_hash = receipt.ciphertexts_hash
         self.seeded = receipt.seeded
         self.signature = receipt.signature

@@ -18,7 +18,7 @@ def resigned(city: City, **changes: Any) -> wire.JoinRequest:
     request = phone.joining()
     for name, value in changes.items():
         setattr(request, name, value)
-    statement = statements.joining(request.invitation, request.verify_key, request.agreement_key)
+    statement = statements.joining(request.invitation, request.verify_key)
     request.signature = phone.signing.sign(statement)
     return request
 
@@ -64,7 +64,7 @@ BAD: dict[str, Bad] = {
     "join: nothing": ("Enrolment/Join", lambda _: wire.JoinRequest(), R.MALFORMED),
     "join: a short token": ("Enrolment/Join", lambda c: resigned(c, invitation=SHORT), R.MALFORMED),
     "join: a short key": ("Enrolment/Join", lambda c: resigned(c, verify_key=SHORT), R.MALFORMED),
-    "join: a weak key": ("Enrolment/Join", lambda c: resigned(c, agreement_key=bytes(32)), R.MALFORMED),
+    "join: a weak key": ("Enrolment/Join", lambda c: resigned(c, verify_key=bytes(32)), R.MALFORMED),
     "join: unsigned": ("Enrolment/Join", lambda c: changed(resigned(c), signature=bytes(64)), R.BAD_SIGNATURE),
     "join: with another's key": ("Enrolment/Join", lambda c: resigned(c, verify_key=OTHER.public), R.BAD_SIGNATURE),
     "join: uninvited": ("Enrolment/Join", lambda c: resigned(c, invitation=bytes(16)), R.INVITATION),

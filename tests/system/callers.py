@@ -107,6 +107,7 @@ def message_of(query: Query, phone: Phone, cohort: int, made: Contribution, ciph
         query=query.digest,
         phone=phone.id,
         cohort=cohort,
+        agreement_key=made.receipt.agreement_key,
         ciphertexts=ciphertexts,
         seeded=made.receipt.seeded,
         signature=made.receipt.signature,

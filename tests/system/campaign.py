@@ -177,13 +177,13 @@ class Campaign:
             for number, phone in enumerate(self.phones):
                 told = wire.AnnouncementsRequest(phone=phone.id)
                 reply = await self.to_aggregation.patiently(phones_stub.Announcements, told)
-                dealt = {each.query: each.cohort for each in reply.announcements}
+                told_of = {each.query: each for each in reply.announcements}
                 for asked in self.asked:
-                    self._prepare(asked, number, dealt[asked.query.to_bytes()], key)
+                    self._prepare(asked, number, told_of[asked.query.digest], key)
 
-    def _prepare(self, asked: Asked, number: int, cohort: int, key: PublicKey) -> None:
-        phone = self.phones[number]
-        made = phone.contribution(asked.query, key, cohort, vector(number, len(self.phones)))
+    def _prepare(self, asked: Asked, number: int, announced: wire.Announcement, key: PublicKey) -> None:
+        phone, cohort = self.phones[number], announced.cohort
+        made = phone.contribution(asked.query, key, announced.agreement_key, cohort, vector(number, len(self.phones)))
         content = ciphertexts_to(made.ciphertexts, key)
         asked.messages.append(message_of(asked.query, phone, cohort, made, content))
         asked.cohorts.append(cohort)

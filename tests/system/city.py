@@ -71,6 +71,7 @@ class City:
     closed: Query
     cohorts: dict[tuple[str, bytes], int]
     """Of a query's id and a phone."""
+    query_keys: dict[str, bytes]
     first: wire.Contribution = dataclasses.field(default_factory=wire.Contribution)
     """What the first phone has contributed to the open query."""
 
@@ -91,7 +92,7 @@ class City:
         asked = query or self.open
         phone = self.phones[number]
         cohort = self.cohorts[asked.id, phone.id]
-        made = phone.contribution(asked, self.key, cohort, (1,))
+        made = phone.contribution(asked, self.key, self.query_keys[asked.id], cohort, (1,))
         message = message_of(asked, phone, cohort, made, ciphertexts_to(made.ciphertexts, self.key))
         for name, value in changes.items():
             setattr(message, name, value)
@@ -105,10 +106,7 @@ class City:
 
 
 def statement_of(message: wire.Contribution, query: Query) -> bytes:
-    contents = statements.ciphertexts_hash(message.ciphertexts)
-    return statements.receipted(
-        query.digest, query.key_id, message.phone, message.cohort, contents, seeded=message.seeded
-    )
+    return statements.contribution(message, query.key_id)
 
 
 def dump(path: Path) -> list[str]:
@@ -193,7 +191,8 @@ def inhabited(folder: Path) -> Iterator[City]:
         with contextlib.closing(sqlite3.connect(servers.database)) as database:
             rows = database.execute("SELECT id, phone, cohort FROM dealt JOIN queries ON number = query")
             cohorts = {(query, phone): cohort for query, phone, cohort in rows}
-        made = City(servers, phones, revoked, left, expired, late.token, spare, key, still, closed, cohorts)
+            query_keys = dict(database.execute("SELECT id, agreement_key FROM queries"))
+        made = City(servers, phones, revoked, left, expired, late.token, spare, key, still, closed, cohorts, query_keys)
         made.first = made.said(0)
         with made.channel("Collecting") as channel:
             call(channel, "Collecting/Contribute", [made.first.SerializeToString()])
@@ -223,7 +222,7 @@ def still_serves(city: City) -> None:
         asked = wire.AnnouncementsRequest(phone=city.phones[1].id).SerializeToString()
         [answer] = call(channel, "Collecting/Announcements", [asked])
         [announcement] = wire.AnnouncementsReply.FromString(answer).announcements
-        assert announcement.query == city.open.to_bytes()
+        assert announcement.query == city.open.digest
         [acknowledged] = call(channel, "Collecting/Contribute", [city.first.SerializeToString()])
         name = statements.digest(statement_of(city.first, city.open))
         assert wire.Acknowledgement.FromString(acknowledged).contribution == name

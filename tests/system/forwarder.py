@@ -73,11 +73,12 @@ class Forwarder:
         }
         query = Query(**parts | changes)
         deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=PATIENCE))
-        countersignature = deals[0].countersignature
-        assert signed_by(self.servers.identity, statements.countersigned(query.digest), countersignature)
+        head = deals[0]
+        statement = statements.countersigned(query.digest, head.agreement_key)
+        assert signed_by(self.servers.identity, statement, head.countersignature)
         dealt = {each.phone: each.cohort for deal in deals for each in deal.phones}
         assert self.revoked.id not in dealt
-        return Asked(query, self.key, countersignature, dealt, self.phones)
+        return Asked(query, self.key, head, dealt, self.phones)
 
     def decided(self, sent: Sent) -> wire.Decision:
         """What the key server decides; raises Refused."""
@@ -114,15 +115,16 @@ class Asked:
     """A query with all contributions to it."""
 
     def __init__(
-        self, query: Query, key: PublicKey, countersignature: bytes, dealt: dict[bytes, int], phones: dict[bytes, Phone]
+        self, query: Query, key: PublicKey, head: wire.Deal, dealt: dict[bytes, int], phones: dict[bytes, Phone]
     ) -> None:
         self.query = query
         self.key = key
-        self.countersignature = countersignature
+        self.head = head
+        """With the countersignature and the query's key."""
         self.dealt = dealt
         self.cohorts: list[list[Contribution]] = [
             [
-                phones[phone].contribution(query, key, cohort, (place % 4, place % 2))
+                phones[phone].contribution(query, key, head.agreement_key, cohort, (place % 4, place % 2))
                 for place, phone in enumerate(phone for phone, to in sorted(dealt.items()) if to == cohort)
                 if phone in phones
             ]

@@ -145,13 +145,13 @@ def with_receipts(asked: Asked, receipts: Sequence[wire.Receipt], count: int | N
 
 def receipted(asked: Asked, phone: Phone) -> wire.Receipt:
     """A receipt of a phone that was not dealt to the query."""
-    return phone.contribution(asked.query, asked.key, 0, (1, 1)).receipt
+    return phone.contribution(asked.query, asked.key, asked.head.agreement_key, 0, (1, 1)).receipt
 
 
 def stranger() -> Phone:
     """A phone that never joined."""
     phone = Phone(bytes(16))
-    phone.membership = wire.Membership(phone=bytes(range(16)), agreement_key=phone.agreement.public)
+    phone.membership = wire.Membership(phone=bytes(range(16)))
     return phone
 
 
@@ -279,9 +279,13 @@ def answered(forwarder: Forwarder, phone: Participant) -> tuple[Asked, int]:
     assert member is not None
     cohort = asked.dealt[member.phone]
     announcement = wire.Announcement(
-        query=asked.query.to_bytes(), countersignature=asked.countersignature, cohort=cohort, closes_in_ms=10_000
+        query=asked.query.digest,
+        agreement_key=asked.head.agreement_key,
+        countersignature=asked.head.countersignature,
+        cohort=cohort,
+        closes_in_ms=10_000,
     )
-    assert phone.asked(announcement, asked.key.to_bytes()).cohort == cohort
+    assert phone.asked(announcement, asked.query.to_bytes(), asked.key.to_bytes()).cohort == cohort
     return asked, cohort
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from reticent.paillier import PublicKey, centred, pad, tag
 from reticent.privacy import Norms, Query
-from reticent.protocol import packing_of, statements
+from reticent.protocol import AgreementKey, packing_of, shared_secret, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import is_seeded
 from reticent.v1 import counting_pb2 as wire
@@ -19,6 +20,9 @@ from reticent_client.counting.enrolment import Member
 
 __all__ = ["Answer", "answer", "values_of"]
 
+KEY = b"reticent.agreement-key.1\n"  # separates these keys from any other use of the signing key
+AGREEMENT_ENTROPY = 32  # bytes
+
 
 class Answer(NamedTuple):
     """A contribution that was never sent.
@@ -26,7 +30,7 @@ class Answer(NamedTuple):
     Args:
         message: What is sent.
         digest: Of what is signed; by it the message is acknowledged.
-        norms: The size of what it says, without the noise.
+        norms: The size of what it says, without the noise; 0 where no other query of a sequence has to know it.
     """
 
     message: wire.Contribution
@@ -68,9 +72,16 @@ def _number(value: Any) -> float:
 
 
 def answer(
-    query: Query, cohort: int, values: list[float], used: Norms, *, key: PublicKey, member: Member,
+    query: Query,
+    cohort: int,
+    values: list[float],
+    used: Norms,
+    *,
+    key: PublicKey,
+    query_key: bytes,
+    member: Member,
     rng: np.random.Generator,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """Run by the phone. Fit, hide, tag, encrypt and sign what was counted; each time another message.
 
     Args:
@@ -78,21 +89,44 @@ def answer(
         cohort: The phone's.
         values: One for each counter.
         used: What was said to other queries of the same sequence.
-        key: The one that the query names.
+        key: The Paillier key that the query names.
+        query_key: The key server's X25519 key for this query.
         member: Who says it.
-        rng: Where the noise and the exponents come from.
+        rng: Where the noise, the agreement key and the exponents come from.
+
+    Raises:
+        ValueError: The query cannot be answered, or its key is one with which no secret can be shared.
     """
     steps = query.fit(values, used=used)
     noisy = [int(step) + int(share) for step, share in zip(steps, query.share(rng), strict=True)]
-    packing, secret = packing_of(query, key.bits), member.secret()
+    own_key = _agreement_key(query, cohort, noisy, member, rng)
+    secret = shared_secret(own_key, phone=member.phone, phone_key=own_key.public, query_key=query_key)
+    packing = packing_of(query, key.bits)
     places = range(packing.plaintexts)
     plaintexts = packing.pack(noisy, [tag(secret, query.digest, cohort, place) for place in places])
     pads = (pad(secret, query.digest, cohort, place, key.n) for place in places)
     hidden = [centred(plaintext + each, key.n) for plaintext, each in zip(plaintexts, pads, strict=True)]
-    ciphertexts = ciphertexts_to(key.encrypt(hidden, rng), key)
     message = wire.Contribution(
-        query=query.digest, phone=member.phone, cohort=cohort, ciphertexts=ciphertexts, seeded=is_seeded(rng)
+        query=query.digest,
+        phone=member.phone,
+        cohort=cohort,
+        agreement_key=own_key.public,
+        ciphertexts=ciphertexts_to(key.encrypt(hidden, rng), key),
+        seeded=is_seeded(rng),
     )
     statement = statements.contribution(message, query.key_id)
     message.signature = member.signing.sign(statement)
-    return Answer(message, statements.digest(statement), Norms.of(steps))
+    norms = Norms(0, 0) if query.sequence is None else Norms.of(steps)
+    return Answer(message, statements.digest(statement), norms)
+
+
+def _agreement_key(
+    query: Query, cohort: int, noisy: list[int], member: Member, rng: np.random.Generator
+) -> AgreementKey:
+    """A key for one contribution, which nobody keeps.
+
+    Two contributions must never share a pad. Fresh randomness sees to that; where it comes twice, as in a phone that
+    was copied while it ran, another message still gets another key, for the key depends on the message as well.
+    """
+    parts = (KEY, rng.bytes(AGREEMENT_ENTROPY), query.digest, f"{cohort} {noisy}".encode())
+    return AgreementKey(hmac.digest(member.signing.to_bytes(), b"".join(parts), "sha256"))

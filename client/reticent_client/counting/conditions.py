@@ -23,6 +23,7 @@ class Reason(Enum):
     NOT_A_MEMBER = "the phone has not joined, or has left"
     MALFORMED = "the announcement cannot be read, or its parts do not fit each other"
     NOT_COUNTERSIGNED = "the key server has not countersigned this query"
+    NOT_TOLD = "the aggregation server has not told the query that it announces"
     WRONG_KEY = "the public key is not the one that the query names"
     BAD_KEY = "the public key is none that a phone encrypts under"
     CLOSED = "the query is closed"
@@ -53,6 +54,7 @@ class Reason(Enum):
 
 _PASSING = {
     Reason.NOT_A_MEMBER,
+    Reason.NOT_TOLD,
     Reason.WRONG_KEY,  # whoever brings keys may bring another one
     Reason.BAD_KEY,
     Reason.CLOSED,
@@ -196,8 +198,12 @@ class Participation:
         """
         if self.only_charging and not situation.charging:
             raise Declined(Reason.NOT_CHARGING, query=query)
-        if self.only_unmetered and not situation.unmetered:
+        if self.declines_network(situation):
             raise Declined(Reason.METERED, query=query)
+
+    def declines_network(self, situation: Situation) -> bool:
+        """Whether the phone is on a network over which it does not take part."""
+        return self.only_unmetered and not situation.unmetered
 
     def examine_day(self, query: Query, size: int, *, queries: int, sent: int) -> None:
         """Decline what would be too much for a day.

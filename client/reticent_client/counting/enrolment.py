@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from reticent.protocol import AgreementKey, SigningKey, shared_secret, signed_by, statements
+from reticent.protocol import SigningKey, signed_by, statements
 from reticent.protocol.invitation import Invitation
-from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES
+from reticent.protocol.secrets import PHONE_BYTES
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.errors import ClientError, FileError
@@ -54,28 +54,18 @@ class Member:
     Args:
         invitation: By which it joined.
         signing: Its key to sign with.
-        agreement: Its key to share a secret with the key server by.
         standing: Whether it is one of those that are counted.
         phone: Its id; empty before it has joined, as what follows.
-        server_key: The key server's key to share a secret by.
         since: When the membership came, in seconds of Unix time.
         expires: When it ends.
     """
 
     invitation: Invitation
     signing: SigningKey
-    agreement: AgreementKey
     standing: Standing = Standing.JOINING
     phone: bytes = b""
-    server_key: bytes = b""
     since: int = 0
     expires: int = 0
-
-    def secret(self) -> bytes:
-        """What the phone shares with the key server."""
-        return shared_secret(
-            self.agreement, phone=self.phone, phone_key=self.agreement.public, server_key=self.server_key
-        )
 
     def to_text(self) -> str:
         """All of it as text, secrets too."""
@@ -83,10 +73,8 @@ class Member:
             {
                 "invitation": self.invitation.to_text(),
                 "signing": _text(self.signing.to_bytes()),
-                "agreement": _text(self.agreement.to_bytes()),
                 "standing": self.standing.name,
                 "phone": _text(self.phone),
-                "server_key": _text(self.server_key),
                 "since": self.since,
                 "expires": self.expires,
             }
@@ -104,10 +92,8 @@ class Member:
             return cls(
                 Invitation.from_text(content["invitation"]),
                 SigningKey(_bytes(content["signing"])),
-                AgreementKey(_bytes(content["agreement"])),
                 Standing[content["standing"]],
                 _bytes(content["phone"]),
-                _bytes(content["server_key"]),
                 int(content["since"]),
                 int(content["expires"]),
             )
@@ -156,16 +142,15 @@ class Enrolment:
                 raise AlreadyJoined("this phone is a member by another invitation: it has to leave first")
             if self._owes_leaving:  # with the keys it would forget how to say so
                 raise AlreadyJoined("this phone is leaving, and the key server has to be told first: leave again")
-            self._keep(Member(invitation, SigningKey(), AgreementKey()))
+            self._keep(Member(invitation, SigningKey()))
         elif held.invitation != invitation or held.standing is Standing.REFUSED:  # the servers have moved; or once more
             standing = Standing.JOINING if held.standing is Standing.REFUSED else held.standing
             self._keep(replace(held, invitation=invitation, standing=standing))
         member = self._held()
-        statement = statements.joining(invitation.token, member.signing.public, member.agreement.public)
+        statement = statements.joining(invitation.token, member.signing.public)
         return wire.JoinRequest(
             invitation=invitation.token,
             verify_key=member.signing.public,
-            agreement_key=member.agreement.public,
             signature=member.signing.sign(statement),
         )
 
@@ -185,31 +170,24 @@ class Enrolment:
         member = self._held()
         if member.standing not in {Standing.JOINING, Standing.MEMBER}:
             raise NotJoined(f"this phone {member.standing.value}")
-        statement = statements.membership(
-            membership.phone, member.signing.public, member.agreement.public, membership.agreement_key,
-            membership.expires,
-        )  # fmt: skip
+        statement = statements.membership(membership.phone, member.signing.public, membership.expires)
         if not signed_by(member.invitation.identity, statement, membership.signature):
             raise BadMembership("the membership is not signed by the key server that the invitation names")
-        if len(membership.phone) != PHONE_BYTES or len(membership.agreement_key) != KEY_BYTES:
-            raise BadMembership("the membership names no phone, or no key")
+        if len(membership.phone) != PHONE_BYTES:
+            raise BadMembership("the membership names no phone")
         if member.phone and membership.phone != member.phone:
             raise BadMembership("the membership is another phone's")
         if membership.expires < member.expires or (membership.expires == member.expires and member.phone):
             return  # an old one, come late
-        joined = replace(
-            member,
-            standing=Standing.MEMBER,
-            phone=membership.phone,
-            server_key=membership.agreement_key,
-            since=self._seconds,
-            expires=membership.expires,
+        self._keep(
+            replace(
+                member,
+                standing=Standing.MEMBER,
+                phone=membership.phone,
+                since=self._seconds,
+                expires=membership.expires,
+            )
         )
-        try:
-            joined.secret()
-        except ValueError as error:
-            raise BadMembership(f"the membership has a key that shares no secret: {error}") from error
-        self._keep(joined)
 
     def renewal(self) -> wire.RenewRequest | None:
         """Run by the phone. What to ask the key server for when little is left of the membership.

@@ -20,6 +20,7 @@ import datetime as dt
 import hashlib
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
@@ -41,7 +42,7 @@ from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, DeclinedQue
 from reticent_client.errors import ClientError
 from reticent_client.serving.database import SqliteStore
 
-__all__ = ["Counters", "ForeignAnswer", "Participant"]
+__all__ = ["LATER", "Counters", "ForeignAnswer", "Participant"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
 """What an app has counted, by the names of a query's counters; what it leaves out is 0.
@@ -51,11 +52,13 @@ counted: both servers see who takes part, and no noise hides it. Nor may it rais
 """
 
 DAY = dt.timedelta(days=1)
+QUERIES_SEEN = 8
+"""Queries, of up to a megabyte each, that are not fetched again to be declined once more."""
 LATER = {Refusal.BUSY, Refusal.UNAVAILABLE}
 """Any other refusal is final for the query."""
 
-NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.ANSWERED}
-"""Of what the key server may not have countersigned nothing is kept; what was answered has its record."""
+NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.NOT_TOLD, Reason.ANSWERED}
+"""Nothing is kept of what the key server may not have countersigned; what was answered has its record."""
 
 OUTCOMES = {wire.RELEASED: State.RELEASED, wire.VOID: State.VOID, wire.BURNT: State.BURNT}
 
@@ -105,33 +108,54 @@ class Participant:
         self._counters = counters
         self._backoff = Backoff(secure()) if backoff is None else backoff
         self._simulation = simulation
+        self._seen: OrderedDict[bytes, bytes] = OrderedDict()  # queries by their digests, to fetch them once
         self._one_at_a_time = threading.RLock()
         limit = (ledger.limit.epsilon, ledger.limit.delta)
         self._rules = json.dumps([policy.to_text(), limit, simulation])  # under which something is declined for good
         self._booking.recover()
 
-    def key_wanted(self, announcement: wire.Announcement) -> bytes | None:
-        """The id of the public key that `asked` needs for an announcement; None where it needs none."""
+    def query_wanted(
+        self, announcement: wire.Announcement, situation: Situation | None = None
+    ) -> wire.QueryRequest | None:
+        """The request for the query that `asked` needs for an announcement; None where it needs none.
+
+        Args:
+            announcement: What the aggregation server announces.
+            situation: As in `asked`.
+        """
         member = self.enrolment.current
         if member is None or not _is_countersigned(announcement, member):
-            return None  # nobody makes the phone fetch and keep keys but the key server
-        record = self.records.of(Query.digest_of(announcement.query))
+            return None  # nobody makes the phone fetch and keep anything but the key server
+        record = self.records.of(announcement.query)
         if record is not None and record.state is not State.INTENDED:
             return None
         if self._declined.lasting(_digest_of(announcement), self._rules) is not None:
             return None
+        if announcement.query in self._seen or self.policy.declines_network(situation or Situation()):
+            return None
+        signature = member.signing.sign(statements.fetching(announcement.query, member.phone))
+        return wire.QueryRequest(query=announcement.query, phone=member.phone, signature=signature)
+
+    @staticmethod
+    def key_wanted(content: bytes) -> bytes | None:
+        """The id of the public key that `asked` needs for a query; None where it needs none."""
         try:
-            return bytes.fromhex(_read(announcement.query).key_id)
+            return bytes.fromhex(_read(content).key_id)
         except (ValueError, ArithmeticError):
             return None
 
     def asked(
-        self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
+        self,
+        announcement: wire.Announcement,
+        content: bytes = b"",
+        public_key: bytes = b"",
+        situation: Situation | None = None,
     ) -> wire.Contribution:
         """Answer an announcement: the same one always with the same bytes, which are stored when this returns.
 
         Args:
             announcement: What the aggregation server announces.
+            content: The query that `query_wanted` has asked for.
             public_key: The key of which `key_wanted` has told the id.
             situation: How the phone is at present; neither charging nor on an unmetered network unless given.
 
@@ -141,7 +165,7 @@ class Participant:
         digest = _digest_of(announcement)
         with self._one_at_a_time:
             try:
-                message = self._answered(announcement, public_key, situation or Situation(), digest)
+                message = self._answered(announcement, content, public_key, situation or Situation(), digest)
             except Declined as declined:
                 if declined.reason not in NOT_REMEMBERED:
                     self._declined.remember(digest, declined, self._rules, self._now())
@@ -225,7 +249,8 @@ class Participant:
         if record.state is State.BURNT and state in SPENT:  # what is out is out
             self.records.revoke(record.query, state, "the key server had called it burnt before")
         elif record.state in UNDECIDED:
-            self.records.advance(record.query, state, decision.reason)
+            told = f"{decision.contributors:,} contributions"
+            self.records.advance(record.query, state, f"{told}; {decision.reason}" if decision.reason else told)
         self._booking.settle()
         if contradicts:
             raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
@@ -240,9 +265,14 @@ class Participant:
         return member is not None and record.identity == member.invitation.identity
 
     def _answered(
-        self, announcement: wire.Announcement, public_key: bytes, situation: Situation, digest: bytes
+        self,
+        announcement: wire.Announcement,
+        content: bytes,
+        public_key: bytes,
+        situation: Situation,
+        digest: bytes,
     ) -> wire.Contribution:
-        record = self.records.of(Query.digest_of(announcement.query))
+        record = self.records.of(announcement.query)
         if record is not None and record.state is not State.INTENDED:
             if record.state in {State.STORED, State.ACKNOWLEDGED} and self._is_own(record):
                 return _message(record)
@@ -256,9 +286,9 @@ class Participant:
         if lasting is not None:
             raise lasting
         try:
-            query = _read(announcement.query)
+            query = _read(self._content(announcement, content, situation))
         except (ValueError, ArithmeticError) as error:
-            raise Declined(Reason.MALFORMED, f"the announcement cannot be read: {error}") from error
+            raise Declined(Reason.MALFORMED, f"the query cannot be read: {error}") from error
         self._examine(announcement, query)
         self.policy.examine(query, self._ledger.limit)
         self.policy.examine_situation(situation, query.id)
@@ -267,10 +297,30 @@ class Participant:
         values = values_of(query, self._counters(query))
         used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
         try:
-            made = answer(query, announcement.cohort, values, used, key=key, member=member, rng=self._rng)
+            made = answer(
+                query,
+                announcement.cohort,
+                values,
+                used,
+                key=key,
+                query_key=announcement.agreement_key,
+                member=member,
+                rng=self._rng,
+            )
         except (ValueError, ArithmeticError) as error:  # what cannot be drawn or packed
             raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
         return self._kept(query, announcement.cohort, made, member)
+
+    def _content(self, announcement: wire.Announcement, content: bytes, situation: Situation) -> bytes:
+        """The query of an announcement, as it was told now or before."""
+        if Query.digest_of(content) == announcement.query:
+            self._seen[announcement.query] = content
+            while len(self._seen) > QUERIES_SEEN:
+                self._seen.popitem(last=False)
+        elif announcement.query not in self._seen:
+            self.policy.examine_situation(situation)
+            raise Declined(Reason.NOT_TOLD)
+        return self._seen[announcement.query]
 
     def _kept(self, query: Query, cohort: int, made: Answer, member: Member) -> wire.Contribution:
         """Steps 2 to 4."""
@@ -325,7 +375,7 @@ def _is_countersigned(announcement: wire.Announcement, member: Member) -> bool:
 
     Reading takes time and memory, which are for the key server to ask for, and not for whoever brings announcements.
     """
-    statement = statements.countersigned(Query.digest_of(announcement.query))
+    statement = statements.countersigned(announcement.query, announcement.agreement_key)
     return signed_by(member.invitation.identity, statement, announcement.countersignature)
 
 
@@ -343,9 +393,9 @@ def _key_of(content: bytes, simulation: bool) -> PublicKey:
 
 def _digest_of(announcement: wire.Announcement) -> bytes:
     """SHA-256 of what an announcement says, however long it is still open."""
-    said = wire.Announcement(
-        query=announcement.query, countersignature=announcement.countersignature, cohort=announcement.cohort
-    )
+    said = wire.Announcement()
+    said.CopyFrom(announcement)
+    said.ClearField("closes_in_ms")
     return hashlib.sha256(said.SerializeToString(deterministic=True)).digest()
 
 

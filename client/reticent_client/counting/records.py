@@ -55,7 +55,7 @@ class Record:
         cohort: The phone's.
         identity: The key that signs the decision.
         state: How far it has come.
-        norms: The size of what was said.
+        norms: The size of what was said, for the other queries of a sequence; 0 without one.
         contribution: The digest of the signed contribution.
         message: Its bytes, until it is decided.
         size: How many those are, or were.
@@ -237,7 +237,7 @@ class DeclinedQueries:
 
     def remember(self, announcement: bytes, declined: Declined, policy: str, now: dt.datetime) -> None:
         """Remember why an announcement was declined, and under which policy."""
-        query_id = declined.query or f"unreadable {announcement.hex()[:16]}"
+        query_id = declined.query or f"query {announcement.hex()[:16]}"
         values = (announcement, query_id, declined.reason.name, declined.sentence, policy, milliseconds(now))
         with self._database.changing() as run:
             if run(

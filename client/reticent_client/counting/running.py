@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock, first_of
-from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.conditions import Declined, Reason, Situation
 from reticent_client.counting.enrolment import BadMembership
-from reticent_client.counting.participant import ForeignAnswer, Participant
+from reticent_client.counting.participant import LATER, ForeignAnswer, Participant
 from reticent_client.counting.records import UNDECIDED, Record, State
 from reticent_client.counting.servers import Servers
 
@@ -182,7 +181,7 @@ class _Visit:
         self._strange = 0
         self._decided: dict[bytes, None] = {}
         self._troubles: dict[str, Trouble] = {}
-        self._keys: dict[bytes, bytes] = {}
+        self._keys: dict[bytes, bytes] = {}  # public keys by their ids
         self._again = AGAIN
         self.done: Round | None = None
         """What came of it, once it is over."""
@@ -219,19 +218,41 @@ class _Visit:
         return reply.announcements[:MOST_ANNOUNCEMENTS]
 
     async def _answer(self, announcement: wire.Announcement) -> None:
-        wanted = self._participant.key_wanted(announcement)
-        if wanted is not None and wanted not in self._keys:
-            self._keys[wanted] = await self._servers.key(wanted)
-        key = b"" if wanted is None else self._keys[wanted]
+        query = await self._query(announcement)
+        key = await self._key(query)
         try:
-            said = await _to_its_end(asyncio.to_thread(self._participant.asked, announcement, key, self._situation))
+            said = await _to_its_end(
+                asyncio.to_thread(self._participant.asked, announcement, query, key, self._situation)
+            )
         except Declined as declined:
             if declined.reason is Reason.NOT_COUNTERSIGNED:
                 self._strange += 1
             else:
-                self._declined[Query.digest_of(announcement.query)] = _bare(declined)
+                self._declined[announcement.query] = _bare(declined)
         else:
             self._answered[said.query] = None
+
+    async def _query(self, announcement: wire.Announcement) -> bytes:
+        """The query of an announcement, where the phone needs it, and the server tells it."""
+        wanted = self._participant.query_wanted(announcement, self._situation)
+        if wanted is None:
+            return b""
+        try:
+            return await self._servers.query(wanted)
+        except Refused as refused:
+            if refused.refusal in LATER:
+                raise
+            self._note("a query", self._servers.aggregation, refused)
+            return b""
+
+    async def _key(self, query: bytes) -> bytes:
+        """The public key that a query names."""
+        wanted = self._participant.key_wanted(query) if query else None
+        if wanted is None:
+            return b""
+        if wanted not in self._keys:
+            self._keys[wanted] = await self._servers.key(wanted)
+        return self._keys[wanted]
 
     def _decline_strange(self) -> None:
         """Say that there was something, and keep nothing of it: the key server knows nothing of it."""

@@ -78,6 +78,11 @@ class Servers:
         asked = wire.AnnouncementsRequest(phone=phone)
         return await answered(self._collecting.Announcements(asked, timeout=self._deadline))
 
+    async def query(self, asked: wire.QueryRequest) -> bytes:
+        """One of the announced queries, from the aggregation server."""
+        reply = await answered(self._collecting.Query(asked, timeout=self._deadline))
+        return reply.query
+
     async def key(self, key_id: bytes) -> bytes:
         """A public key, from the aggregation server."""
         reply = await answered(self._collecting.Key(wire.KeyRequest(key_id=key_id), timeout=self._deadline))

@@ -33,7 +33,7 @@ def tag(secret: bytes, query_digest: bytes, cohort: int, plaintext: int) -> int:
     The first 128 bits of HMAC-SHA-256.
 
     Args:
-        secret: The 32 bytes that the phone shares with the key server.
+        secret: The 32 bytes that this one contribution shares with the key server.
         query_digest: The 32 bytes that name the query.
         cohort: The phone's cohort.
         plaintext: Which of the contribution's plaintexts: without it, those of one phone could change places.
@@ -50,8 +50,8 @@ def pad(secret: bytes, query_digest: bytes, cohort: int, plaintext: int, n: int)
     decrypts, the key server takes `centred(plaintext - pads, n)`.
 
     Args:
-        secret: The 32 bytes that the phone shares with the key server.
-        query_digest: The 32 bytes that name the query. One digest, one contribution: a pad must hide only once.
+        secret: The 32 bytes that this one contribution shares with the key server.
+        query_digest: The 32 bytes that name the query.
         cohort: The phone's cohort.
         plaintext: Which of the contribution's plaintexts.
         n: The public key's.

@@ -78,22 +78,22 @@ class AgreementKey(_Secret):
         return self._key.private_bytes_raw()
 
 
-def shared_secret(own: AgreementKey, *, phone: bytes, phone_key: bytes, server_key: bytes) -> bytes:
-    """The 32 bytes that a phone shares with the key server, from which tags and pads come.
+def shared_secret(own: AgreementKey, *, phone: bytes, phone_key: bytes, query_key: bytes) -> bytes:
+    """The 32 bytes that one contribution shares with the key server, from which its tags and pads come.
 
     HKDF-SHA-256 of the X25519 exchange; its info names the phone and both public keys.
 
     Args:
         own: The key of whoever computes it, one of the two.
         phone: The phone's id.
-        phone_key: The phone's public X25519 key.
-        server_key: The key server's.
+        phone_key: The phone's public X25519 key, of this contribution alone.
+        query_key: The key server's, of this query alone.
 
     Raises:
-        ValueError: The other's key is none.
+        ValueError: The other's key is no point of the curve with which a secret can be shared.
     """
-    other = server_key if own.public == phone_key else phone_key
-    derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=SECRET + phone + phone_key + server_key)
+    other = query_key if own.public == phone_key else phone_key
+    derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=SECRET + phone + phone_key + query_key)
     return derivation.derive(own.exchange(other))
 
 

@@ -19,10 +19,12 @@ __all__ = [
     "countersigned",
     "decision",
     "digest",
+    "fetching",
     "joining",
     "leaving",
     "membership",
     "number",
+    "receipt_of",
     "receipted",
     "renewal",
     "shortest",
@@ -32,14 +34,14 @@ __all__ = [
 _64_BITS = 2**64 - 1
 
 
-def joining(invitation: bytes, verify_key: bytes, agreement_key: bytes) -> bytes:
+def joining(invitation: bytes, verify_key: bytes) -> bytes:
     """A phone asks to be enrolled."""
-    return _said(b"join", invitation, verify_key, agreement_key)
+    return _said(b"join", invitation, verify_key)
 
 
-def membership(phone: bytes, verify_key: bytes, phone_key: bytes, server_key: bytes, expires: int) -> bytes:
-    """The key server enrols a phone with these keys, until then."""
-    return _said(b"membership", phone, verify_key, phone_key, server_key, expires)
+def membership(phone: bytes, verify_key: bytes, expires: int) -> bytes:
+    """The key server enrols a phone with this key, until then."""
+    return _said(b"membership", phone, verify_key, expires)
 
 
 def renewal(phone: bytes, expires: int) -> bytes:
@@ -52,9 +54,14 @@ def leaving(phone: bytes) -> bytes:
     return _said(b"leaving", phone)
 
 
-def countersigned(query_digest: bytes) -> bytes:
-    """The key server will decide this query."""
-    return _said(b"countersigned", query_digest)
+def countersigned(query_digest: bytes, agreement_key: bytes) -> bytes:
+    """The key server will decide this query, and shares secrets by this key with the contributions to it."""
+    return _said(b"countersigned", query_digest, agreement_key)
+
+
+def fetching(query_digest: bytes, phone: bytes) -> bytes:
+    """A phone wants a query that was dealt to it."""
+    return _said(b"fetching", query_digest, phone)
 
 
 def ciphertexts_hash(ciphertexts: bytes) -> bytes:
@@ -64,15 +71,32 @@ def ciphertexts_hash(ciphertexts: bytes) -> bytes:
 
 def contribution(message: wire.Contribution, key_id: str) -> bytes:
     """A phone takes part in a query with these ciphertexts, which are encrypted under that key."""
-    contents = ciphertexts_hash(message.ciphertexts)
-    return receipted(message.query, key_id, message.phone, message.cohort, contents, seeded=message.seeded)
+    return receipted(message.query, key_id, message.cohort, receipt_of(message))
 
 
-def receipted(
-    query_digest: bytes, key_id: str, phone: bytes, cohort: int, ciphertexts_digest: bytes, *, seeded: bool
-) -> bytes:
-    """The same statement, from what a receipt keeps of it."""
-    return _said(b"contribution", query_digest, key_id, phone, cohort, ciphertexts_digest, int(seeded))
+def receipt_of(message: wire.Contribution) -> wire.Receipt:
+    """What is kept of a contribution."""
+    return wire.Receipt(
+        phone=message.phone,
+        agreement_key=message.agreement_key,
+        ciphertexts_hash=ciphertexts_hash(message.ciphertexts),
+        seeded=message.seeded,
+        signature=message.signature,
+    )
+
+
+def receipted(query_digest: bytes, key_id: str, cohort: int, receipt: wire.Receipt) -> bytes:
+    """The statement of a contribution, from its receipt."""
+    return _said(
+        b"contribution",
+        query_digest,
+        key_id,
+        receipt.phone,
+        cohort,
+        receipt.agreement_key,
+        receipt.ciphertexts_hash,
+        int(receipt.seeded),
+    )
 
 
 def decision(made: wire.Decision) -> bytes:
@@ -99,7 +123,7 @@ def digest(statement: bytes) -> bytes:
 class Request:
     """The digest of a request to decide, computed while its receipts come in.
 
-    SHA-256 of the head, said as "request", followed by each receipt's phone, hash, flag and signature.
+    SHA-256 of the head, said as "request", followed by each receipt's phone, agreement key, hash, flag and signature.
     """
 
     def __init__(self, head: wire.DecideHead) -> None:
@@ -108,8 +132,9 @@ class Request:
     def add(self, receipts: Iterable[wire.Receipt]) -> None:
         """Take the next receipts in."""
         for receipt in receipts:
-            phone, contents = _encoded(receipt.phone), _encoded(receipt.ciphertexts_hash)
-            self._hash.update(phone + contents + _encoded(int(receipt.seeded)) + _encoded(receipt.signature))
+            contents = receipt.agreement_key, receipt.ciphertexts_hash, int(receipt.seeded)
+            parts: tuple[int | bytes, ...] = (receipt.phone, *contents, receipt.signature)
+            self._hash.update(b"".join(map(_encoded, parts)))
 
     def digest(self) -> bytes:
         """Of the head and of all receipts so far."""

@@ -81,14 +81,11 @@ class JoinRequest(_message.Message):
 
     INVITATION_FIELD_NUMBER: _builtins.int
     VERIFY_KEY_FIELD_NUMBER: _builtins.int
-    AGREEMENT_KEY_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     invitation: _builtins.bytes
     """The 16 secret bytes of an invitation."""
     verify_key: _builtins.bytes
     """The phone's Ed25519 key, with which it signs."""
-    agreement_key: _builtins.bytes
-    """The phone's X25519 key, by which it shares a secret with the key server."""
     signature: _builtins.bytes
     """By the phone."""
     def __init__(
@@ -96,12 +93,11 @@ class JoinRequest(_message.Message):
         *,
         invitation: _builtins.bytes = ...,
         verify_key: _builtins.bytes = ...,
-        agreement_key: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement_key", b"agreement_key", "invitation", b"invitation", "signature", b"signature", "verify_key", b"verify_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["invitation", b"invitation", "signature", b"signature", "verify_key", b"verify_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -112,27 +108,23 @@ class Membership(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHONE_FIELD_NUMBER: _builtins.int
-    AGREEMENT_KEY_FIELD_NUMBER: _builtins.int
     EXPIRES_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     phone: _builtins.bytes
-    agreement_key: _builtins.bytes
-    """The key server's X25519 key."""
     expires: _builtins.int
     """In seconds of Unix time."""
     signature: _builtins.bytes
-    """By the key server's identity, which the invitation names; over the phone's keys as well."""
+    """By the key server's identity, which the invitation names; over the phone's key as well."""
     def __init__(
         self,
         *,
         phone: _builtins.bytes = ...,
-        agreement_key: _builtins.bytes = ...,
         expires: _builtins.int = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement_key", b"agreement_key", "expires", b"expires", "phone", b"phone", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires", b"expires", "phone", b"phone", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,24 +254,29 @@ Global___CountersignRequest: _TypeAlias = CountersignRequest  # noqa: Y015
 
 @_typing.final
 class Deal(_message.Message):
-    """The first one has the countersignature; each has some of the phones."""
+    """The first one has the query's key and the countersignature; each has some of the phones."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    AGREEMENT_KEY_FIELD_NUMBER: _builtins.int
     COUNTERSIGNATURE_FIELD_NUMBER: _builtins.int
     PHONES_FIELD_NUMBER: _builtins.int
+    agreement_key: _builtins.bytes
+    """The key server's X25519 key for this query alone: by it each contribution shares a secret with the key server."""
     countersignature: _builtins.bytes
+    """Over the query's digest and the agreement key."""
     @_builtins.property
     def phones(self) -> _containers.RepeatedCompositeFieldContainer[Global___Dealt]: ...
     def __init__(
         self,
         *,
+        agreement_key: _builtins.bytes = ...,
         countersignature: _builtins.bytes = ...,
         phones: _abc.Iterable[Global___Dealt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["countersignature", b"countersignature", "phones", b"phones"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement_key", b"agreement_key", "countersignature", b"countersignature", "phones", b"phones"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -394,10 +391,13 @@ class Receipt(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHONE_FIELD_NUMBER: _builtins.int
+    AGREEMENT_KEY_FIELD_NUMBER: _builtins.int
     CIPHERTEXTS_HASH_FIELD_NUMBER: _builtins.int
     SEEDED_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     phone: _builtins.bytes
+    agreement_key: _builtins.bytes
+    """The X25519 key of this contribution alone."""
     ciphertexts_hash: _builtins.bytes
     """The hash of the phone's ciphertexts."""
     seeded: _builtins.bool
@@ -406,13 +406,14 @@ class Receipt(_message.Message):
         self,
         *,
         phone: _builtins.bytes = ...,
+        agreement_key: _builtins.bytes = ...,
         ciphertexts_hash: _builtins.bytes = ...,
         seeded: _builtins.bool = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts_hash", b"ciphertexts_hash", "phone", b"phone", "seeded", b"seeded", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement_key", b"agreement_key", "ciphertexts_hash", b"ciphertexts_hash", "phone", b"phone", "seeded", b"seeded", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -517,11 +518,14 @@ class Announcement(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: _builtins.int
+    AGREEMENT_KEY_FIELD_NUMBER: _builtins.int
     COUNTERSIGNATURE_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
     CLOSES_IN_MS_FIELD_NUMBER: _builtins.int
     query: _builtins.bytes
-    """The canonical bytes of the query."""
+    """The digest of the query, which `Query` tells."""
+    agreement_key: _builtins.bytes
+    """The key server's X25519 key for this query."""
     countersignature: _builtins.bytes
     cohort: _builtins.int
     """The phone's."""
@@ -530,17 +534,65 @@ class Announcement(_message.Message):
         self,
         *,
         query: _builtins.bytes = ...,
+        agreement_key: _builtins.bytes = ...,
         countersignature: _builtins.bytes = ...,
         cohort: _builtins.int = ...,
         closes_in_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closes_in_ms", b"closes_in_ms", "cohort", b"cohort", "countersignature", b"countersignature", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement_key", b"agreement_key", "closes_in_ms", b"closes_in_ms", "cohort", b"cohort", "countersignature", b"countersignature", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Announcement: _TypeAlias = Announcement  # noqa: Y015
+
+@_typing.final
+class QueryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    PHONE_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    query: _builtins.bytes
+    """The digest of the query."""
+    phone: _builtins.bytes
+    signature: _builtins.bytes
+    """By the phone."""
+    def __init__(
+        self,
+        *,
+        query: _builtins.bytes = ...,
+        phone: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phone", b"phone", "query", b"query", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryRequest: _TypeAlias = QueryRequest  # noqa: Y015
+
+@_typing.final
+class QueryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    query: _builtins.bytes
+    """The canonical bytes of the query."""
+    def __init__(
+        self,
+        *,
+        query: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueryReply: _TypeAlias = QueryReply  # noqa: Y015
 
 @_typing.final
 class KeyRequest(_message.Message):
@@ -587,6 +639,7 @@ class Contribution(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     PHONE_FIELD_NUMBER: _builtins.int
     COHORT_FIELD_NUMBER: _builtins.int
+    AGREEMENT_KEY_FIELD_NUMBER: _builtins.int
     CIPHERTEXTS_FIELD_NUMBER: _builtins.int
     SEEDED_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
@@ -594,6 +647,8 @@ class Contribution(_message.Message):
     """The digest of the query."""
     phone: _builtins.bytes
     cohort: _builtins.int
+    agreement_key: _builtins.bytes
+    """The phone's X25519 key, of this contribution alone."""
     ciphertexts: _builtins.bytes
     """One after the other."""
     seeded: _builtins.bool
@@ -606,13 +661,14 @@ class Contribution(_message.Message):
         query: _builtins.bytes = ...,
         phone: _builtins.bytes = ...,
         cohort: _builtins.int = ...,
+        agreement_key: _builtins.bytes = ...,
         ciphertexts: _builtins.bytes = ...,
         seeded: _builtins.bool = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ciphertexts", b"ciphertexts", "cohort", b"cohort", "phone", b"phone", "query", b"query", "seeded", b"seeded", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreement_key", b"agreement_key", "ciphertexts", b"ciphertexts", "cohort", b"cohort", "phone", b"phone", "query", b"query", "seeded", b"seeded", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -689,7 +745,7 @@ class DecisionsReply(_message.Message):
     DECISIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Decision]:
-        """Those of the wanted ones that are decided."""
+        """Those of the wanted ones that are decided; not that a cohort was burnt of which the key server has had the sum."""
 
     def __init__(
         self,

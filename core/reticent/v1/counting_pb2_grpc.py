@@ -402,6 +402,11 @@ class CollectingStub(object):
                 request_serializer=reticent_dot_v1_dot_counting__pb2.AnnouncementsRequest.SerializeToString,
                 response_deserializer=reticent_dot_v1_dot_counting__pb2.AnnouncementsReply.FromString,
                 _registered_method=True)
+        self.Query = channel.unary_unary(
+                '/reticent.v1.Collecting/Query',
+                request_serializer=reticent_dot_v1_dot_counting__pb2.QueryRequest.SerializeToString,
+                response_deserializer=reticent_dot_v1_dot_counting__pb2.QueryReply.FromString,
+                _registered_method=True)
         self.Key = channel.unary_unary(
                 '/reticent.v1.Collecting/Key',
                 request_serializer=reticent_dot_v1_dot_counting__pb2.KeyRequest.SerializeToString,
@@ -424,7 +429,14 @@ class CollectingServicer(object):
     """
 
     def Announcements(self, request, context):
-        """What a phone is asked at present.
+        """Which queries were dealt to a phone and collect at present, by their digests.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Query(self, request, context):
+        """One of them, for a phone to which it was dealt and which signs its request: a query may be large.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -459,6 +471,11 @@ def add_CollectingServicer_to_server(servicer, server):
                     servicer.Announcements,
                     request_deserializer=reticent_dot_v1_dot_counting__pb2.AnnouncementsRequest.FromString,
                     response_serializer=reticent_dot_v1_dot_counting__pb2.AnnouncementsReply.SerializeToString,
+            ),
+            'Query': grpc.unary_unary_rpc_method_handler(
+                    servicer.Query,
+                    request_deserializer=reticent_dot_v1_dot_counting__pb2.QueryRequest.FromString,
+                    response_serializer=reticent_dot_v1_dot_counting__pb2.QueryReply.SerializeToString,
             ),
             'Key': grpc.unary_unary_rpc_method_handler(
                     servicer.Key,
@@ -504,6 +521,33 @@ class Collecting(object):
             '/reticent.v1.Collecting/Announcements',
             reticent_dot_v1_dot_counting__pb2.AnnouncementsRequest.SerializeToString,
             reticent_dot_v1_dot_counting__pb2.AnnouncementsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Query(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reticent.v1.Collecting/Query',
+            reticent_dot_v1_dot_counting__pb2.QueryRequest.SerializeToString,
+            reticent_dot_v1_dot_counting__pb2.QueryReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -651,20 +695,21 @@ class CountingServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Of one of the analyst's own queries, as the next two.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Close a query now, and burn it: every cohort that is not decided yet.
+        """Close a query now, and burn every cohort that is not decided yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """All queries, the latest first.
+        """The analyst's queries, the latest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

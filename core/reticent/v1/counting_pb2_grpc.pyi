@@ -186,7 +186,9 @@ class CollectingStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CollectingAsyncStub: ...
     Announcements: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AnnouncementsRequest, _counting_pb2.AnnouncementsReply]
-    """What a phone is asked at present."""
+    """Which queries were dealt to a phone and collect at present, by their digests."""
+    Query: _grpc.UnaryUnaryMultiCallable[_counting_pb2.QueryRequest, _counting_pb2.QueryReply]
+    """One of them, for a phone to which it was dealt and which signs its request: a query may be large."""
     Key: _grpc.UnaryUnaryMultiCallable[_counting_pb2.KeyRequest, _counting_pb2.KeyReply]
     """A public key, by its id."""
     Contribute: _grpc.UnaryUnaryMultiCallable[_counting_pb2.Contribution, _counting_pb2.Acknowledgement]
@@ -202,7 +204,9 @@ class CollectingAsyncStub(CollectingStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Announcements: _aio.UnaryUnaryMultiCallable[_counting_pb2.AnnouncementsRequest, _counting_pb2.AnnouncementsReply]  # type: ignore[assignment]
-    """What a phone is asked at present."""
+    """Which queries were dealt to a phone and collect at present, by their digests."""
+    Query: _aio.UnaryUnaryMultiCallable[_counting_pb2.QueryRequest, _counting_pb2.QueryReply]  # type: ignore[assignment]
+    """One of them, for a phone to which it was dealt and which signs its request: a query may be large."""
     Key: _aio.UnaryUnaryMultiCallable[_counting_pb2.KeyRequest, _counting_pb2.KeyReply]  # type: ignore[assignment]
     """A public key, by its id."""
     Contribute: _aio.UnaryUnaryMultiCallable[_counting_pb2.Contribution, _counting_pb2.Acknowledgement]  # type: ignore[assignment]
@@ -221,7 +225,15 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.AnnouncementsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.AnnouncementsReply, _abc.Awaitable[_counting_pb2.AnnouncementsReply]]:
-        """What a phone is asked at present."""
+        """Which queries were dealt to a phone and collect at present, by their digests."""
+
+    @_abc_1.abstractmethod
+    def Query(
+        self,
+        request: _counting_pb2.QueryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_counting_pb2.QueryReply, _abc.Awaitable[_counting_pb2.QueryReply]]:
+        """One of them, for a phone to which it was dealt and which signs its request: a query may be large."""
 
     @_abc_1.abstractmethod
     def Key(
@@ -262,10 +274,11 @@ class CountingStub:
     Announce: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AnnounceRequest, _counting_pb2.QueryStatus]
     """Ask a query. The same one again is answered with its status."""
     Status: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StatusRequest, _counting_pb2.QueryStatus]
+    """Of one of the analyst's own queries, as the next two."""
     Abort: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AbortRequest, _counting_pb2.QueryStatus]
-    """Close a query now, and burn it: every cohort that is not decided yet."""
+    """Close a query now, and burn every cohort that is not decided yet."""
     List: _grpc.UnaryUnaryMultiCallable[_counting_pb2.ListRequest, _counting_pb2.ListReply]
-    """All queries, the latest first."""
+    """The analyst's queries, the latest first."""
 
 @_typing.type_check_only
 class CountingAsyncStub(CountingStub):
@@ -276,10 +289,11 @@ class CountingAsyncStub(CountingStub):
     Announce: _aio.UnaryUnaryMultiCallable[_counting_pb2.AnnounceRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
     """Ask a query. The same one again is answered with its status."""
     Status: _aio.UnaryUnaryMultiCallable[_counting_pb2.StatusRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
+    """Of one of the analyst's own queries, as the next two."""
     Abort: _aio.UnaryUnaryMultiCallable[_counting_pb2.AbortRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
-    """Close a query now, and burn it: every cohort that is not decided yet."""
+    """Close a query now, and burn every cohort that is not decided yet."""
     List: _aio.UnaryUnaryMultiCallable[_counting_pb2.ListRequest, _counting_pb2.ListReply]  # type: ignore[assignment]
-    """All queries, the latest first."""
+    """The analyst's queries, the latest first."""
 
 class CountingServicer(metaclass=_abc_1.ABCMeta):
     """Of the aggregation server, for analysts, who show their certificates."""
@@ -304,7 +318,8 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _counting_pb2.StatusRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_counting_pb2.QueryStatus, _abc.Awaitable[_counting_pb2.QueryStatus]]: ...
+    ) -> _typing.Union[_counting_pb2.QueryStatus, _abc.Awaitable[_counting_pb2.QueryStatus]]:
+        """Of one of the analyst's own queries, as the next two."""
 
     @_abc_1.abstractmethod
     def Abort(
@@ -312,7 +327,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.QueryStatus, _abc.Awaitable[_counting_pb2.QueryStatus]]:
-        """Close a query now, and burn it: every cohort that is not decided yet."""
+        """Close a query now, and burn every cohort that is not decided yet."""
 
     @_abc_1.abstractmethod
     def List(
@@ -320,7 +335,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.ListRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.ListReply, _abc.Awaitable[_counting_pb2.ListReply]]:
-        """All queries, the latest first."""
+        """The analyst's queries, the latest first."""
 
 def add_CountingServicer_to_server(servicer: CountingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

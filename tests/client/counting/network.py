@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from reticent.privacy import Query
-from reticent.protocol import Refused
+from reticent.protocol import Refused, signed_by, statements
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
 from reticent.protocol.invitation import Invitation
 from reticent.server.certificates import Certificate, create
@@ -96,6 +96,13 @@ class Network(EnrolmentServicer, CollectingServicer):
         await self._called("Announcements", context)
         announcements = [self.servers.announce(query) for query in self.queries]
         return wire.AnnouncementsReply(announcements=announcements, again_in_ms=self.again_in_ms)
+
+    async def Query(self, request: wire.QueryRequest, context: Context) -> wire.QueryReply:  # noqa: N802
+        await self._called("Query", context)
+        statement = statements.fetching(request.query, request.phone)
+        assert signed_by(self.servers.phones[request.phone], statement, request.signature)
+        found = next(query for query in self.queries if query.digest == request.query)
+        return wire.QueryReply(query=found.to_bytes())
 
     async def Key(self, request: wire.KeyRequest, context: Context) -> wire.KeyReply:  # noqa: N802
         await self._called("Key", context)

@@ -46,9 +46,10 @@ def _say(counted: dict[str, Any] | None) -> Asking:
 
 def _announced(change: Callable[[wire.Announcement], None]) -> Asking:
     def ask(phone: Device) -> Any:
-        announcement = phone.servers.announce(query(cohorts=2, population=20))
+        asked = query(cohorts=2, population=20)
+        announcement = phone.servers.announce(asked)
         change(announcement)
-        return phone.participant.asked(announcement, phone.servers.public.to_bytes())
+        return phone.participant.asked(announcement, asked.to_bytes(), phone.servers.public.to_bytes())
 
     return ask
 
@@ -58,18 +59,25 @@ def _signed(bad: Callable[[], bytes]) -> Asking:
 
     def ask(phone: Device) -> Any:
         content = bad()
-        statement = statements.countersigned(Query.digest_of(content))
-        countersignature = phone.servers.identity.sign(statement)
-        announcement = wire.Announcement(query=content, countersignature=countersignature, closes_in_ms=1)
-        assert phone.participant.key_wanted(announcement) is None
-        return phone.participant.asked(announcement, phone.servers.public.to_bytes())
+        key = phone.servers.agreement.public
+        announcement = wire.Announcement(query=Query.digest_of(content), agreement_key=key, closes_in_ms=1)
+        announcement.countersignature = phone.servers.identity.sign(statements.countersigned(announcement.query, key))
+        assert phone.participant.query_wanted(announcement) is not None
+        assert phone.participant.key_wanted(content) is None
+        return phone.participant.asked(announcement, content, phone.servers.public.to_bytes())
 
     return ask
 
 
 def _with_key(content: Callable[[bytes], bytes]) -> Asking:
     return lambda phone: phone.participant.asked(
-        phone.servers.announce(query()), content(phone.servers.public.to_bytes())
+        phone.servers.announce(query()), query().to_bytes(), content(phone.servers.public.to_bytes())
+    )
+
+
+def _told(content: bytes) -> Asking:
+    return lambda phone: phone.participant.asked(
+        phone.servers.announce(query()), content, phone.servers.public.to_bytes()
     )
 
 
@@ -128,6 +136,8 @@ MANY = [Counter(f"c{k}", 0, 1) for k in range(50)]
 CASES: list[tuple[str, Reason, Asking, str]] = [
     ("left", Reason.NOT_A_MEMBER, _left, "has not joined, or has left"),
     ("expired", Reason.NOT_A_MEMBER, _expired, "has not joined, or has left"),
+    ("not told", Reason.NOT_TOLD, _told(b""), "has not told the query"),
+    ("another one told", Reason.NOT_TOLD, _told(query(id="other").to_bytes()), "has not told the query"),
     ("no query", Reason.MALFORMED, _signed(lambda: b"what?"), "cannot be read"),
     ("cut", Reason.MALFORMED, _signed(lambda: query().to_bytes()[:-3]), "cut off"),
     ("unsigned and no query", Reason.NOT_COUNTERSIGNED, _announced(_set("query", b"what?")), "has not countersigned"),
@@ -265,11 +275,11 @@ def test_whatever_comes_is_an_answer_or_a_reason(data: st.DataObject) -> None:
             content[place] ^= data.draw(st.integers(1, 255))
         announcement.query = bytes(content)
     with tempfile.TemporaryDirectory() as folder, device(Path(folder), servers=HONEST) as phone:
-        phone.participant.key_wanted(announcement)
-        if announcement.query == query().to_bytes():  # changed and changed back
+        if announcement.query == query().digest:  # changed and changed back
             return
+        assert phone.participant.query_wanted(announcement) is None
         with pytest.raises(Declined) as declined:
-            phone.participant.asked(announcement, HONEST.public.to_bytes())
+            phone.participant.asked(announcement, query().to_bytes(), HONEST.public.to_bytes())
         assert declined.value.reason is Reason.NOT_COUNTERSIGNED
         assert phone.booked() == {}
 
@@ -280,11 +290,12 @@ HONEST = Servers()
 def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with device(tmp_path, policy=Participation(largest_epsilon=0.5)) as phone:
         announcement = phone.servers.announce(query())
-        assert phone.participant.key_wanted(announcement) == key_pair().public.key_id
+        assert phone.participant.query_wanted(announcement) is not None
+        assert phone.participant.key_wanted(query().to_bytes()) == key_pair().public.key_id
         with pytest.raises(Declined) as first:
             phone.ask(query())
         phone.restart()
-        assert phone.participant.key_wanted(announcement) is None
+        assert phone.participant.query_wanted(announcement) is None
         monkeypatch.setattr(phone.participant, "_examine", lambda *_: pytest.fail("looked at it again"))
         with pytest.raises(Declined) as second:
             phone.ask(query())

@@ -21,31 +21,32 @@ THREADS = 4
 def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         asked = query()
-        phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
+        phone.ask(asked)
         made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
         with pytest.raises(ForeignAnswer, match="not signed by the key server"):
             phone.participant.decided(made)
         assert [entry.state for entry in phone.ledger.entries()] == ["reserved"]
 
 
-def test_no_key_is_fetched_for_a_query_that_nobody_countersigned(tmp_path: Path) -> None:
+def test_no_query_is_fetched_that_nobody_countersigned(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         announcement = phone.servers.announce(query())
-        assert phone.participant.key_wanted(announcement) is not None
+        assert phone.participant.query_wanted(announcement) is not None
         announcement.countersignature = bytes(64)
-        assert phone.participant.key_wanted(announcement) is None
+        assert phone.participant.query_wanted(announcement) is None
 
 
 def test_several_threads_give_one_answer(tmp_path: Path) -> None:
     """Noise is fresh each time: two answers would be two draws to average."""
     with device(tmp_path, rng=secure()) as phone:
         announcement, key = phone.servers.announce(query()), phone.servers.public.to_bytes()
+        content = query().to_bytes()
         together = threading.Barrier(THREADS)
         answers = []
 
         def answer() -> None:
             together.wait()
-            answers.append(phone.participant.asked(announcement, key).SerializeToString())
+            answers.append(phone.participant.asked(announcement, content, key).SerializeToString())
 
         threads = [threading.Thread(target=answer) for _ in range(THREADS)]
         for each in threads:
@@ -69,18 +70,18 @@ def test_a_phone_that_runs_twice_without_a_claim_still_gives_one_answer(
         def late(*given: object) -> bool:
             if not faster:
                 faster.append(wire.Contribution())
-                faster[0] = phone.participant.asked(announcement, key)
+                faster[0] = phone.participant.asked(announcement, asked.to_bytes(), key)
             return keep(*given)  # type: ignore[arg-type]
 
         monkeypatch.setattr(phone.participant.records, "keep", late)
-        assert phone.participant.asked(announcement, key) == faster[0]
+        assert phone.participant.asked(announcement, asked.to_bytes(), key) == faster[0]
         assert [record.state for record in phone.participant.records.all()] == [State.STORED]
 
 
 def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         asked = query()
-        phone.participant.asked(phone.servers.announce(asked), phone.servers.public.to_bytes())
+        phone.ask(asked)
         phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
         assert phone.ledger.entries() == ()
         released = phone.servers.decide(asked, wire.RELEASED)
@@ -175,7 +176,7 @@ def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path
 
     with device(tmp_path, counted={"visits": Broken()}) as phone:
         with pytest.raises(Declined) as declined:
-            phone.participant.asked(phone.servers.announce(query()), phone.servers.public.to_bytes())
+            phone.ask(query())
         assert declined.value.reason is Reason.BAD_COUNTERS
 
 

@@ -211,11 +211,14 @@ def _sent_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are made anew for each attempt."""
     original = Participant._answered
 
-    def answered(phone: Participant, announcement: wire.Announcement, *rest: Any) -> wire.Contribution:
-        original(phone, announcement, *rest)
-        asked, member = Query.from_bytes(announcement.query), phone.enrolment.current
+    def answered(phone: Participant, announcement: wire.Announcement, content: bytes, *rest: Any) -> wire.Contribution:
+        original(phone, announcement, content, *rest)
+        asked, member = Query.from_bytes(content), phone.enrolment.current
         assert member is not None
-        return answers.answer(asked, 0, [0, 0], Norms(0, 0), key=SERVERS.public, member=member, rng=secure()).message
+        key, query_key = SERVERS.public, announcement.agreement_key
+        return answers.answer(
+            asked, 0, [0, 0], Norms(0, 0), key=key, query_key=query_key, member=member, rng=secure()
+        ).message
 
     monkeypatch.setattr(Participant, "_answered", answered)
 

@@ -88,7 +88,7 @@ def test_nothing_is_kept_of_what_nobody_countersigned_but_one_line(tmp_path: Pat
                 assert declined.sentence == "the key server has not countersigned this query, nor 21 others"
                 assert (done.answered, done.troubles) == ((), ())
             assert _rows(phone) == 0
-            assert network.calls["Key"] == 0
+            assert (network.calls["Query"], network.calls["Key"]) == (0, 0)
 
     _within(live())
 
@@ -98,9 +98,9 @@ def test_what_nobody_countersigned_is_not_read(tmp_path: Path, monkeypatch: pyte
     with device(tmp_path) as phone:
         forged = Servers().announce(query())
         monkeypatch.setattr(Query, "from_bytes", lambda _: pytest.fail("read it"))
-        assert phone.participant.key_wanted(forged) is None
+        assert phone.participant.query_wanted(forged) is None
         with pytest.raises(Declined) as declined:
-            phone.participant.asked(forged, phone.servers.public.to_bytes())
+            phone.participant.asked(forged, query().to_bytes(), phone.servers.public.to_bytes())
         assert declined.value.reason is Reason.NOT_COUNTERSIGNED
 
 
@@ -121,7 +121,7 @@ def test_an_announcement_that_is_there_often_is_answered_once(tmp_path: Path) ->
         async with lied_to(tmp_path, policy=Participation(largest_epsilon=1.0)) as (network, phone, servers):
             good, dear = (phone.servers.announce(each) for each in (query(), query(id="dear", epsilon=1.5)))
             network.announced = [good, dear] * 10
-            network.queries = [query()]
+            network.queries = [query(), query(id="dear", epsilon=1.5)]
             done = await take_part(phone.participant, servers, SITUATION)
             assert [record.id for record in done.answered] == ["gym"]
             assert [declined.query for declined in done.declined] == ["dear"]
@@ -157,6 +157,7 @@ def test_what_went_wrong_holds_nothing_of_what_was_looked_at(tmp_path: Path) -> 
 
     async def live() -> None:
         async with lied_to(tmp_path) as (network, phone, servers):
+            network.queries = [query(epsilon=50.0)]
             network.announced = [phone.servers.announce(query(epsilon=50.0)), wire.Announcement(query=b"what?")]
             network.refusals = {"Contribute": Refused(Refusal.UNAVAILABLE)}
             phone.ask(query())
@@ -224,7 +225,8 @@ def test_an_answer_that_is_being_made_when_it_stops_is_made(tmp_path: Path) -> N
     async def live() -> None:
         counted: Mapping[str, float] = Waiting()
         async with lied_to(tmp_path, counted=counted) as (network, phone, servers):
-            network.announced = [phone.servers.announce(query()), phone.servers.announce(query(id="other"))]
+            network.queries = [query(), query(id="other")]
+            network.announced = [phone.servers.announce(each) for each in network.queries]
             stop = asyncio.Event()
             work = _running(phone, servers, stop, lambda _: None)
             await asyncio.to_thread(begun.wait, DEADLINE)

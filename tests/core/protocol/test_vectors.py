@@ -22,10 +22,12 @@ def _said(vector: dict[str, Any]) -> bytes:
     if kind == "decision":
         return statements.decision(wire.Decision.FromString(bytes.fromhex(arguments[0])))
     if kind == "contribution":
-        query, key_id, phone, cohort, ciphertexts, seeded = arguments
-        parts = (bytes.fromhex(query), key_id, bytes.fromhex(phone), cohort, bytes.fromhex(ciphertexts))
-        return statements.receipted(*parts, seeded=seeded)
-    say = {each: getattr(statements, each) for each in ("joining", "membership", "renewal", "leaving", "countersigned")}
+        query, key_id, phone, cohort, key, ciphertexts, seeded = arguments
+        contents = {"phone": phone, "agreement_key": key, "ciphertexts_hash": ciphertexts}
+        receipt = wire.Receipt(seeded=seeded, **{name: bytes.fromhex(value) for name, value in contents.items()})
+        return statements.receipted(bytes.fromhex(query), key_id, cohort, receipt)
+    kinds = ("joining", "membership", "renewal", "leaving", "countersigned", "fetching")
+    say = {each: getattr(statements, each) for each in kinds}
     found: bytes = say[kind](*(bytes.fromhex(each) if isinstance(each, str) else each for each in arguments))
     return found
 
@@ -61,9 +63,10 @@ def test_the_encoding_is_the_one_that_is_said() -> None:
     made.sums.extend([statements.shortest(-300), b"\0"])
     expected = _encoded(b"q" * 32, 1, 3, 5, 2, statements.shortest(-300), b"\0", 0, "ü", b"r" * 32)
     assert statements.decision(made) == b"reticent.decision.1\n" + expected
-    assert statements.joining(b"i", b"v", b"a") == b"reticent.join.1\n" + _encoded(b"i", b"v", b"a")
-    found = statements.receipted(b"q", "k", b"p", 7, b"c", seeded=True)
-    assert found == b"reticent.contribution.1\n" + _encoded(b"q", "k", b"p", 7, b"c", 1)
+    assert statements.joining(b"i", b"v") == b"reticent.join.1\n" + _encoded(b"i", b"v")
+    message = wire.Contribution(query=b"q", phone=b"p", cohort=7, agreement_key=b"a", ciphertexts=b"c", seeded=True)
+    expected = _encoded(b"q", "k", b"p", 7, b"a", hashlib.sha256(b"c").digest(), 1)
+    assert statements.contribution(message, "k") == b"reticent.contribution.1\n" + expected
 
 
 def test_the_largest_numbers_of_the_wire_can_be_signed() -> None:
@@ -102,7 +105,7 @@ def test_a_request_has_the_same_digest_however_its_receipts_come(vector: dict[st
     assert together.digest() == singly.digest() == bytes.fromhex(vector["digest"])
     content = b"reticent.request.1\n" + _encoded(head.query, head.cohort, head.contributors, head.ciphertexts)
     for each in receipts:
-        content += _encoded(each.phone, each.ciphertexts_hash, int(each.seeded), each.signature)
+        content += _encoded(each.phone, each.agreement_key, each.ciphertexts_hash, int(each.seeded), each.signature)
     assert hashlib.sha256(content).digest() == together.digest()
 
 
@@ -122,9 +125,9 @@ def test_a_sum_comes_back(number: int) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["secrets"], ids=["the first"])
 def test_a_phone_and_the_key_server_come_to_the_same_secret(vector: dict[str, str]) -> None:
-    fields = {name: bytes.fromhex(vector[name]) for name in ("phone", "phone_key", "server_key")}
-    keys = [AgreementKey(bytes.fromhex(vector[name])) for name in ("phone_secret_key", "server_secret_key")]
-    assert [key.public for key in keys] == [fields["phone_key"], fields["server_key"]]
+    fields = {name: bytes.fromhex(vector[name]) for name in ("phone", "phone_key", "query_key")}
+    keys = [AgreementKey(bytes.fromhex(vector[name])) for name in ("phone_secret_key", "query_secret_key")]
+    assert [key.public for key in keys] == [fields["phone_key"], fields["query_key"]]
     assert {shared_secret(key, **fields).hex() for key in keys} == {vector["secret"]}
     assert shared_secret(keys[0], **{**fields, "phone": b"another" + bytes(9)}).hex() != vector["secret"]
 
@@ -133,7 +136,7 @@ def test_a_phone_and_the_key_server_come_to_the_same_secret(vector: dict[str, st
 def test_a_key_that_gives_everybody_the_same_secret_is_refused(vector: dict[str, str]) -> None:
     own = AgreementKey()
     with pytest.raises(ValueError, match=r"."):
-        shared_secret(own, phone=bytes(16), phone_key=bytes.fromhex(vector["phone_key"]), server_key=own.public)
+        shared_secret(own, phone=bytes(16), phone_key=bytes.fromhex(vector["phone_key"]), query_key=own.public)
 
 
 @pytest.mark.parametrize("vector", VECTORS["layouts"], ids=lambda v: f"{v['fields']['id']}-{v['key_bits']}")

@@ -17,12 +17,12 @@ from google.protobuf.message import Message
 
 from reticent.database import Database
 from reticent.privacy import Query
-from reticent.protocol import Refused, Unreachable
+from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from reticent_keys import Identity, KeyPair, KeyServer, QueryLimits, Vault, administration, open_journal
+from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, QueryLimits, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 from tests.system.counting.phones import Killed, trap
 from tests.system.counting.world import AGGREGATION, KEYS, LEAST_HONEST, MEMBERSHIP, START, Fault, Kill, World
@@ -62,7 +62,8 @@ class Cores(World):
         self._ahead: dict[str, dt.timedelta] = defaultdict(dt.timedelta)
         self._passed = dt.timedelta(0)
         self._identity = Identity()
-        self._vault = Vault(None)  # what is in it outlives the server, as files do
+        self._vault = Vault(None)  # what is in these two outlives the server, as files do
+        self._query_keys = QueryKeys(None)
         self._pairs = itertools.count()
         self._dealings = itertools.count()
         self._made: dict[str, KeyPair] = {}
@@ -107,6 +108,7 @@ class Cores(World):
             open_journal(self.folder / "journal.db"),
             self._identity,
             self._vault,
+            self._query_keys,
             now=lambda: self.now(KEYS),
             limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0),
             lifetime=MEMBERSHIP,
@@ -172,6 +174,7 @@ class Cores(World):
             "Renew": keys.renew,
             "Leave": keys.leave,
             "Announcements": aggregation.announcements,
+            "Query": aggregation.query,
             "Key": aggregation.key,
             "Decisions": aggregation.decisions,
             "Announce": aggregation.announce,
@@ -205,10 +208,12 @@ class Cores(World):
             return
 
     def decide(self, fault: Fault, which: int) -> None:
-        heads = self.aggregation.requests()
-        if not heads:
+        undecided = self.aggregation.undecided()
+        if not undecided:
             return
-        head = heads[which % len(heads)]
+        query, cohort, _ = undecided[which % len(undecided)]
+        head = self.aggregation.request(query, cohort)
+        assert head is not None
         messages = [copied(each) for each in self.aggregation.asking(head)]
         receipts = [receipt for each in messages[1:] for receipt in each.receipts.receipts]
         try:
@@ -280,6 +285,12 @@ class Cores(World):
 
     def pair(self, key_id: str) -> KeyPair:
         return self._made[key_id]
+
+    def query_key(self, query: bytes) -> AgreementKey:
+        return self._query_keys.get(query)
+
+    def query_keys_kept(self) -> set[bytes]:
+        return set(self._query_keys._open)
 
     def pairs_kept(self) -> set[str]:
         known = {key_id for (key_id,) in self.journal("SELECT id FROM keys")}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from reticent.paillier import centred, pad, tag
 from reticent.privacy import Norms, Query
-from reticent.protocol import SigningKey, packing_of, statements
+from reticent.protocol import AgreementKey, SigningKey, packing_of, shared_secret, statements
 from reticent.protocol.layout import ciphertexts_from
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyPair
@@ -32,7 +33,6 @@ class Known:
     """What the machine knows of a membership."""
 
     device: int
-    secret: bytes
     signing: SigningKey
 
 
@@ -41,10 +41,12 @@ class Evidence:
 
     Args:
         pair: The key pair of an id.
+        query_key: The key server's key of a query that is not decided, by its digest.
     """
 
-    def __init__(self, pair: Callable[[str], KeyPair]) -> None:
+    def __init__(self, pair: Callable[[str], KeyPair], query_key: Callable[[bytes], AgreementKey]) -> None:
         self._pair = pair
+        self._query_key = cache(query_key)
         self.queries: dict[bytes, Query] = {}
         self.members: dict[bytes, Known] = {}
         self.honest: dict[Name, wire.Contribution] = {}
@@ -56,13 +58,17 @@ class Evidence:
         """The hash of the ciphertexts that were acknowledged."""
         self.aborted: set[str] = set()
 
-    def knows(self, device: int, phone: bytes, secret: bytes, signing: SigningKey) -> None:
+    def knows(self, device: int, phone: bytes, signing: SigningKey) -> None:
         """A phone became a member."""
-        self.members.setdefault(phone, Known(device, secret, signing))
+        self.members.setdefault(phone, Known(device, signing))
 
     def asked(self, query: Query) -> None:
         """A query may be announced."""
         self.queries[query.digest] = query
+
+    def collects(self, query: bytes) -> None:
+        """A query is not decided: its key is there, which opens what is sent later."""
+        self._query_key(query)
 
     def sent(self, device: Device, message: wire.Contribution) -> None:
         """A participant sends its answer: to one query always the same."""
@@ -78,9 +84,7 @@ class Evidence:
         """A server promises to count a contribution."""
         query = self.queries[message.query]
         contents = statements.ciphertexts_hash(message.ciphertexts)
-        statement = statements.receipted(
-            message.query, query.key_id, message.phone, message.cohort, contents, seeded=message.seeded
-        )
+        statement = statements.contribution(message, query.key_id)
         assert answer.contribution == statements.digest(statement), "another contribution is acknowledged"
         known = self.promised.setdefault((message.query, message.phone), contents)
         assert known == contents, "two contributions of one phone are acknowledged"
@@ -110,7 +114,10 @@ class Evidence:
     def _opened(self, device: Device, message: wire.Contribution) -> Said:
         query = self.queries[message.query]
         pair = self._pair(query.key_id)
-        n, secret = pair.public.n, self.members[message.phone].secret
+        n, query_key = pair.public.n, self._query_key(message.query)
+        secret = shared_secret(
+            query_key, phone=message.phone, phone_key=message.agreement_key, query_key=query_key.public
+        )
         hidden = pair.decrypt(ciphertexts_from(message.ciphertexts, pair.public))
         place = message.query, message.cohort
         plain = [centred(each - pad(secret, *place, number, n), n) for number, each in enumerate(hidden)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,11 @@ from tests.system.counting.world import World
 __all__ = ["Invariants"]
 
 OUTCOMES = {State.RELEASED: wire.RELEASED, State.VOID: wire.VOID, State.BURNT: wire.BURNT}
+WITHHELD = """
+SELECT digest, decisions.cohort FROM decisions JOIN queries ON number = decisions.query
+JOIN requests ON requests.query = number AND requests.cohort = decisions.cohort
+WHERE withheld AND sent AND length(head) > 256
+"""
 DECISIONS = (
     "SELECT digest, decisions.cohort, answer FROM decisions JOIN queries ON queries.number = decisions.query"
     " ORDER BY decisions.query, decisions.cohort"
@@ -73,9 +79,12 @@ class Invariants:
         assert len(self._decisions(self._world.collected)) == len(self.decided), (
             "the aggregation server waits for a decision"
         )
+        withheld = set(self._world.collected(WITHHELD))
         for device in self._world.devices:
-            records = device.participant.records.all()
-            assert not [each.id for each in records if each.state not in OUTCOMES], "a phone waits for a decision"
+            waiting = {
+                (each.query, each.cohort) for each in device.participant.records.all() if each.state not in OUTCOMES
+            }
+            assert waiting <= withheld, "a phone waits for a decision"
 
     def _check_decisions(self) -> None:
         told = self._decisions(self._world.collected)  # first: what is told is in the journal already
@@ -144,6 +153,14 @@ class Invariants:
             assert state != "DRAINING" or undecided > 0, "a key was kept that is not needed"
         kept = self._world.pairs_kept()
         assert kept is None or kept == {key for key, state, _ in rows if state in IN_USE}
+        query_keys = self._world.query_keys_kept()
+        if query_keys is not None:
+            undecided_queries = {query.digest for query in self._world.queries()} - self._decided_queries()
+            assert query_keys == undecided_queries, "a query's key is missing, or was kept when all was decided"
+
+    def _decided_queries(self) -> set[bytes]:
+        cohorts = Counter(query for query, _ in self._answers)
+        return {query.digest for query in self._world.queries() if cohorts[query.digest] == query.cohorts}
 
     def _check_phone(self, device: Device) -> None:
         records = device.participant.records.all()

@@ -190,7 +190,9 @@ class CountingMachine(RuleBasedStateMachine):
             _, member, cohort = dealt[phone % len(dealt)]
             key = self.world.pair(query.key_id).public
             ciphertexts = ciphertexts_to(key.encrypt([number], secure()), key)
-            message = wire.Contribution(query=query.digest, phone=member, cohort=cohort, ciphertexts=ciphertexts)
+            message = wire.Contribution(
+                query=query.digest, phone=member, cohort=cohort, agreement_key=bytes(32), ciphertexts=ciphertexts
+            )
             signed(message, self.world.evidence)
             self.world.evidence.lied(message)
             self.world.upload(message, fault)

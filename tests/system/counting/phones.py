@@ -91,13 +91,16 @@ class Watched(Participant):
     """By the query: the generator as it was before the answer that was kept was made."""
 
     def asked(
-        self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
+        self,
+        announcement: wire.Announcement,
+        content: bytes = b"",
+        public_key: bytes = b"",
+        situation: Situation | None = None,
     ) -> wire.Contribution:
-        query = Query.from_bytes(announcement.query)
-        record = self.records.of(query.digest)
+        record = self.records.of(announcement.query)
         if record is None or record.state is State.INTENDED:
-            self.before[query.digest] = copy.deepcopy(self._rng)
-        return super().asked(announcement, public_key, situation)
+            self.before[announcement.query] = copy.deepcopy(self._rng)
+        return super().asked(announcement, content, public_key, situation)
 
 
 class Device:
@@ -159,10 +162,10 @@ class Device:
         return b"" if member is None else member.phone
 
     def learn(self) -> None:
-        """Remember the secret that it shares with the key server, which another membership would replace."""
+        """Remember the key that it signs with, which another membership would replace."""
         member = self.participant.enrolment.member
         if member is not None and member.phone:
-            self._evidence.knows(self.number, member.phone, member.secret(), member.signing)
+            self._evidence.knows(self.number, member.phone, member.signing)
 
     def counted(self, query: Query) -> Mapping[str, float] | None:
         """What the app has counted: something else for each query and each phone."""
@@ -181,6 +184,6 @@ class Device:
 
 
 class Secrets(Protocol):
-    """Whoever wants to know what phones share with the key server."""
+    """Whoever wants to know by which keys phones sign."""
 
-    def knows(self, device: int, phone: bytes, secret: bytes, signing: Any) -> None: ...
+    def knows(self, device: int, phone: bytes, signing: Any) -> None: ...

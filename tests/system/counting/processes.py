@@ -21,7 +21,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import Message
 
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import AgreementKey, Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
@@ -29,7 +29,7 @@ from reticent.server.certificates import Certificate, create
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from reticent_keys import KeyPair, administration
+from reticent_keys import Identity, KeyPair, QueryKeys, administration
 from reticent_keys.folder import Folder
 from tests.addresses import free_address
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, START, Fault, Kill, World
@@ -88,6 +88,8 @@ class Deployment:
         self.folder.known = {}
         with self.folder.served(PASSPHRASE, now=lambda: START) as server:
             self.identity = server.identity
+        storage = Identity.load(path / "keys" / "identity", PASSPHRASE).storage_key()
+        self.query_keys = QueryKeys(path / "keys" / "queries", storage)
         self._addresses = {name: free_address() for name in ("phones", "decisions", "collecting", "analysts")}
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._channels: list[grpc.aio.Channel] = []
@@ -171,9 +173,10 @@ class Deployment:
         counting = services.CountingStub(analysts)
         self.calls = {
             "Join": enrolment.Join, "Renew": enrolment.Renew, "Leave": enrolment.Leave,
-            "Announcements": collects.Announcements, "Key": collects.Key, "Contribute": collects.Contribute,
-            "Decisions": collects.Decisions, "Standing": counting.Standing, "Announce": counting.Announce,
-            "Status": counting.Status, "Abort": counting.Abort, "Decide": services.DecidingStub(decisions).Decide,
+            "Announcements": collects.Announcements, "Query": collects.Query, "Key": collects.Key,
+            "Contribute": collects.Contribute, "Decisions": collects.Decisions, "Standing": counting.Standing,
+            "Announce": counting.Announce, "Status": counting.Status, "Abort": counting.Abort,
+            "Decide": services.DecidingStub(decisions).Decide,
             KEYS: services.SimulatedClockStub(phones).Move, AGGREGATION: services.SimulatedClockStub(analysts).Move,
         }  # fmt: skip
 
@@ -360,6 +363,15 @@ class Processes(World):
 
     def pair(self, key_id: str) -> KeyPair:
         return self._deployment.folder.known[key_id]
+
+    def query_key(self, query: bytes) -> AgreementKey:
+        return self._deployment.query_keys.get(query)
+
+    def query_keys_kept(self) -> set[bytes] | None:
+        if not self._settled:
+            return None
+        kept = (bytes.fromhex(file.stem) for file in (self._deployment.path / "keys" / "queries").glob("*.key"))
+        return {query for query in kept if self.is_ours(query)}
 
     def pairs_kept(self) -> set[str] | None:
         if not self._settled:

@@ -18,14 +18,7 @@ WRONG_REQUEST = st.sampled_from(["again", "ciphertexts", "receipts", "repeated",
 
 def signed(message: wire.Contribution, evidence: Evidence) -> None:
     """Sign a contribution as its phone would."""
-    statement = statements.receipted(
-        message.query,
-        evidence.queries[message.query].key_id,
-        message.phone,
-        message.cohort,
-        statements.ciphertexts_hash(message.ciphertexts),
-        seeded=message.seeded,
-    )
+    statement = statements.contribution(message, evidence.queries[message.query].key_id)
     message.signature = evidence.members[message.phone].signing.sign(statement)
 
 

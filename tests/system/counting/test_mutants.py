@@ -64,7 +64,7 @@ class HastyCores(Cores):
             for row in self._before[1]:
                 run("INSERT INTO sums VALUES (?, ?, ?, ?, ?)", row)
             for row in self._before[2]:
-                run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?)", row)
+                run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 class Redrawing(Watched):
@@ -74,25 +74,31 @@ class Redrawing(Watched):
         return [self._redrawn(message) for message in super().due(situation)]
 
     def asked(
-        self, announcement: wire.Announcement, public_key: bytes = b"", situation: Situation | None = None
+        self,
+        announcement: wire.Announcement,
+        content: bytes = b"",
+        public_key: bytes = b"",
+        situation: Situation | None = None,
     ) -> wire.Contribution:
-        query = Query.from_bytes(announcement.query)
-        keys[query.digest] = query, keys[query.digest][1] if query.digest in keys else public_key
-        return super().asked(announcement, public_key, situation)
+        if content:
+            keys[announcement.query] = Query.from_bytes(content), public_key, announcement.agreement_key
+        return super().asked(announcement, content, public_key, situation)
 
     def _redrawn(self, message: wire.Contribution) -> wire.Contribution:
         record, member = self.records.of(message.query), self.enrolment.current
         if record is None or member is None or not record.attempts:
             return message
-        query, content = keys[message.query]
+        query, content, query_key = keys[message.query]
         key = PublicKey.from_bytes(content, simulation=True)
         values = values_of(query, self._counters(query))
-        made = answer(query, message.cohort, values, Norms(0, 0), key=key, member=member, rng=self._rng)
+        made = answer(
+            query, message.cohort, values, Norms(0, 0), key=key, query_key=query_key, member=member, rng=self._rng
+        )
         return made.message
 
 
-keys: dict[bytes, tuple[Query, bytes]] = {}
-"""The queries, and the public keys that they name."""
+keys: dict[bytes, tuple[Query, bytes, bytes]] = {}
+"""The queries, the public keys that they name, and the key server's keys for them."""
 
 
 class RedrawingCores(Cores):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from google.protobuf.message import Message
 
 from reticent.privacy import Query
-from reticent.protocol import Refused, Unreachable
+from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Situation
@@ -66,7 +66,7 @@ class World(ABC):
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
-        self.evidence = Evidence(self.pair)
+        self.evidence = Evidence(self.pair, self.query_key)
         self.devices: list[Device] = []
         self.seen: Counter[str] = Counter()
         """How often what has happened."""
@@ -132,6 +132,14 @@ class World(ABC):
     @abstractmethod
     def pair(self, key_id: str) -> KeyPair:
         """A key pair that the key server has or had."""
+
+    @abstractmethod
+    def query_key(self, query: bytes) -> AgreementKey:
+        """The key server's key of a query that is not decided."""
+
+    @abstractmethod
+    def query_keys_kept(self) -> set[bytes] | None:
+        """The queries of which the key server has a key; None where it may be about to erase one."""
 
     @abstractmethod
     def pairs_kept(self) -> set[str] | None:
@@ -301,6 +309,11 @@ class Way(Servers):
     async def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
         asked = wire.AnnouncementsRequest(phone=phone)
         return cast("wire.AnnouncementsReply", await self._call("Announcements", asked))
+
+    async def query(self, asked: wire.QueryRequest) -> bytes:
+        reply = cast("wire.QueryReply", await self._call("Query", asked))
+        self._world.evidence.collects(asked.query)
+        return reply.query
 
     async def key(self, key_id: bytes) -> bytes:
         return cast("wire.KeyReply", await self._call("Key", wire.KeyRequest(key_id=key_id))).public_key

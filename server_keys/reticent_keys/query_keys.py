@@ -1,0 +1,98 @@
+"""The key server's secrets of single queries, which are erased when the last cohort of a query is decided.
+
+By the key of a query and its own, each contribution shares a secret with the key server, from which its pads come. Once
+the query's key is gone nobody can compute the pads, whatever ciphertexts are left on whatever disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from reticent.files import OWNER_ONLY_FOLDER, erase, replace
+from reticent.protocol import AgreementKey
+from reticent_keys.errors import KeyFileError
+
+__all__ = ["QueryKeys"]
+
+SUFFIX = ".key"
+NONCE_BYTES = 12
+
+
+class QueryKeys:
+    """An X25519 key for each query that is not decided, at rest in a folder of encrypted files.
+
+    Args:
+        folder: Where the files are; None to keep the keys in memory only.
+        storage_key: Encrypts the files: 32 bytes.
+    """
+
+    def __init__(self, folder: Path | None, storage_key: bytes = bytes(32)) -> None:
+        self._folder = folder
+        self._cipher = AESGCM(storage_key)
+        self._open: dict[bytes, AgreementKey] = {}
+        self._lock = threading.Lock()
+        if folder is not None:
+            folder.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
+
+    def make(self, query: bytes) -> AgreementKey:
+        """A new key for a query, by its digest: when this returns, it survives a loss of power.
+
+        Called again before anybody was told the first one, it makes another.
+        """
+        key = AgreementKey()
+        if self._folder is not None:
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            replace(self._path(query), nonce + self._cipher.encrypt(nonce, key.to_bytes(), query))
+        with self._lock:
+            self._open[query] = key
+        return key
+
+    def get(self, query: bytes) -> AgreementKey:
+        """The key of a query.
+
+        Raises:
+            KeyFileError: It is not there, or cannot be opened.
+        """
+        with self._lock:
+            if query not in self._open:
+                self._open[query] = self._loaded(query)
+            return self._open[query]
+
+    def erase(self, query: bytes) -> None:
+        """Overwrite and delete the key of a query, if it is there."""
+        with self._lock:
+            self._open.pop(query, None)
+        if self._folder is not None:
+            erase(self._path(query))
+
+    def erase_all_but(self, queries: Collection[bytes]) -> None:
+        """Erase every key but those of these queries, and whatever a crash has left half made."""
+        kept = set(queries)
+        with self._lock:
+            self._open = {query: key for query, key in self._open.items() if query in kept}
+        names = {f"{query.hex()}{SUFFIX}" for query in kept}
+        for path in () if self._folder is None else list(self._folder.iterdir()):
+            if path.name not in names:
+                erase(path)
+
+    def _loaded(self, query: bytes) -> AgreementKey:
+        if self._folder is None or not self._path(query).exists():
+            raise KeyFileError(f"the key of the query {query.hex()[:16]}… is not where it was kept: {self._folder}")
+        content = self._path(query).read_bytes()
+        try:
+            return AgreementKey(self._cipher.decrypt(content[:NONCE_BYTES], content[NONCE_BYTES:], query))
+        except (InvalidTag, ValueError):
+            raise KeyFileError(f"{self._path(query)} is damaged, or was encrypted by another server") from None
+
+    def _path(self, query: bytes) -> Path:
+        assert self._folder is not None  # noqa: S101  # asked by all who call it
+        return self._folder / f"{query.hex()}{SUFFIX}"
+
+    def __repr__(self) -> str:
+        return f"QueryKeys({self._folder})"
