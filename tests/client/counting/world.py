@@ -128,10 +128,10 @@ def query(**changes: Any) -> Query:
         "l2_squared": 13,
         "l1": 5,
         "noise": "skellam",
-        "population": 10,
+        "population": 30,
         "cohorts": 1,
-        "fewest": 8,
-        "liars": 1,
+        "fewest": 22,
+        "liars": 2,
         "key_id": key_pair().public.key_id.hex(),
         "closes_after": 3600,
     }
