@@ -90,7 +90,7 @@ class Servers:
         return wire.Acknowledgement(contribution=statements.digest(statement))
 
     def decide(self, query: Query, outcome: wire.Outcome.ValueType, cohort: int = 0) -> wire.Decision:
-        made = wire.Decision(query=query.digest, cohort=cohort, outcome=outcome, contributors=9, request=bytes(32))
+        made = wire.Decision(query=query.digest, cohort=cohort, outcome=outcome, contributors=25, request=bytes(32))
         made.signature = self.identity.sign(statements.decision(made))
         return made
 

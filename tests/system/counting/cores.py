@@ -108,7 +108,7 @@ class Cores(World):
             self._identity,
             self._vault,
             now=lambda: self.now(KEYS),
-            limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0),
+            limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0, liars_share=0.0),
             lifetime=MEMBERSHIP,
             generate=self._generated,
             rng=seeded(next(self._dealings), "dealing"),
