@@ -16,6 +16,7 @@ from reticent.protocol.layout import ciphertexts_to, contribution_bytes, packing
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.asking.load import encryption_seconds
 from reticent_agg.asking.plan import Plan, plan
+from reticent_agg.asking.refusals import KEY_SERVERS, Refusal, refusals
 from reticent_agg.asking.showing import show_plan
 from tests.agg.asking.queries import census
 
@@ -83,7 +84,6 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
         ),
         ({"delta": 2e-5}, ["phones: it costs (1, 2e-05), their budget is (4, 1e-05)"]),
         ({"fewest": 299, "liars": 15}, ["key servers: fewest 299 of a cohort of 600, they want a part of 0.5"]),
-        ({"size": 60_000}, ["key servers: 308 ciphertexts, they allow 300"]),
     ],
 )
 def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], said: list[str]) -> None:
@@ -92,6 +92,12 @@ def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], said:
     assert [each["why"] for each in foreseen.to_json()["refusals"]] == [each.why for each in foreseen.refusals]
     for each in foreseen.refusals:
         assert f"by {' and '.join(each.by)} with default settings: {each.why}" in shown(foreseen)
+
+
+def test_key_servers_refuse_what_takes_phones_too_many_ciphertexts() -> None:
+    query = census(liars=20)
+    assert refusals(query, 300) == ()
+    assert refusals(query, 301) == (Refusal((KEY_SERVERS,), "301 ciphertexts, they allow 300"),)
 
 
 def shown(foreseen: Plan) -> str:
