@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reticent.privacy import Query
+from reticent.privacy import Query, defaults
 from reticent.protocol import Refusal, Refused
 
 __all__ = ["QueryLimits"]
@@ -23,12 +23,12 @@ class QueryLimits:
         liars_share: The least part of its fewest contributions that a query must allow to be those of liars.
     """
 
-    epsilon: float = 4.0
-    delta: float = 1e-4
-    fewest_share: float = 0.5
-    honest: int = 20
-    ciphertexts: int = 300
-    liars_share: float = 0.0
+    epsilon: float = defaults.LARGEST.epsilon
+    delta: float = defaults.LARGEST.delta
+    fewest_share: float = defaults.FEWEST_SHARE
+    honest: int = defaults.LEAST_HONEST
+    ciphertexts: int = defaults.MOST_CIPHERTEXTS
+    liars_share: float = defaults.LIARS_SHARE
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and 0 < self.delta <= 1):
@@ -48,13 +48,13 @@ class QueryLimits:
         """
         share = query.fewest / (query.population // query.cohorts)
         honest = query.fewest - query.liars
-        liars = query.liars / query.fewest
+        liars = defaults.least_liars(query.fewest, self.liars_share)
         for asked, limit, sentence in (
             (query.epsilon, self.epsilon, "epsilon may be at most {1:g}: got {0:g}"),
             (query.delta, self.delta, "delta may be at most {1:g}: got {0:g}"),
             (ciphertexts, self.ciphertexts, "a phone may be asked for at most {1} ciphertexts: got {0}"),
             (-share, -self.fewest_share, "fewest must be at least {3:g} of the smallest cohort: got {2:.3g}"),
-            (-liars, -self.liars_share, "liars must be at least {3:g} of fewest: got {2:.3g}"),
+            (-query.liars, -liars, f"of {query.fewest} contributions, liars must be at least {{3}}: got {{2}}"),
             (-honest, -self.honest, "fewest must exceed liars by at least {3}: got {2}"),
         ):
             if asked > limit:

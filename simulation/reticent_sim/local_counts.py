@@ -61,7 +61,7 @@ class LocalCounts:
     >>> from reticent.privacy.query import Counter, Query
     >>> query = Query(
     ...     id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, l2_squared=4, l1=2, noise="skellam",
-    ...     population=10_000, cohorts=1, fewest=7_000, liars=100, key_id="k1", closes_after=3600,
+    ...     population=10_000, cohorts=1, fewest=7_000, liars=350, key_id="k1", closes_after=3600,
     ... )
     >>> release = LocalCounts(seeded(7, "gym")).count(query, np.ones((10_000, 1)))
     >>> bool(abs(release.value[0] - 10_000) < 100)

@@ -14,7 +14,7 @@ from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import QueryLimits, administration
 from reticent_keys.dealing import query_of
-from tests.keys.phones import DAY, LIMITS, House, dealt, refused
+from tests.keys.phones import DAY, LIMITS, QUERY, House, dealt, refused
 
 FALSE_ALARM = 1e-6
 NUMBERS = itertools.count()
@@ -159,7 +159,7 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
         (QueryLimits(delta=9e-6, honest=2, fewest_share=0.3), "delta may be at most 9e-06: got 1e-05"),
         (QueryLimits(honest=5, fewest_share=0.3), "fewest must exceed liars by at least 5: got 4"),
         (QueryLimits(honest=2, fewest_share=0.51), "fewest must be at least 0.51 of the smallest cohort: got 0.5"),
-        (QueryLimits(honest=2, liars_share=0.21), "liars must be at least 0.21 of fewest: got 0.2"),
+        (QueryLimits(honest=2, liars_share=0.21), "of 5 contributions, liars must be at least 2: got 1"),
         (QueryLimits(honest=2, ciphertexts=1), "asked for at most 1 ciphertexts: got "),
     ],
 )
@@ -172,6 +172,23 @@ def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> No
         house.limits = LIMITS
         house.server = house.open(house.server.journal)
         dealt(house.server, query)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"liars": 0}, "of 22 contributions, liars must be at least 2: got 0"),
+        ({"liars": 1}, "of 22 contributions, liars must be at least 2: got 1"),
+        ({"liars": 3}, "fewest must exceed liars by at least 20: got 19"),
+    ],
+)
+def test_an_operator_who_says_nothing_wants_twenty_honest_phones_and_some_liars(
+    changes: dict[str, int], sentence: str
+) -> None:
+    query = dataclasses.replace(QUERY, population=40, cohorts=1, fewest=22, liars=2)
+    other = dataclasses.replace(query, **changes)  # type: ignore[arg-type]  # all of these are numbers
+    QueryLimits().check(query, ciphertexts=1)
+    refused(Refusal.BAD_QUERY, lambda: QueryLimits().check(other, ciphertexts=1), sentence)
 
 
 @pytest.mark.parametrize(

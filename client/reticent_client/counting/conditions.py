@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from reticent.privacy import Cost, Query
+from reticent.privacy.defaults import LEAST_HONEST, LIARS_SHARE, least_liars
 from reticent_client.errors import ClientError
 
 __all__ = ["Declined", "Participation", "Reason", "Situation"]
@@ -99,6 +100,9 @@ class Situation:
 class Participation:
     """What a user allows. What is None is not limited, but for the budget, which limits everything.
 
+    Unless told otherwise, a phone wants to hide among 20 honest ones, and a query to allow for liars: as
+    `reticent.privacy.defaults` says for all parties.
+
     Args:
         largest_epsilon: Of one query.
         largest_delta: Of one query.
@@ -107,7 +111,7 @@ class Participation:
         counters: Patterns of which each counter's name must fit one.
         least_honest: Among how many honest phones this one wants to be at least: fewest less liars of a query.
         least_liars_share: How large a part of the fewest a query must at least allow to be liars, who add no noise or
-            tell theirs: 0.1 wants a tenth of them.
+            tell theirs: 0.1 wants a tenth of them, and 0 none.
         only_charging: Take part while the phone is charging only.
         only_unmetered: Take part over networks that are not metered only.
         queries_a_day: How many queries to answer in any 24 hours.
@@ -123,8 +127,8 @@ class Participation:
     largest_share: float | None = None
     queries: tuple[str, ...] = ("*",)
     counters: tuple[str, ...] = ("*",)
-    least_honest: int = 2
-    least_liars_share: float = 0.0
+    least_honest: int = LEAST_HONEST
+    least_liars_share: float = LIARS_SHARE
     only_charging: bool = False
     only_unmetered: bool = False
     queries_a_day: int | None = None
@@ -178,11 +182,11 @@ class Participation:
                 query.id,
             )
 
-        if query.liars / query.fewest < self.least_liars_share:
+        liars = least_liars(query.fewest, self.least_liars_share)
+        if query.liars < liars:
             raise Declined(
                 Reason.FEW_LIARS,
-                f"{query.id!r} allows for {query.liars} liars among {query.fewest}, and a part of "
-                f"{self.least_liars_share:g} is wanted",
+                f"{query.id!r} allows for {query.liars} liars among {query.fewest}, and {liars} are wanted",
                 query.id,
             )
 

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reticent.privacy import Cost, Query
+from reticent.privacy import Cost, Query, defaults
 from reticent.protocol.invitation import Invitation
 from reticent_client.counting.conditions import Declined, Reason
 from reticent_client.errors import FileError
@@ -19,7 +19,7 @@ __all__ = ["BUDGET", "DEFAULT_BUDGET", "Counted", "kept_budget", "read_invitatio
 BUDGET = "counting/budget"
 """The place of the user's budget."""
 
-DEFAULT_BUDGET = Cost(4.0, 1e-5)
+DEFAULT_BUDGET = defaults.BUDGET
 
 HEADER = ["name", "value"]
 

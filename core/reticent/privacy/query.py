@@ -95,7 +95,7 @@ class Query:
 
     >>> query = Query(
     ...     id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, l2_squared=4, l1=2, noise="skellam",
-    ...     population=10_000, cohorts=1, fewest=7_000, liars=100, key_id="k1", closes_after=3600,
+    ...     population=10_000, cohorts=1, fewest=7_000, liars=350, key_id="k1", closes_after=3600,
     ... )
     >>> query.fit([3.2])
     array([2])

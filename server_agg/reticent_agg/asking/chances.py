@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
 from reticent.privacy import share_variance
+from reticent.privacy.defaults import least_liars
 
 __all__ = [
     "MOST_COHORTS",
@@ -162,7 +163,8 @@ def choose(
         variance: Of the noise that hides a user.
         cohorts: Into how many they are dealt, if that is not to be chosen.
         fewest: With how few contributions a cohort may be decrypted, if that is not.
-        liars: How many of a cohort may lie, if that is not.
+        liars: How many of a cohort may lie, if that is not; then it is the default part of `fewest`, or more, where
+            `lying` and `risk` ask for more.
 
     Raises:
         ValueError: There is no such way.
@@ -175,13 +177,16 @@ def choose(
         raise ValueError(f"{population} phones cannot be dealt into {cohorts!r} cohorts")
     if liars is None or fewest is None:
         refuse_too_many(cohorts)
-    if liars is None:
-        liars = _enough_allowed(population, cohorts, lying, risk)
+    expected = _enough_allowed(population, cohorts, lying, risk) if liars is None else 0
+
+    def allowed(fewest: int) -> int:
+        return max(expected, least_liars(fewest)) if liars is None else liars
+
     if fewest is None:
         fewest = _most_accurate(
-            population, cohorts, absent=absent, lying=lying, liars=liars, risk=risk, variance=variance
+            population, cohorts, absent=absent, lying=lying, allowed=allowed, risk=risk, variance=variance
         )
-    return Crowd(cohorts, fewest, liars)
+    return Crowd(cohorts, fewest, allowed(fewest))
 
 
 def refuse_too_many(cohorts: int) -> None:
@@ -211,25 +216,32 @@ def _bearing(population: int, lying: int, risk: float) -> int:
 
 
 def _most_accurate(
-    population: int, cohorts: int, *, absent: float, lying: int, liars: int, risk: float, variance: float
+    population: int,
+    cohorts: int,
+    *,
+    absent: float,
+    lying: int,
+    allowed: Callable[[int], int],
+    risk: float,
+    variance: float,
 ) -> int:
     """How many contributions to insist on."""
     smallest = population // cohorts
     most = _largest_threshold(population, cohorts, absent, lying, risk)
-    if most < liars + 2:
+    if most < allowed(most) + 2:
         raise ValueError(
-            f"of cohorts of {smallest} phones {most} may be counted on with a risk of {risk:g}, and {liars} of those "
-            f"may lie: two honest ones more are needed; absent = {absent:g}, cohorts = {cohorts}"
+            f"of cohorts of {smallest} phones {most} may be counted on with a risk of {risk:g}, and {allowed(most)} of "
+            f"those may lie: two honest ones more are needed; absent = {absent:g}, cohorts = {cohorts}"
         )
     if cohorts == 1:
         return most
     at_levels = (_threshold(smallest, absent, level) for level in _LEVELS)
-    tried = {most} | {threshold for threshold in at_levels if liars + 2 <= threshold < most}
+    tried = {most} | {threshold for threshold in at_levels if allowed(threshold) + 2 <= threshold < most}
 
     def noise(fewest: int) -> float:
         """Of the sum, with what scaling adds, as if phones differed no more than by their noise."""
         is_short = short(smallest, fewest, absent)
-        return share_variance(variance, fewest, liars) * (1 + is_short) / max(1 - is_short, _LEVELS[0])
+        return share_variance(variance, fewest, allowed(fewest)) * (1 + is_short) / max(1 - is_short, _LEVELS[0])
 
     return min(tried, key=noise)
 

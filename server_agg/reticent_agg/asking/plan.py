@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from reticent.privacy import Counter, Query, Release, gaussian_sigma, share_variance, thesis_sigma
 from reticent.privacy.counts import FAR, MORE, variance_of_normal_median
+from reticent.privacy.defaults import least_liars
 from reticent.privacy.gaussian import THESIS_EPSILON
 from reticent_agg.asking import chances
 from reticent_agg.asking.load import Load, load_of
+from reticent_agg.asking.refusals import Refusal, refusals
 
 __all__ = ["LEVEL", "Crowding", "Estimate", "Plan", "plan"]
 
@@ -66,6 +68,9 @@ class Crowding:
         crowded: That some cohort has more of them than the query allows for, so that they know more of its noise than
             was accounted for. At most this.
         bearable: So many liars leave the chance of no answer within the risk, whatever they do.
+        allowed: The privacy of all others holds against so many liars or colluders among the fewest contributions of a
+            cohort.
+        is_default: Whether that is the allowance of a question that says nothing of liars.
     """
 
     liars: int
@@ -74,6 +79,8 @@ class Crowding:
     lost: float
     crowded: float
     bearable: int
+    allowed: int
+    is_default: bool
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class Plan:
         lost: That fewer than half of the cohorts are left, and so the query is burnt.
         liars: What liars can do.
         load: What it takes of machines.
+        refusals: Why phones and key servers with default settings would refuse it; empty if they would not.
         trusted: The standard error that a server that is trusted with everything would need.
         published: The one that theorem 1 of Götz's dissertation would have in this query; None for epsilon above 1.
     """
@@ -105,6 +113,7 @@ class Plan:
     lost: float
     liars: Crowding
     load: Load
+    refusals: tuple[Refusal, ...]
     trusted: float
     published: float | None
 
@@ -157,11 +166,11 @@ def plan(
     >>> counters = [Counter("visits", 0, 1)]
     >>> query = Query(
     ...     id="gym", counters=counters, epsilon=1.0, delta=1e-6, l2_squared=1, l1=1, noise="skellam",
-    ...     population=10_000, cohorts=1, fewest=6_858, liars=0, key_id="k1", closes_after=3600,
+    ...     population=10_000, cohorts=1, fewest=6_858, liars=343, key_id="k1", closes_after=3600,
     ... )
     >>> foreseen = plan(query, absent=0.3)
     >>> round(foreseen.estimates[0].standard_error, 2), foreseen.lost < 1e-3
-    (4.46, True)
+    (4.57, True)
     """
     chances.refuse_too_many(query.cohorts)
     if not 0 <= absent < 1:
@@ -174,6 +183,7 @@ def plan(
     out = chances.left_out(*asked)
     contributors = query.population * (1 - absent)
     liars = _crowding(query, absent, lying, risk)
+    load = load_of(query, contributors, key_bits, phone_seconds)
     return Plan(
         query=query,
         absent=absent,
@@ -184,7 +194,8 @@ def plan(
         any_left_out=1.0 - float(out[0]) if out[0] < 0.5 else float(out[1:].sum()),
         lost=chances.lost(*asked),
         liars=liars,
-        load=load_of(query, contributors, key_bits, phone_seconds),
+        load=load,
+        refusals=refusals(query, load.ciphertexts),
         trusted=gaussian_sigma(query.epsilon, query.delta, query.l2),
         published=_published(query, contributors),
     )
@@ -284,6 +295,8 @@ def _crowding(query: Query, absent: float, lying: int, risk: float) -> Crowding:
         lost=chances.lost_to_liars(population, cohorts, fewest, absent, lying),
         crowded=chances.crowded(population, cohorts, query.liars, lying),
         bearable=chances.most_liars(population, cohorts, fewest, absent, risk),
+        allowed=query.liars,
+        is_default=query.liars == least_liars(fewest),
     )
 
 

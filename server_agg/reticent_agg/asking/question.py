@@ -45,21 +45,22 @@ class Question:
         l1: And on its L1 norm.
         noise: "skellam" for whole numbers, "gaussian" for fixed-point ones.
         fraction_bits: How fine fixed-point numbers are; as fine as their noise needs, unless given.
-        lying: Which part of the enrolled phones lies, or colludes.
+        lying: Which part of the enrolled phones lies, or colludes: how many cohorts the result needs.
         risk: How likely the query may be to end without an answer, because phones are absent, or because they lie.
         population: How many phones are asked; all that are enrolled, unless given.
         cohorts: Into how many they are dealt; the fewest in which that many liars are borne, unless given.
         fewest: With how few contributions a cohort may be decrypted; the most accurate number, unless given.
-        liars: How many of a cohort may lie without harm to anybody's privacy; so many that more are as unlikely as
-            `risk` says, unless given.
+        liars: How many of `fewest` may lie or collude without harm to anybody's privacy. Unless given, it is a
+            twentieth of `fewest`, which phones and key servers want by default; or more, such that a cohort has more
+            of those who are `lying` no more often than `risk`.
         closes_after: After how many seconds collecting ends; or after how long.
         enough: Or earlier, as soon as each cohort has this many contributions.
         sequence: The name of the sequence that this is one of: see `QuestionSequence`.
 
     >>> question = Question(id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, absent=0.3)
     >>> query = question.ask(population=10_000, key_id="k1")
-    >>> query.cohorts, query.fewest, query.l2_squared
-    (1, 6858, 4)
+    >>> query.cohorts, query.fewest, query.liars, query.l2_squared
+    (1, 6858, 343, 4)
     """
 
     id: str

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.privacy import Release
+from reticent.privacy.defaults import LIARS_SHARE
 from reticent.text import printable
 from reticent_agg.asking.handle import Progress
 from reticent_agg.asking.plan import LEVEL, Plan
@@ -88,25 +89,39 @@ def show_release(console: Console, release: Release, progress: Progress) -> None
 
 
 def _facts(plan: Plan) -> list[tuple[str, str]]:
-    query, liars, load = plan.query, plan.liars, plan.load
+    query, load = plan.query, plan.load
     error = plan.estimates[0].standard_error
-    facts = [
+    return [
         ("cost", f"({query.epsilon:g}, {query.delta:g}) for each phone{_shared(plan)}"),
         ("cohorts", f"{query.cohorts}, each decrypted with at least {_number(query.fewest)} contributions"),
         ("short of phones", f"one cohort {_chance(plan.short)}, any {_chance(plan.any_left_out)}"),
         ("no answer", f"{_chance(plan.lost)} if nobody lies"),
         ("liars", _liars(plan)),
-        ("liars allowed for", f"{query.liars} in a cohort; more are in one {_chance(liars.crowded)}"),
+        ("privacy", _privacy(plan)),
+        *(("refused", f"by {' and '.join(each.by)} with default settings: {each.why}") for each in plan.refusals),
         ("noise", f"{query.noise}, {error / plan.trusted:.2f} x a trusted server's"),
+        *_theorem(plan),
         (
             "a phone",
             f"{_count(load.ciphertexts, 'ciphertext')}, {_bytes(load.phone_bytes)}{_seconds(load.phone_seconds)}",
         ),
         ("the server", f"receives {_bytes(load.received_bytes)}, keeps up to {_bytes(load.kept_bytes)}"),
     ]
-    if plan.published is not None:
-        facts.insert(7, ("theorem 1", f"would have {plan.published / plan.trusted:.2f} x a trusted server's"))
-    return facts
+
+
+def _theorem(plan: Plan) -> list[tuple[str, str]]:
+    if plan.published is None:
+        return []
+    return [("theorem 1", f"would have {plan.published / plan.trusted:.2f} x a trusted server's")]
+
+
+def _privacy(plan: Plan) -> str:
+    """Against how many it holds, and how likely a cohort is to have more, if any are expected."""
+    liars = plan.liars
+    most = f"at most {_number(liars.allowed)}" if liars.allowed else "none"
+    default = f" (the default, {LIARS_SHARE:.0%})" if liars.is_default else ""
+    more = f"; more are in a cohort {_chance(liars.crowded)}" if liars.liars else ""
+    return f"holds if {most} of {_number(plan.query.fewest)} contributions are of liars or colluders{default}{more}"
 
 
 def _pulled(plan: Plan, pull: float) -> str:

@@ -1,5 +1,6 @@
 """A plan as a whole, and what it says that a query costs."""
 
+import io
 import math
 import time
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from reticent.paillier import PublicKey
 from reticent.privacy import gaussian_sigma, thesis_sigma
@@ -14,6 +16,8 @@ from reticent.protocol.layout import ciphertexts_to, contribution_bytes, packing
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.asking.load import encryption_seconds
 from reticent_agg.asking.plan import Plan, plan
+from reticent_agg.asking.refusals import KEY_SERVERS, Refusal, refusals
+from reticent_agg.asking.showing import show_plan
 from tests.agg.asking.queries import census
 
 
@@ -38,6 +42,70 @@ def test_a_plan_is_plain_data() -> None:
     assert plain["query"]["fewest"] == 400
     assert plain["liars"]["hit"] == 1
     assert plain["lost"] == foreseen.lost
+
+
+@pytest.mark.parametrize(
+    ("changes", "allowed", "is_default", "said"),
+    [
+        ({}, 20, True, "holds if at most 20 of 400 contributions are of liars or colluders (the default, 5%)"),
+        ({"liars": 10}, 10, False, "holds if at most 10 of 400 contributions are of liars or colluders"),
+        ({"liars": 0}, 0, False, "holds if none of 400 contributions are of liars or colluders"),
+    ],
+)
+def test_a_plan_says_how_many_colluders_the_privacy_bears(
+    changes: dict[str, Any], allowed: int, is_default: bool, said: str
+) -> None:
+    foreseen = plan(census(**{"liars": 20, **changes}))
+    assert (foreseen.liars.allowed, foreseen.liars.is_default) == (allowed, is_default)
+    assert (foreseen.to_json()["liars"]["allowed"], foreseen.to_json()["liars"]["is_default"]) == (allowed, is_default)
+    assert f"privacy          {said}\n" in shown(foreseen)
+
+
+def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> None:
+    for lying, chance in (
+        (0, ""),
+        (20, "; more are in a cohort never"),
+        (21, "; more are in a cohort 100% of the time"),
+    ):
+        assert f"colluders (the default, 5%){chance}\n" in shown(plan(census(liars=20), lying=lying))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"liars": 0}, ["phones and key servers: liars 0 of 400, they want 20"]),
+        ({"fewest": 20, "population": 30, "liars": 1}, ["phones and key servers: 19 honest of 20, they want 20"]),
+        (
+            {"epsilon": 4.5},
+            [
+                "phones: it costs (4.5, 1e-06), their budget is (4, 1e-05)",
+                "key servers: it costs (4.5, 1e-06), they allow (4, 0.0001)",
+            ],
+        ),
+        ({"delta": 2e-5}, ["phones: it costs (1, 2e-05), their budget is (4, 1e-05)"]),
+        ({"fewest": 299, "liars": 15}, ["key servers: fewest 299 of a cohort of 600, they want a part of 0.5"]),
+    ],
+)
+def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], said: list[str]) -> None:
+    foreseen = plan(census(**{"liars": 20, **changes}))
+    assert [f"{' and '.join(each.by)}: {each.why}" for each in foreseen.refusals] == said
+    assert [each["why"] for each in foreseen.to_json()["refusals"]] == [each.why for each in foreseen.refusals]
+    for each in foreseen.refusals:
+        assert f"by {' and '.join(each.by)} with default settings: {each.why}" in shown(foreseen)
+
+
+def test_key_servers_refuse_what_takes_phones_too_many_ciphertexts() -> None:
+    query = census(liars=20)
+    assert refusals(query, 300) == ()
+    assert refusals(query, 301) == (Refusal((KEY_SERVERS,), "301 ciphertexts, they allow 300"),)
+
+
+def shown(foreseen: Plan) -> str:
+    """What the terminal of an analyst shows, its lines without what fills them."""
+    console = Console(file=io.StringIO(), width=300, markup=False)
+    show_plan(console, foreseen)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the one above
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def test_a_million_phones_are_planned_for() -> None:

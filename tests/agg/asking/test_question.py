@@ -37,8 +37,14 @@ def wanted(**changes: Any) -> Question:
 
 def test_what_is_not_given_is_what_the_counters_allow() -> None:
     query = wanted().ask(1000, "k1")
-    assert (query.l1, query.l2_squared, query.cohorts, query.liars) == (5, 13, 1, 0)
+    assert (query.l1, query.l2_squared, query.cohorts, query.fewest, query.liars) == (5, 13, 1, 760, 38)
     assert (query.key_id, query.population, query.closes_after, query.fraction_bits) == ("k1", 1000, 86_400, 0)
+
+
+def test_an_analyst_may_allow_for_no_liars_but_has_to_say_so() -> None:
+    text = SAMPLE.replace("delta = 1e-6", "delta = 1e-6\nliars = 0")
+    assert Question.from_toml(text).ask(1000, "k1").liars == 0
+    assert Question.from_toml(SAMPLE).ask(1000, "k1").liars == 38
 
 
 def test_what_is_given_is_taken() -> None:

@@ -93,7 +93,7 @@ def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cohort", [0, 2])
 def test_a_contribution_names_its_cohort(tmp_path: Path, cohort: int) -> None:
-    asked = query(population=30, cohorts=3)
+    asked = query(population=90, cohorts=3)
     with device(tmp_path) as phone:
         said = phone.ask(asked, cohort=cohort)
         counters, tags = phone.servers.open(asked, said)

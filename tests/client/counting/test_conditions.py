@@ -82,12 +82,25 @@ def test_what_is_exactly_allowed_is_allowed() -> None:
         queries=("other", "g?m"),
         counters=("visits", "swims"),
         least_honest=asked.fewest - asked.liars,
-        least_liars_share=0.125,
+        least_liars_share=1 / 11,
         queries_a_day=1,
         bytes_a_day=1000,
     )
     policy.examine(asked, Cost(4.0, 4e-6))
     policy.examine_day(asked, 400, queries=0, sent=600)
+
+
+@pytest.mark.parametrize(("fewest", "liars"), [(21, 1), (21, 0), (19, 1), (400, 19), (5572, 278)])
+def test_by_default_a_phone_hides_among_twenty_honest_ones_and_some_liars(fewest: int, liars: int) -> None:
+    asked = query(population=6000, fewest=fewest, liars=liars)
+    with pytest.raises(Declined, match="are wanted"):
+        Participation().examine(asked, Cost(4.0, 1e-5))
+    Participation(least_honest=2, least_liars_share=0.0).examine(asked, Cost(4.0, 1e-5))
+
+
+@pytest.mark.parametrize(("fewest", "liars"), [(22, 2), (140, 7), (400, 20), (5572, 279)])
+def test_by_default_a_phone_takes_an_allowance_of_a_twentieth(fewest: int, liars: int) -> None:
+    Participation().examine(query(population=6000, fewest=fewest, liars=liars), Cost(4.0, 1e-5))
 
 
 def test_a_budget_without_delta_has_no_share_to_give() -> None:

@@ -73,7 +73,7 @@ def _without_outcome(decision: wire.Decision, phone: Device) -> None:
     decision.CopyFrom(phone.servers.decide(query(**COHORTS), wire.OUTCOME_UNSPECIFIED, cohort=1))
 
 
-COHORTS = {"population": 20, "cohorts": 2}
+COHORTS = {"population": 60, "cohorts": 2}
 
 
 @pytest.mark.parametrize(

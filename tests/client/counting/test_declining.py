@@ -46,7 +46,7 @@ def _say(counted: dict[str, Any] | None) -> Asking:
 
 def _announced(change: Callable[[wire.Announcement], None]) -> Asking:
     def ask(phone: Device) -> Any:
-        asked = query(cohorts=2, population=20)
+        asked = query(cohorts=2, population=60)
         announcement = phone.servers.announce(asked)
         change(announcement)
         return phone.participant.asked(announcement, asked.to_bytes(), phone.servers.public.to_bytes())
@@ -177,13 +177,15 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(largest_share=0.3)), "0.333333, and 0.3 is allowed"),
     ("name", Reason.NOT_ALLOWED, _allow(Participation(queries=("steps-*",))), "no query of the name 'gym'"),
     ("counter", Reason.NOT_ALLOWED, _allow(Participation(counters=("vis*",))), "no counter of the name 'swims'"),
-    ("few honest", Reason.FEW_HONEST, _allow(Participation(least_honest=8)), "with 7 honest phones, and 8"),
+    ("few honest", Reason.FEW_HONEST, _allow(Participation(least_honest=21)), "with 20 honest phones, and 21"),
     (
         "few liars",
         Reason.FEW_LIARS,
-        _allow(Participation(least_liars_share=0.126)),
-        "allows for 1 liars among 8, and a part of 0.126",
+        _allow(Participation(least_liars_share=0.091)),
+        "allows for 2 liars among 22, and 3 are wanted",
     ),
+    ("few honest by default", Reason.FEW_HONEST, _ask(fewest=21), "with 19 honest phones, and 20 are wanted"),
+    ("no liars by default", Reason.FEW_LIARS, _ask(liars=0), "allows for 0 liars among 22, and 2 are wanted"),
     ("large for a day", Reason.TOO_LARGE, _allow(Participation(bytes_a_day=500)), "bytes of 633, and 500"),
     ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),
     ("nothing to say", Reason.NOTHING_TO_SAY, _say(None), "no counters for 'gym'"),

@@ -157,7 +157,7 @@ def test_a_smaller_budget_than_what_was_said_does_not_stop_the_phone(tmp_path: P
 def test_what_is_kept_is_of_the_cohort_and_key_server_that_were_intended(tmp_path: Path, differing: str) -> None:
     """Somebody who runs the same phone was told another cohort, and was faster to intend."""
     with device(tmp_path) as phone:
-        asked, member = query(population=20, cohorts=2), phone.participant.enrolment.current
+        asked, member = query(population=60, cohorts=2), phone.participant.enrolment.current
         assert member is not None
         identity = member.invitation.identity
         cohort, signer = (1, identity) if differing == "cohort" else (0, bytes(32))

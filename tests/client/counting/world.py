@@ -79,7 +79,7 @@ class Servers:
         return wire.Acknowledgement(contribution=statements.digest(statement))
 
     def decide(self, query: Query, outcome: wire.Outcome.ValueType, cohort: int = 0) -> wire.Decision:
-        made = wire.Decision(query=query.digest, cohort=cohort, outcome=outcome, contributors=9, request=bytes(32))
+        made = wire.Decision(query=query.digest, cohort=cohort, outcome=outcome, contributors=25, request=bytes(32))
         made.signature = self.identity.sign(statements.decision(made))
         return made
 
@@ -116,10 +116,10 @@ def query(**changes: Any) -> Query:
         "l2_squared": 13,
         "l1": 5,
         "noise": "skellam",
-        "population": 10,
+        "population": 30,
         "cohorts": 1,
-        "fewest": 8,
-        "liars": 1,
+        "fewest": 22,
+        "liars": 2,
         "key_id": key_pair().public.key_id.hex(),
         "closes_after": 3600,
     }

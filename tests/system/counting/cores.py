@@ -110,7 +110,7 @@ class Cores(World):
             self._vault,
             self._query_keys,
             now=lambda: self.now(KEYS),
-            limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0),
+            limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0, liars_share=0.0),
             lifetime=MEMBERSHIP,
             generate=self._generated,
             rng=seeded(next(self._dealings), "dealing"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -102,12 +102,14 @@ class Evidence:
         assert statements.ciphertexts_hash(message.ciphertexts) == contents, "nobody sent what was receipted"
         return self.said[query, phone]
 
-    def used(self, device: Device, account: str) -> Norms:
-        """How much a phone has said to the queries of an account."""
+    def used(self, device: Device, account: str, burnt: Collection[bytes]) -> Norms:
+        """How much a phone has said to the queries of an account, without those that were burnt."""
         found = (
             self.said[query, phone].steps
             for query, phone in self.said
-            if self.members[phone].device == device.number and self.queries[query].account == account
+            if self.members[phone].device == device.number
+            and self.queries[query].account == account
+            and query not in burnt
         )
         return _added(Norms.of(steps) for steps in found)
 

@@ -164,13 +164,14 @@ class Invariants:
 
     def _check_phone(self, device: Device) -> None:
         records = device.participant.records.all()
+        burnt = {record.query for record in records if record.state is State.BURNT}
         for record in records:
             assert record.state is not State.INTENDED
             if record.state in OUTCOMES:
                 outcome = self._decision(record).outcome
                 assert OUTCOMES[record.state] == outcome, "a phone took what was not decided"
             query = self._world.evidence.queries[record.query]
-            used = self._world.evidence.used(device, record.account)
+            used = self._world.evidence.used(device, record.account, burnt)
             scale = query.fraction_bits
             assert used.l1 <= query.l1 << scale, "a phone said more than its L1 bound"
             assert used.l2_squared <= query.l2_squared << 2 * scale, "a phone said more than its L2 bound"

@@ -112,7 +112,7 @@ class Deployment:
         keys = (
             "keys", "serve", "--folder", "keys", "--phones", self.address("phones"), "--decisions",
             self.address("decisions"), "--passphrase-file", "passphrase", "--key-bits", str(BITS), "--least-honest",
-            "2", "--least-share", "0", "--membership-days", str(MEMBERSHIP.days),
+            "2", "--least-liars", "0", "--least-share", "0", "--membership-days", str(MEMBERSHIP.days),
         )  # fmt: skip
         aggregation = (
             "agg", "serve", "--folder", "aggregation", "--phones", self.address("collecting"), "--analysts",

@@ -1,0 +1,55 @@
+"""Which queries phones and key servers with default settings refuse: an analyst knows before asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reticent.privacy import Cost, Query
+from reticent.privacy.defaults import BUDGET, FEWEST_SHARE, LARGEST, LEAST_HONEST, MOST_CIPHERTEXTS, least_liars
+
+__all__ = ["KEY_SERVERS", "PHONES", "Refusal", "refusals"]
+
+PHONES = "phones"
+KEY_SERVERS = "key servers"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why parties with default settings refuse a query.
+
+    Args:
+        by: Which ones: `PHONES`, `KEY_SERVERS`, or both.
+        why: What the query has, and what they want.
+    """
+
+    by: tuple[str, ...]
+    why: str
+
+
+def refusals(query: Query, ciphertexts: int) -> tuple[Refusal, ...]:
+    """All that parties with default settings have against a query.
+
+    Args:
+        query: Which one.
+        ciphertexts: How many it asks of a phone.
+    """
+    fewest, honest, liars = query.fewest, query.fewest - query.liars, least_liars(query.fewest)
+    smallest = query.population // query.cohorts
+    cost = f"it costs ({query.epsilon:g}, {query.delta:g}), "
+    found = (
+        (query.liars < liars, (PHONES, KEY_SERVERS), f"liars {query.liars:,} of {fewest:,}, they want {liars:,}"),
+        (honest < LEAST_HONEST, (PHONES, KEY_SERVERS), f"{honest} honest of {fewest:,}, they want {LEAST_HONEST}"),
+        (_exceeds(query, BUDGET), (PHONES,), f"{cost}their budget is ({BUDGET.epsilon:g}, {BUDGET.delta:g})"),
+        (_exceeds(query, LARGEST), (KEY_SERVERS,), f"{cost}they allow ({LARGEST.epsilon:g}, {LARGEST.delta:g})"),
+        (
+            fewest < FEWEST_SHARE * smallest,
+            (KEY_SERVERS,),
+            f"fewest {fewest:,} of a cohort of {smallest:,}, they want a part of {FEWEST_SHARE:g}",
+        ),
+        (ciphertexts > MOST_CIPHERTEXTS, (KEY_SERVERS,), f"{ciphertexts:,} ciphertexts, they allow {MOST_CIPHERTEXTS}"),
+    )
+    return tuple(Refusal(by, why) for is_broken, by, why in found if is_broken)
+
+
+def _exceeds(query: Query, limit: Cost) -> bool:
+    return query.epsilon > limit.epsilon or query.delta > limit.delta
