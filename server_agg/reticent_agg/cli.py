@@ -33,7 +33,7 @@ from reticent_agg.administration import Report
 from reticent_agg.database import KIND, opened
 from reticent_agg.server import ASK_AGAIN, AggregationServer
 from reticent_agg.service import AggregationService
-from reticent_agg.words import in_words
+from reticent_agg.words import PHASES, in_words
 
 __all__ = ["app"]
 
@@ -154,6 +154,25 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
         process.say(f"{printable(name)}  pruned")
     if not forgotten:
         process.say(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@app.command
+def abort(query: str, /, *, folder: At = FOLDER) -> None:
+    """Close an analyst's query now, and have every cohort burnt that is not decided yet.
+
+    The server may run meanwhile: it asks the key server within half a minute.
+
+    Args:
+        query: The query's id.
+        folder: Where the server keeps everything.
+    """
+    with _database_of(folder):
+        identity = identity_of(str(folder / _IDENTITY))
+    now = SystemClock().now
+    server = AggregationServer(folder / _FILE, identity=identity, now=now, rng=secure(), simulation=True)
+    with closing(server):
+        phase = server.abort_any(query).phase
+    process.say(f"{printable(query)}  {PHASES[phase]}")
 
 
 @app.command

@@ -184,7 +184,16 @@ class AggregationServer:
         """The id of a query of which a cohort is to be decided."""
         return self._closing.name(digest)
 
-    # For whoever runs it.
+    # For its operator.
+
+    def abort_any(self, query_id: str) -> wire.QueryStatus:
+        """Abort a query, whoever owns it.
+
+        Raises:
+            Refused: There is no such query, or the key server has not countersigned it.
+        """
+        self._closing.abort(query_id)
+        return self._telling.status(query_id)
 
     def claim(self) -> AbstractContextManager[None]:
         """Be the one process that serves from the file; others may still look at it, and prune it.

@@ -36,7 +36,7 @@ DECIDING = "reticent.v1.Deciding"
 
 def certified(folder: Path) -> Path:
     """A folder of certificates for this machine."""
-    create(folder, hosts=["127.0.0.1"], analysts=["ann"], days=2)
+    create(folder, hosts=["127.0.0.1"], analysts=["ann", "bob"], days=2)
     return folder
 
 

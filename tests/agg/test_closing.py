@@ -249,6 +249,50 @@ def test_what_is_asked_of_a_cohort_is_true_at_that_moment(server: AggregationSer
     assert server.undecided() == [(query.digest, 1, True)]
 
 
+def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> None:
+    """A key server that has had the sum could keep it: phones would take their budget back, and be asked again."""
+    query = parties.collecting(server, parties.ask())
+    contribute(server, query, 0, 1, 2)
+    (head,) = parties.closed(server, time, query)
+    keys = KeyServer()
+    with pytest.raises(BadAnswer, match="was to be decrypted, and the key server says that it was burnt"):
+        server.decided(keys.decision(head, outcome=wire.BURNT))
+    for contributors in (2, 4):
+        with pytest.raises(BadAnswer, match=f"has 3 contributions, and the key server says {contributors}"):
+            server.decided(keys.decision(head, contributors=contributors))
+    assert not told(server, query)
+    released = decide(server, head)
+    assert told(server, query) == [released]
+
+
+def test_that_an_aborted_cohort_was_burnt_is_told_to_phones_only_if_the_key_server_never_had_its_sum(
+    server: AggregationServer, time: Time
+) -> None:
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    contribute(server, query, *range(8))
+    parties.closed(server, time, query)
+    sent = server.request(query.digest, 0)
+    assert sent is not None
+    assert sent.ciphertexts
+    server.abort(wire.AbortRequest(id=query.id))
+    burnt = [decide(server, head) for head in server.requests()]
+    assert [each.outcome for each in burnt] == [wire.BURNT] * 2
+    assert told(server, query) == burnt[1:]
+    assert [each.decision for each in status_of(server, query).cohorts] == burnt  # its analyst knows both
+    prune_all(server, time)
+    assert told(server, query) == burnt[1:]
+
+
+def told(server: AggregationServer, query: Query) -> list[wire.Decision]:
+    """What phones are told."""
+    wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in range(query.cohorts)]
+    return list(server.decisions(wire.DecisionsRequest(wanted=wanted)).decisions)
+
+
+def prune_all(server: AggregationServer, time: Time) -> None:
+    prune(server._changed, time() + dt.timedelta(seconds=1))
+
+
 def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     path: Path, server: AggregationServer, time: Time
 ) -> None:

@@ -254,6 +254,29 @@ def test_malformed_questions_are_refused(server: AggregationServer) -> None:
     assert caught.value.refusal is Refusal.OVERSIZED
 
 
+def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: AggregationServer) -> None:
+    query = parties.collecting(server, parties.ask())
+    uncountersigned = parties.ask()
+    announce(server, uncountersigned)
+    asked_for = Phone(3).fetching(query)
+    assert server.query(asked_for).query == query.to_bytes()
+    for refusal, changes in {
+        Refusal.BAD_SIGNATURE: {"phone": Phone(2).id},
+        Refusal.NOT_ASKED: {"phone": Phone(6).id},
+        Refusal.MALFORMED: {"phone": b"short"},
+        Refusal.UNKNOWN_QUERY: {"query": uncountersigned.digest},
+    }.items():
+        wrong = wire.QueryRequest.FromString(asked_for.SerializeToString())
+        for name, value in changes.items():
+            setattr(wrong, name, value)
+        with pytest.raises(Refused) as caught:
+            server.query(wrong)
+        assert caught.value.refusal is refusal
+    asked_for.signature = bytes(64)
+    with pytest.raises(Refused, match="BAD_SIGNATURE"):
+        server.query(asked_for)
+
+
 def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
     path.write_bytes(b"this is no database, " * 1000)
     with pytest.raises(BadStore):

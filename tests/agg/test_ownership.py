@@ -1,0 +1,82 @@
+"""Whose queries are whose: an analyst sees and aborts only their own, the operator all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from reticent.cli import main
+from reticent.protocol import Refusal, Refused
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
+from tests.agg import parties
+from tests.agg.network import Deciding, network, refusal_of, run
+from tests.agg.parties import KeyServer, Time
+
+ANN, BOB = "analyst ann", "analyst bob"
+
+
+def test_another_analysts_query_is_not_shown_and_not_aborted(server: AggregationServer) -> None:
+    query = parties.ask()
+    server.announce(wire.AnnounceRequest(query=query.to_bytes()), ANN)
+    server.countersigned(query, KeyServer().deals(query))
+    for analyst in (BOB, None):
+        with pytest.raises(Refused, match="another analyst's query") as caught:
+            server.status(wire.StatusRequest(id=query.id), analyst)
+        assert caught.value.refusal is Refusal.NOT_PERMITTED
+        with pytest.raises(Refused, match="another analyst's query"):
+            server.abort(wire.AbortRequest(id=query.id), analyst)
+        assert not server.queries(analyst).queries
+    assert [each.phase for each in server.queries(ANN).queries] == [wire.COLLECTING]
+    assert server.abort(wire.AbortRequest(id=query.id), ANN).phase == wire.CLOSING
+
+
+def test_another_analyst_cannot_announce_the_same_query_nor_take_the_name_of_a_refused_one(
+    server: AggregationServer,
+) -> None:
+    query, unwanted = parties.ask(), parties.ask()
+    for each in (query, unwanted):
+        server.announce(wire.AnnounceRequest(query=each.to_bytes()), ANN)
+    server.refused(unwanted, Refused(Refusal.BAD_QUERY, "too dear"))
+    for each in (query, unwanted, dataclasses.replace(unwanted, epsilon=0.5)):
+        with pytest.raises(Refused) as caught:
+            server.announce(wire.AnnounceRequest(query=each.to_bytes()), BOB)
+        assert caught.value.refusal is Refusal.CONFLICT
+    corrected = dataclasses.replace(unwanted, epsilon=0.5)
+    assert server.announce(wire.AnnounceRequest(query=corrected.to_bytes()), ANN).phase == wire.ANNOUNCED
+
+
+@pytest.mark.slow
+def test_the_owner_is_whoever_the_certificate_names(tmp_path: Path, certs: Path) -> None:
+    async def live() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            query = parties.ask()
+            ann, bob = await net.analyst("ann"), await net.analyst("bob")
+            await ann.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            for call in (bob.Status(wire.StatusRequest(id=query.id)), bob.Abort(wire.AbortRequest(id=query.id))):
+                assert (await refusal_of(call)).refusal is Refusal.NOT_PERMITTED
+            assert not (await bob.List(wire.ListRequest())).queries
+            assert len((await ann.List(wire.ListRequest())).queries) == 1
+
+    run(live())
+
+
+def test_the_operator_aborts_any_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "aggregation").mkdir()
+    (tmp_path / "aggregation" / "identity.pub").write_text(KeyServer.identity.public.hex())
+    server = parties.opened(tmp_path / "aggregation" / "aggregation.db", Time())
+    query = parties.ask()
+    server.announce(wire.AnnounceRequest(query=query.to_bytes()), ANN)
+    server.countersigned(query, KeyServer().deals(query))
+    assert main(["agg", "abort", query.id]) == 0
+    assert capsys.readouterr().out == f"{query.id}  closing\n"
+    assert [(each.ciphertexts, each.contributors) for each in server.requests()] == [(b"", 0)]  # beside a server
+    server.close()
+    assert main(["agg", "abort", "nothing"]) == 1
+    assert "UNKNOWN_QUERY" in capsys.readouterr().err
