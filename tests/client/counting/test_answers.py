@@ -2,16 +2,20 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reticent.privacy import Counter, Norms, gaussian_share, skellam_share
+from reticent.protocol import AgreementKey, SigningKey, statements
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting import answers
 from reticent_client.counting.answers import values_of
+from reticent_client.counting.enrolment import Member
 from reticent_client.counting.inputs import Counted
 from reticent_client.counting.records import State
-from tests.client.counting.world import device, query
+from tests.client.counting.world import MEMBERSHIP, Servers, device, query
 
 
 def test_a_contribution_holds_the_fitted_counters_and_one_share_of_noise(tmp_path: Path) -> None:
@@ -63,6 +67,53 @@ def test_the_pads_hide_a_contribution_from_whoever_only_decrypts(tmp_path: Path)
         counters, tags = phone.servers.open(asked, said)
         assert tags != phone.servers.tags(asked, said)
         assert max(map(abs, counters)) > 1
+
+
+def test_nobody_keeps_the_key_that_a_contribution_was_hidden_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the phone later, and has all that the servers have, does not learn what it said."""
+    made = answers._agreement_key
+    keys: list[AgreementKey] = []
+
+    def kept(*arguments: Any) -> AgreementKey:
+        keys.append(made(*arguments))
+        return keys[-1]
+
+    monkeypatch.setattr(answers, "_agreement_key", kept)
+    with device(tmp_path, rng=secure()) as phone:
+        said = phone.ask(query())
+        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    [key] = keys
+    assert key.public == said.agreement_key
+    assert key.public in content  # what is searched is where the message is
+    for secret in (key.to_bytes(), phone.servers.secret(said)):
+        assert secret not in content
+        assert secret.hex().encode() not in content
+
+
+def test_a_phone_that_was_copied_while_it_ran_says_nothing_else_under_the_same_key(tmp_path: Path) -> None:
+    """Its generator comes twice to the same state, as that of a virtual machine that is restored does."""
+    said = []
+    for number, visits in enumerate((0, 1, 0)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with device(folder, counted={"visits": visits}, rng=seeded(5, "copied"), joined=False) as phone:
+            asked = phone.participant.enrolment.join(SERVERS.invitation())
+            copied = SigningKey(bytes(range(32)))
+            phone.participant.enrolment._keep(Member(SERVERS.invitation(), copied))
+            asked.verify_key = copied.public
+            asked.signature = copied.sign(statements.joining(asked.invitation, copied.public))
+            phone.participant.enrolment.joined(SERVERS.enrol(asked, phone.now + MEMBERSHIP))
+            phone.servers = SERVERS
+            said.append(phone.ask(query()))
+    first, other, same = said
+    assert first == same
+    assert first.agreement_key != other.agreement_key
+    assert SERVERS.tags(query(), first) != SERVERS.tags(query(), other)
+
+
+SERVERS = Servers()
 
 
 def test_what_was_said_once_is_said_again_byte_by_byte(tmp_path: Path) -> None:

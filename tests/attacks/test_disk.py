@@ -1,0 +1,131 @@
+"""What the files of both servers give away after a decision, to whoever holds all of them then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter, Query
+from reticent.protocol import AgreementKey
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
+from reticent_keys import Identity, KeyPair, QueryKeys
+from tests.attacks.disk import opened, recovered
+from tests.attacks.lying_aggregation import Asked
+from tests.attacks.phones import joined
+from tests.attacks.target import PATIENCE, Target
+from tests.system.processes import ANALYST, Servers, running
+
+pytestmark = pytest.mark.slow  # real processes, some seconds
+
+PHONES = 20
+SMALL = ("--least-honest", "2", "--least-liars", "0")
+
+
+class Aftermath:
+    """A query that was decided, and the files that are left of it."""
+
+    def __init__(self, servers: Servers, folder: Path) -> None:
+        self.servers = servers
+        self.asked, self.said, self.query_key = counted(servers, folder)
+        servers.end()  # by SIGKILL: the log stays as it is
+        self.found = recovered(servers.database, folder)
+        passphrase = servers.passphrase.read_text().strip()
+        keys = servers.journal.parent
+        self.pair = KeyPair.load(next((keys / "pairs").glob("*.key")), passphrase, simulation=True)
+        self.storage_key = Identity.load(keys / "identity", passphrase).storage_key()
+
+    def opened(self, query_key: AgreementKey) -> list[list[int] | None]:
+        return [opened(each, self.asked.query, self.pair, query_key) for each in self.found]
+
+    def files(self, folder: Path) -> bytes:
+        return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def counted(servers: Servers, folder: Path) -> tuple[Asked, list[wire.Contribution], AgreementKey]:
+    """A query from its announcement to its decision, each contribution in a transaction of its own."""
+    target, phones = Target.of(servers), joined(servers.invitations(PHONES), folder / "phones")
+    with (
+        grpc.secure_channel(target.counting, target.credentials(ANALYST)) as analysts,
+        grpc.secure_channel(target.collecting, target.credentials()) as way,
+    ):
+        counting, collecting = CountingStub(analysts), CollectingStub(way)
+        key = PublicKey.from_bytes(counting.Standing(wire.StandingRequest()).public_key, simulation=True)
+        query = question(key.key_id.hex())
+        counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=PATIENCE)
+        storage_key = Identity.load(servers.journal.parent / "identity", servers.passphrase.read_text().strip())
+        query_key = QueryKeys(servers.journal.parent / "queries", storage_key.storage_key()).get(query.digest)
+        said = []
+        for phone in phones:
+            request = wire.AnnouncementsRequest(phone=phone.id)
+            [announcement] = collecting.Announcements(request, timeout=PATIENCE).announcements
+            said.append(phone.contribution(announcement, query, key.to_bytes()))
+            collecting.Contribute(said[-1], timeout=PATIENCE)
+            phone.close()
+        wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
+        until_decided(collecting, wanted)
+    return Asked(query, key, wire.Deal()), said, query_key
+
+
+def until_decided(collecting: CollectingStub, wanted: wire.DecisionsRequest) -> None:
+    end = time.monotonic() + PATIENCE
+    while not collecting.Decisions(wanted, timeout=PATIENCE).decisions:
+        assert time.monotonic() < end, "the query is not decided"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
+    folder = tmp_path_factory.mktemp("disk")
+    with running(folder, keys_options=SMALL) as servers:
+        yield Aftermath(servers, folder)
+
+
+def test_the_log_gives_single_ciphertexts_away(aftermath: Aftermath) -> None:
+    """No claim is made that it does not."""
+    assert {each.phone for each in aftermath.found} == {each.phone for each in aftermath.said}
+
+
+def test_whoever_holds_all_files_after_the_decision_opens_none(aftermath: Aftermath) -> None:
+    keys = aftermath.servers.journal.parent
+    assert not list((keys / "queries").iterdir())
+    guesses = [AgreementKey(bytes(32)), AgreementKey(aftermath.storage_key), AgreementKey()]
+    for guess in guesses:
+        assert aftermath.opened(guess) == [None] * PHONES
+    secret = aftermath.query_key.to_bytes()
+    for folder in (keys, aftermath.servers.database.parent, aftermath.servers.folder):
+        content = aftermath.files(folder)
+        assert secret not in content
+        assert secret.hex().encode() not in content
+    assert aftermath.query_key.public in aftermath.files(keys)  # what is searched is where it would be
+
+
+def test_they_would_be_opened_by_the_key_that_was_erased(aftermath: Aftermath) -> None:
+    """So it is the erased key that protects them, and nothing else."""
+    found = aftermath.opened(aftermath.query_key)
+    assert None not in found
+    assert len(found) == PHONES
+
+
+def question(key_id: str) -> Query:
+    return Query(
+        id="decided",
+        counters=[Counter("visits", 0, 1)],
+        epsilon=1.0,
+        delta=1e-5,
+        l2_squared=1,
+        l1=1,
+        noise="skellam",
+        population=PHONES,
+        cohorts=1,
+        fewest=PHONES // 2 + 1,
+        liars=1,
+        key_id=key_id,
+        closes_after=3600,
+        enough=PHONES,
+    )

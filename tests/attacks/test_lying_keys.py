@@ -1,0 +1,119 @@
+"""A key server that keeps a sum and signs that it was burnt, so that phones would take their budget back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Counter, Query
+from reticent.protocol.layout import ciphertexts_to
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
+from reticent_keys import Identity, QueryKeys, QueryLimits, Vault, administration, open_journal
+from tests.attacks.lying_keys import LyingKeyServer, serving
+from tests.core.paillier.keys import pair
+from tests.keys.phones import Phone
+from tests.system.callers import message_of
+from tests.system.processes import ANALYST, Servers
+
+pytestmark = pytest.mark.slow  # a real process, some seconds
+
+PHONES = 4
+PATIENCE = 30.0
+
+
+@contextlib.asynccontextmanager
+async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, LyingKeyServer]]:
+    """A real aggregation server whose key server lies."""
+    servers, identity = Servers(folder), Identity()
+    with contextlib.closing(open_journal(folder / "journal.db")) as journal:
+        keys = LyingKeyServer(
+            journal,
+            identity,
+            Vault(None),
+            QueryKeys(None),
+            now=lambda: dt.datetime.now(dt.UTC),
+            limits=QueryLimits(honest=2, liars_share=0.0),
+            generate=lambda: pair(1024),
+        )
+        keys.signing, keys.kept = identity, []
+        async with serving(keys, servers.certs) as service:
+            servers.keys.phones, servers.keys.others = service.phones.address, service.decisions.address
+            servers.keys.log.write_text(f"identity {identity.public.hex()}\n")
+            try:
+                await asyncio.to_thread(servers.aggregation.start)
+                yield servers, keys
+            finally:
+                servers.end()
+
+
+async def contributed(servers: Servers, keys: LyingKeyServer) -> wire.DecisionsRequest:
+    """A query to which all phones contribute; what they ask then."""
+    tokens = administration.invite(keys.journal, PHONES, expires=dt.datetime(2099, 1, 1, tzinfo=dt.UTC))
+    phones = [Phone(token) for token in tokens]
+    for phone in phones:
+        phone.membership = keys.join(phone.joining())
+    key = PublicKey.from_bytes(keys.standing().public_key, simulation=True)
+    query = Query(
+        id="kept",
+        counters=[Counter("visits", 0, 1)],
+        epsilon=1.0,
+        delta=1e-5,
+        l2_squared=1,
+        l1=1,
+        noise="skellam",
+        population=PHONES,
+        cohorts=1,
+        fewest=3,
+        liars=0,
+        key_id=key.key_id.hex(),
+        closes_after=3600,
+        enough=PHONES,
+    )
+    async with (
+        servers.channel(servers.aggregation.others, ANALYST) as analysts,
+        servers.channel(servers.aggregation.phones) as way,
+    ):
+        counting, collecting = CountingStub(analysts), CollectingStub(way)
+        await counting.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+        for phone in phones:
+            asked = wire.AnnouncementsRequest(phone=phone.id)
+            [announcement] = (await collecting.Announcements(asked)).announcements
+            made = phone.contribution(query, key, announcement.agreement_key, 0, (1,))
+            await collecting.Contribute(message_of(query, phone, 0, made, ciphertexts_to(made.ciphertexts, key)))
+    return wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
+
+
+async def told(servers: Servers, wanted: wire.DecisionsRequest) -> list[wire.Decision]:
+    async with servers.channel(servers.aggregation.phones) as way:
+        return list((await CollectingStub(way).Decisions(wanted)).decisions)
+
+
+@pytest.mark.parametrize("contributors", [None, 2])
+def test_a_key_server_that_has_had_a_sum_cannot_have_it_told_that_it_was_burnt(
+    tmp_path: Path, contributors: int | None
+) -> None:
+    """However many contributions it says there were. When it says what is true, phones are told."""
+
+    async def attack() -> None:
+        async with attacked(tmp_path) as (servers, keys):
+            keys.contributors = contributors
+            wanted = await contributed(servers, keys)
+            async with asyncio.timeout(PATIENCE):
+                while len(keys.kept) < 3:  # it is asked again and again
+                    assert not await told(servers, wanted)
+                    await asyncio.sleep(0.05)
+            assert "the key server says that it was burnt" in servers.aggregation.end_of_log()
+            keys.lies = False
+            async with asyncio.timeout(PATIENCE):
+                while not (decisions := await told(servers, wanted)):  # noqa: ASYNC110  # nobody tells the test
+                    await asyncio.sleep(0.05)
+            assert [each.outcome for each in decisions] == [wire.RELEASED]
+
+    asyncio.run(attack())
