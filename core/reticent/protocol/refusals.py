@@ -20,7 +20,7 @@ class Refusal(Enum):
     MALFORMED = "the message cannot be read, or a part of it has not the size that it must have"
     OVERSIZED = "the message is larger than any that makes sense"
     BUSY = "too many calls: come back after the time that is said"
-    NOT_PERMITTED = "the certificate does not name the role that may ask this"
+    NOT_PERMITTED = "the certificate does not name the role that may ask this, or the query's owner"
     INVITATION = "there is no such invitation, or it is over, or another phone took it"
     UNKNOWN_PHONE = "no such phone is enrolled"
     REVOKED = "the phone was revoked, or has left"
