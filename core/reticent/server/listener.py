@@ -52,7 +52,7 @@ IDLE = 30.0
 LOOK = 1.0
 """Seconds between two looks at who has how many connections, at least."""
 
-_SHARE_OF_LOOKS = 20
+_SHARE_OF_LOOKS = 4
 """As many times as long as a look took is the time until the next one, at least."""
 
 ROOM = 8
