@@ -154,7 +154,7 @@ class Door:
         self._crowd.waits(visit)
         try:
             async with visit.waiting(self.limits.patience):
-                await _finished(writing, written)
+                await self._finished(visit.peer, writing, written)
         except Refused as refused:
             self._outgoing.cut(visit.peer)  # gRPC has no other way to take back what it was to write
             raise asyncio.CancelledError from refused
@@ -167,15 +167,20 @@ class Door:
             await self._refuse(context, *told)
 
     async def _refuse(self, context: Context, status: grpc.StatusCode, detail: str, trailing: Trailing) -> None:
-        """Give up. A connection that does not take the refusal in time is cut."""
         peer = Peer.parse(context.peer())
         written = self._outgoing.add_refusal(peer)
-        try:
-            async with asyncio.timeout(self.limits.patience):
-                await _finished(context.abort(status, detail, trailing), written)
-        except TimeoutError:
-            self._outgoing.cut(peer)
-            raise asyncio.CancelledError from None
+        await self._finished(peer, context.abort(status, detail, trailing), written)
+
+    async def _finished(self, peer: Peer, writing: Coroutine[Any, Any, None], written: Callable[[], None]) -> None:
+        """Wait for what gRPC writes. It goes on also where nobody waits for it any more.
+
+        A connection that does not take it in time is cut, also where the caller has cancelled the call meanwhile.
+        """
+        task = asyncio.ensure_future(writing)
+        cutting = asyncio.get_running_loop().call_later(self.limits.patience, self._outgoing.cut, peer)
+        task.add_done_callback(partial(_ended, cutting, written))
+        with _unless_gone():
+            await asyncio.shield(task)
 
 
 def unary(
@@ -272,15 +277,8 @@ def _unless_gone() -> Iterator[None]:
         raise asyncio.CancelledError from error
 
 
-async def _finished(writing: Coroutine[Any, Any, None], written: Callable[[], None]) -> None:
-    """Wait for what gRPC writes. It goes on also where nobody waits for it any more, until the connection ends."""
-    task = asyncio.ensure_future(writing)
-    task.add_done_callback(partial(_ended, written))
-    with _unless_gone():
-        await asyncio.shield(task)
-
-
-def _ended(written: Callable[[], None], writing: asyncio.Future[None]) -> None:
+def _ended(cutting: asyncio.TimerHandle, written: Callable[[], None], writing: asyncio.Future[None]) -> None:
+    cutting.cancel()
     written()
     if not writing.cancelled():
         writing.exception()  # that the connection has ended is nobody's fault

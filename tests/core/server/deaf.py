@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator
 from itertools import count
-from typing import Self
+from typing import Self, cast
 
 from reticent.v1 import counting_pb2 as wire
 from tests.core.server.services import SERVICE
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+DATA, HEADERS, RESET, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+CANCEL = 8  # why a stream is reset
 ENDS_STREAM, ENDS_HEADERS, IS_ANSWER = 1, 4, 1
 WINDOW = 4  # the setting that says how much of an answer may be sent
 
@@ -62,7 +64,7 @@ class Deaf:
     @classmethod
     @contextlib.asynccontextmanager
     async def connected(cls, address: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[Self]:
-        """A connection from this address of this machine."""
+        """A connection from this address of this machine, whose window has no room for an answer."""
         here = address if ":" in address else "127.0.0.1"
         reader, writer = await asyncio.open_connection(here, port, local_addr=(address, 0), ssl=tls)
         writer.write(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", WINDOW, 0)))
@@ -72,6 +74,32 @@ class Deaf:
         finally:
             made._staying.cancel()
             writer.transport.abort()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def stuck(cls, address: str, port: int, key_id: bytes) -> AsyncIterator[Self]:
+        """A connection that reads nothing at all, and asks this, whose answer is larger than what the system keeps."""
+        async with cls.connected(address, port) as made:
+            made._staying.cancel()
+            transport = cast("asyncio.Transport", made._writer.transport)
+            transport.pause_reading()
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            much = struct.pack(">I", (1 << 31) - (1 << 17))
+            made._writer.write(frame(SETTINGS, 0, 0, struct.pack(">H", WINDOW) + much))
+            made._writer.write(frame(WINDOW_UPDATE, 0, 0, much))
+            await made.call(key_id)
+            yield made
+
+    async def cancel(self) -> None:
+        """Want no answer to the first call any more."""
+        self._writer.write(frame(RESET, 0, 1, struct.pack(">I", CANCEL)))
+        await self._writer.drain()
+
+    async def was_cut(self) -> bool:
+        """Whether the server has ended the connection, which a caller who does not read finds out by writing."""
+        self._writer.write(frame(PING, IS_ANSWER, 0, bytes(8)))
+        await asyncio.sleep(0.01)
+        return self._writer.transport.is_closing()
 
     async def call(self, key_id: bytes = b"hello", times: int = 1) -> None:
         """Ask, whether or not that is answered."""
@@ -88,11 +116,6 @@ class Deaf:
     def refused(self) -> int:
         """How many calls were refused: the headers of a refusal end its stream."""
         return self._refused
-
-    def stop_reading(self) -> None:
-        """Take nothing at all any more, not even what ends calls."""
-        self._staying.cancel()
-        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     @property
     def is_open(self) -> bool:

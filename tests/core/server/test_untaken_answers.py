@@ -117,21 +117,50 @@ def test_a_connection_that_does_not_take_an_answer_in_time_is_cut(address: str) 
     play(scene())
 
 
-def test_a_connection_that_does_not_take_a_refusal_in_time_is_cut() -> None:
-    """A window says nothing about refusals; but whoever reads nothing at all does not take them either."""
+async def cut(deaf: Deaf) -> None:
+    async with asyncio.timeout(5.0):
+        while not await deaf.was_cut():
+            pass
+
+
+def test_a_connection_is_cut_also_where_the_call_is_cancelled_whose_answer_is_not_taken() -> None:
+    """What gRPC has begun to write it keeps."""
 
     async def scene() -> None:
-        limits = Limits(patience=0.5)
-        async with served(limits) as (echo, listener), Deaf.connected("127.0.0.1", port_of(listener)) as deaf:
-            deaf.stop_reading()
-            for _ in range(400):
-                await deaf.call(b"refuse", 10)
-                await asyncio.sleep(0.002)
-                if deaf.is_stuck:
-                    break
-            held = echo.door._outgoing.size
-            assert held > 0
+        limits = Limits(patience=0.7)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
+        ):
+            await until(lambda: echo.came == 1)
+            await asyncio.sleep(0.2)  # until no more can be written
+            await deaf.cancel()
+            await until(lambda: echo.inside == 0)
+            assert echo.door._outgoing.size > 16 * MEGABYTE
+            await cut(deaf)
             await until(lambda: echo.door._outgoing.size == 0)
+
+    play(scene())
+
+
+def test_refusals_that_are_not_taken_are_counted() -> None:
+    """Windows say nothing about refusals; but whoever reads nothing at all does not take them either."""
+
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes=17 * MEGABYTE)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
+            calling(listener, None) as calls,
+        ):
+            await until(lambda: echo.came == 1)
+            await asyncio.sleep(0.5)
+            await deaf.call(b"refuse", 50)
+            await until(lambda: echo.door._outgoing.size > 16 * MEGABYTE + 50 * (16 << 10))
+            await deaf.call(b"refuse", 50)
+            await cut(deaf)
+            await until(lambda: echo.door._outgoing.size == 0)
+            await answered(calls.once(HELLO))
 
     play(scene())
 
