@@ -144,7 +144,7 @@ class Watcher:
 
     def look(self) -> int:
         """Cut the connections beyond the limits, those without a call that are there longest first; how many."""
-        if len(os.listdir(_DESCRIPTORS)) <= min(self._most, self._most_of_one):  # noqa: PTH208  # names are enough
+        if len(_descriptors()) <= min(self._most, self._most_of_one):
             self._first_seen.clear()
             return 0
         found = [each for each in _connections() if each.port == self._port]
@@ -184,18 +184,27 @@ def _fair_limit(sizes: list[int], most: int, most_of_one: int) -> int:
     return limit
 
 
+def _descriptors() -> list[int]:
+    """What this process has open; nothing where it cannot know that, and then no connection is cut."""
+    try:
+        return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208  # no paths are needed
+    except OSError as error:  # there is no such folder, or too many files are open
+        _log.warning("connections cannot be cut: %s", error)
+        return []
+
+
 def _connections() -> list[_Connection]:
     """All connections of this process to one of its own listening sockets."""
     found, listening = [], set()
-    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208  # thousands of names, of which no paths are needed
-        with _socket(int(name)) as held:
+    for descriptor in _descriptors():
+        with _socket(descriptor) as held:
             if held is None:
                 continue
             port = int(held.getsockname()[1])
             if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 listening.add(port)
             elif (peer := _peer(held)) is not None:
-                found.append(_Connection(int(name), peer, port))
+                found.append(_Connection(descriptor, peer, port))
     return [each for each in found if each.port in listening]
 
 

@@ -70,8 +70,8 @@ class Limits:
             is not taken by then is cut.
         outgoing_bytes: Of the answers that are not taken yet, of all. At this limit connections are cut, those first
             that have waited longest, of the network with the most.
-        outgoing_bytes_of_one: Of the answers that are not taken yet, of one connection; a single larger answer is
-            written where there is no other. At this limit the connection is refused, and nobody else.
+        outgoing_bytes_of_one: Of the answers that are not taken yet, of one connection. At this limit the connection
+            is refused, and nobody else. A single answer may be larger than either limit, where there is no other.
         connections: At a time, of all; a listener takes fewer where the system allows the process fewer open files.
         connections_of_one: At a time, of one address. A listener looks about once a second, and cuts those beyond this
             limit that have no call inside.

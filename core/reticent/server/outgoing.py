@@ -48,7 +48,8 @@ class Outgoing:
     their limit, a connection is cut: of the network with the most outgoing bytes, the one that has waited longest.
 
     Args:
-        most: Bytes of all connections. Those that are being cut may hold as much again.
+        most: Bytes of all connections. Those that are being cut may hold as much again. A single larger answer is
+            written where no other one waits.
         most_of_one: Bytes of one connection. A single larger answer is written where no other one waits.
         cut: Has a connection end soon.
         now: The time in seconds, from any beginning.
@@ -132,6 +133,8 @@ class Outgoing:
 
     def _make_room(self, peer: Peer, size: int) -> bool:
         """Cut connections until there is room for an answer; whether there is."""
+        if size > self._most:
+            return self.size == 0
         while self._size + size > self._most:
             name = max(self._networks, key=lambda each: self._bytes_with(each, peer, size), default=peer.network)
             victim = self._longest_waiting(name)

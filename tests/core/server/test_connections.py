@@ -5,6 +5,7 @@ import contextlib
 import os
 import resource
 import socket
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -183,6 +184,27 @@ def test_a_descriptor_that_belongs_to_another_connection_by_now_is_left_alone() 
         second.close()
 
 
+def test_a_process_that_cannot_see_its_descriptors_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cuts nothing, says so, and cuts again when it can."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        server.accept()[0],
+    ):
+        peer = Peer(*one.getsockname())
+        with monkeypatch.context() as patch:
+            patch.setattr(connections, "_DESCRIPTORS", "/nowhere")
+            CONNECTIONS.cut(peer)
+            while CONNECTIONS._cuts:
+                time.sleep(0.01)
+        assert "connections cannot be cut" in caplog.text
+        CONNECTIONS.cut(peer)
+        one.settimeout(5.0)
+        assert one.recv(1) == b""
+
+
 def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     scans = 0
     scan = connections._connections
@@ -192,6 +214,9 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
         scans += 1
         return scan()
 
+    def peers(port: int) -> list[Peer]:
+        return [each.peer for each in scan() if each.port == port]
+
     monkeypatch.setattr(connections, "_connections", counted)
 
     async def scene() -> None:
@@ -199,9 +224,9 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
             port = int(at.address.rpartition(":")[2])
             async with contextlib.AsyncExitStack() as stack:
                 held = [await stack.enter_async_context(Deaf.connected("127.0.0.2", port)) for _ in range(50)]
-                for each in scan():
-                    if each.port == port:
-                        CONNECTIONS.cut(each.peer)
+                await until(lambda: len(peers(port)) == len(held))  # until all are accepted
+                for each in peers(port):
+                    CONNECTIONS.cut(each)
                 await until(partial(_all_ended, held))
 
     play(scene())

@@ -64,6 +64,16 @@ def test_a_single_answer_may_be_larger() -> None:
     scene.add(A1, 1, 0.0)
 
 
+def test_an_answer_that_is_larger_than_all_may_be_is_written_alone() -> None:
+    """An analyst may ask for as much, and nobody is cut for it."""
+    scene = Scene()
+    end = scene.add(A1, 10, 0.0)
+    assert scene.refused(B1, 300, 5.0) == "too many answers are not taken"
+    end()
+    scene.add(B1, 300, 5.0)
+    assert not scene.cut
+
+
 def test_the_network_with_the_most_loses_the_connection_that_has_waited_longest() -> None:
     scene = Scene()
     scene.add(B1, 30, 0.0)
