@@ -16,10 +16,10 @@ A1, A2, B1, C1 = Peer("a", 1), Peer("a", 2), Peer("b", 1), Peer("c", 1)
 class Scene:
     """Room for 100 bytes, 60 of one connection, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 100, most_of_one: int = 60) -> None:
         self.now = 0.0
         self.cut: list[Peer] = []
-        self.outgoing = Outgoing(100, 60, cut=self.cut.append, now=lambda: self.now)
+        self.outgoing = Outgoing(most, most_of_one, cut=self.cut.append, now=lambda: self.now)
 
     def add(self, peer: Peer, size: int, at: float) -> Callable[[], None]:
         self.now = at
@@ -129,9 +129,9 @@ def test_those_that_are_being_cut_hold_no_more_than_there_is_room_for() -> None:
 
 
 def test_refusals_are_counted_and_never_refused() -> None:
-    scene = Scene()
+    scene = Scene(40_000, 20_000)
     ends = [scene.outgoing.add_refusal(A1) for _ in range(3)]
-    assert scene.outgoing.size > 100
+    assert scene.outgoing.size > 40_000
     assert not scene.cut
     scene.now = 1.0
     ends.append(scene.outgoing.add_refusal(A2))
