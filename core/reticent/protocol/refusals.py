@@ -18,8 +18,8 @@ class Refusal(Enum):
     """A reason, and what it means. What is refused has changed nothing."""
 
     MALFORMED = "the message cannot be read, or a part of it has not the size that it must have"
-    OVERSIZED = "the message is larger than any that makes sense"
-    BUSY = "too many calls: come back after the time that is said"
+    OVERSIZED = "the message is larger than the method allows"
+    BUSY = "too many calls, or too many answers that are not taken: come back after the stated delay"
     NOT_PERMITTED = "the certificate does not name the role that may ask this, or the query's owner"
     INVITATION = "there is no such invitation, or it is over, or another phone took it"
     UNKNOWN_PHONE = "no such phone is enrolled"

@@ -8,25 +8,24 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from reticent.protocol.refusals import Refusal, Refused
+from reticent.server.connections import Peer
 
 __all__ = ["Crowd", "Visit"]
 
 _COME_BACK = 1.0
 """Seconds after which there may be room again."""
 
-LEFT_OF_ONE, LEFT_OF_ALL = 32, 256
-"""Answers that lie about because nobody takes them, of one network and of all, before those to whom they go wait."""
-
 
 class Visit:
     """A call that is inside.
 
     Args:
-        whose: Its caller's network.
+        peer: The other end of its connection.
     """
 
-    def __init__(self, whose: str) -> None:
-        self.whose = whose
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.whose = peer.network
         self.given_way = False
         """Whether it is no longer counted, and about to end."""
         self._waiting: asyncio.Timeout | None = None
@@ -56,13 +55,39 @@ class Visit:
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
 
+class _Waiting:
+    """The calls of one network that wait for their callers."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._connections: dict[Peer, dict[Visit, None]] = {}  # of each, the call that has waited longest comes first
+
+    def add(self, visit: Visit) -> None:
+        calls = self._connections.setdefault(visit.peer, {})
+        self.size += visit not in calls
+        calls[visit] = None
+
+    def remove(self, visit: Visit) -> None:
+        calls = self._connections.get(visit.peer, {})
+        if visit in calls:
+            self.size -= 1
+            del calls[visit]
+            if not calls:
+                del self._connections[visit.peer]
+
+    def first_to_give_way(self) -> Visit:
+        """The call that has waited longest, of the connection with the most calls that wait."""
+        most = max(self._connections, key=lambda each: len(self._connections[each]))
+        return next(iter(self._connections[most]))
+
+
 class Crowd:
     """Counts the calls that are inside, and has them be no more than they may be.
 
     Where there is no room for one that comes, one gives way that waits for its caller, who has brought no message yet
-    or does not take an answer: of the network that has the most of those, the one that has waited longest. So callers
-    that do nothing keep out only each other; and a message that is slow is lost only where many come from its own
-    network.
+    or does not take an answer: of the network that has the most of those, and there of the connection that has the
+    most, the one that has waited longest. So callers that do nothing keep out only each other; and a message that is
+    slow is lost only where many connections come from its own network.
 
     Args:
         most: Calls at a time.
@@ -75,25 +100,22 @@ class Crowd:
         self.size = 0
         """How many calls are inside."""
         self._inside: Counter[str] = Counter()  # by network
-        self._waiting: dict[str, dict[Visit, None]] = {}  # by network; of each, who has waited longest comes first
-        self._left: Counter[str] = Counter()  # answers that are not taken, by network
+        self._waiting: dict[str, _Waiting] = {}  # by network
 
     @contextmanager
-    def entered(self, whose: str) -> Iterator[Visit]:
-        """One more call, while it is inside; it has no message at first.
+    def entered(self, peer: Peer) -> Iterator[Visit]:
+        """One more call of a connection, while it is inside; it has no message at first.
 
         Raises:
-            Refused: BUSY: there is no room, and nobody gives way; or the network does not take its answers.
+            Refused: BUSY: there is no room, and nobody gives way.
         """
-        if self._left[whose] >= (1 if self._left.total() >= LEFT_OF_ALL else LEFT_OF_ONE):
-            raise Refused(Refusal.BUSY, "earlier answers were not taken", retry_after=_COME_BACK)
-        if self._inside[whose] >= self._most_of_one:
-            self._have_one_give_way(whose)
+        visit = Visit(peer)
+        if self._inside[visit.whose] >= self._most_of_one:
+            self._have_one_give_way(visit.whose)
         elif self.size >= self._most:
-            self._have_one_give_way(max(self._waiting, key=lambda each: len(self._waiting[each]), default=whose))
-        visit = Visit(whose)
+            self._have_one_give_way(max(self._waiting, key=lambda each: self._waiting[each].size, default=visit.whose))
         self.size += 1
-        self._inside[whose] += 1
+        self._inside[visit.whose] += 1
         self.waits(visit)
         try:
             yield visit
@@ -104,29 +126,21 @@ class Crowd:
 
     def waits(self, visit: Visit) -> None:
         """This call waits for its caller again, and gives way meanwhile."""
-        self._waiting.setdefault(visit.whose, {})[visit] = None
+        self._waiting.setdefault(visit.whose, _Waiting()).add(visit)
 
     def goes_on(self, visit: Visit) -> None:
         """The message of this call has come, or its answer is taken: it gives way to nobody."""
-        waiting = self._waiting.get(visit.whose, {})
-        waiting.pop(visit, None)
-        if not waiting:
-            self._waiting.pop(visit.whose, None)
-
-    def left(self, visit: Visit) -> None:
-        """The answer to this call is not taken, and gRPC keeps it as long as the connection."""
-        self._left[visit.whose] += 1
-
-    def gone(self, visit: Visit) -> None:
-        """It is kept no longer."""
-        self._left[visit.whose] -= 1
-        if not self._left[visit.whose]:
-            del self._left[visit.whose]
+        waiting = self._waiting.get(visit.whose)
+        if waiting is not None:
+            waiting.remove(visit)
+            if not waiting.size:
+                del self._waiting[visit.whose]
 
     def _have_one_give_way(self, whose: str) -> None:
-        visit = next(iter(self._waiting.get(whose, ())), None)
-        if visit is None:
+        waiting = self._waiting.get(whose)
+        if waiting is None:
             raise Refused(Refusal.BUSY, "too many calls at a time", retry_after=_COME_BACK)
+        visit = waiting.first_to_give_way()
         visit.give_way()
         self.goes_on(visit)
         self._leaves(visit)

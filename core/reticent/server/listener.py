@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 from collections.abc import Mapping
 from dataclasses import replace
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
@@ -15,11 +17,16 @@ from grpc_health.v1 import health_pb2
 
 from reticent.address import bound, is_local
 from reticent.protocol.refusals import Refusal, Refused
+from reticent.server.connections import CONNECTIONS, Watcher
 from reticent.server.door import Caller, Door, Handler, Limits, unary
 
 __all__ = ["Listener"]
 
 _log = logging.getLogger(__name__)
+
+OVERSIZED_MARGIN = 64 << 10
+"""Bytes by which a message may exceed its limit and still be refused by name. gRPC ends the call of a larger one with
+a bare status. As many bytes more may each call that is inside make a server hold."""
 
 GRACE = 5.0
 """Seconds that calls have to end when a server stops."""
@@ -41,6 +48,15 @@ HEALTH_BYTES = 1024
 
 IDLE = 30.0
 """Seconds after which a connection without a call is closed; whoever has one opens another when there is a call."""
+
+LOOK = 1.0
+"""Seconds between two looks at who has how many connections, at least."""
+
+_SHARE_OF_LOOKS = 4
+"""As many times as long as a look took is the time until the next one, at least."""
+
+ROOM = 8
+"""One of so many connections is left to newcomers, between two looks."""
 
 _OWN_FILES = 128
 """Open files that a process needs for itself."""
@@ -79,6 +95,7 @@ class Listener:
         self._credentials = credentials
         self._limits = limits or Limits()
         self._server: grpc.aio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.address = address
         """Where it listens: with the port that it got."""
 
@@ -87,7 +104,7 @@ class Listener:
         limits = self._limits
         server = grpc.aio.server(
             options=(
-                ("grpc.max_receive_message_length", limits.message_bytes),
+                ("grpc.max_receive_message_length", limits.message_bytes + OVERSIZED_MARGIN),
                 ("grpc.max_metadata_size", 8192),
                 ("grpc.http2.bdp_probe", 0),  # or what a connection may send ahead grows with the callers' speed
                 ("grpc.server_handshake_timeout_ms", 10_000),
@@ -110,6 +127,8 @@ class Listener:
         address = bound(server, self._wanted, self._credentials)
         await server.start()
         self._server, self.address = server, address
+        if not address.startswith("unix"):
+            self._watching = asyncio.create_task(self._watch(int(address.rpartition(":")[2])))
         return self
 
     async def __aexit__(
@@ -120,6 +139,21 @@ class Listener:
             _log.info("no more calls at %s", self.address)
             await self._server.stop(GRACE)
             await asyncio.sleep(_LAST_MOMENT)
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+
+    async def _watch(self, port: int) -> None:
+        """Keep the connections within their limits, for ever."""
+        most = _connections(self._limits)
+        watcher = Watcher(port, most - most // ROOM, self._limits.connections_of_one, CONNECTIONS)
+        pause = LOOK
+        while True:
+            await asyncio.sleep(pause)
+            began = monotonic()
+            await asyncio.to_thread(watcher.look)
+            pause = max(LOOK, _SHARE_OF_LOOKS * (monotonic() - began))
 
     def _health(self) -> Handler:
         async def check(request: health_pb2.HealthCheckRequest, _: Caller) -> health_pb2.HealthCheckResponse:

@@ -22,6 +22,9 @@ HOSTS = ("localhost", "127.0.0.1")
 SERVICE = "tests.Echo"
 SMALL = 100  # bytes of a message, for one of its methods
 
+LARGE = b"large "
+"""Followed by a number of bytes, what is asked for an answer of that size."""
+
 Once: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 
 
@@ -32,7 +35,7 @@ def certified(folder: Path, *analysts: str) -> Path:
 
 
 class Echo:
-    """Answers with what it is asked, when it may; a key of its own has it fail."""
+    """Answers with what it is asked, when it may; keys of its own have it fail, refuse, or answer with many bytes."""
 
     def __init__(self, door: Door) -> None:
         self.door = door
@@ -67,7 +70,8 @@ class Echo:
         if request.key_id == b"refuse":
             raise Refused(Refusal.BAD_QUERY, "ä\n" * 10_000)
         await self.may.wait()
-        return wire.KeyReply(public_key=request.key_id)
+        large = request.key_id.removeprefix(LARGE)
+        return wire.KeyReply(public_key=bytes(int(large)) if large != request.key_id else request.key_id)
 
     async def _many(self, request: wire.KeyRequest, caller: Caller) -> AsyncIterator[wire.KeyReply]:
         self.came += 1

@@ -12,9 +12,10 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import REFUSAL, answered
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.server import Caller, Limits
+from reticent.server.listener import OVERSIZED_MARGIN
 from reticent.v1 import counting_pb2 as wire
 from tests.core.server.scenes import HELLO, play, refusal
 from tests.core.server.services import calling, served, until
@@ -99,6 +100,37 @@ def test_what_is_too_large_is_oversized(folder: Path, phone: grpc.ChannelCredent
             assert (await refusal(calls.once(wire.KeyRequest(key_id=bytes(1000))))).refusal is Refusal.OVERSIZED
             assert not echo.callers
             assert (await answered(calls.once(wire.KeyRequest(key_id=bytes(900))))).public_key == bytes(900)
+            await until(lambda: echo.inside == 0)
+
+    play(scene())
+
+
+@pytest.mark.parametrize("limit", [32 << 10, 256 << 10])
+def test_whatever_is_not_much_too_large_is_refused_by_name(
+    folder: Path, phone: grpc.ChannelCredentials, limit: int
+) -> None:
+    """By all kinds of methods. gRPC itself ends the call of what is larger still, with a bare status."""
+    size = limit + 40_000
+    content = wire.KeyRequest(key_id=bytes(size)).SerializeToString()
+    detail = f"KeyRequest may have {limit} bytes: got {len(content)}"
+
+    async def scene() -> None:
+        async with (
+            served(folder, limits=Limits(message_bytes=limit)) as (echo, listener),
+            calling(listener, phone) as calls,
+        ):
+            for call in (calls.raw(content), calls.sum(iter([HELLO.SerializeToString(), content]))):
+                refused = await refusal(call)
+                assert (refused.refusal, refused.detail) == (Refusal.OVERSIZED, detail)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await anext(aiter(calls.many(content)))
+            assert (REFUSAL, "OVERSIZED") in tuple(caught.value.trailing_metadata() or ())
+            assert echo.came == 1
+            much = wire.KeyRequest(key_id=bytes(limit + OVERSIZED_MARGIN)).SerializeToString()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await calls.raw(much)
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert not caught.value.trailing_metadata()
             await until(lambda: echo.inside == 0)
 
     play(scene())

@@ -141,7 +141,17 @@ def test_a_caller_that_goes_away_while_it_is_told_something(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"in_flight": 0}, {"in_flight_of_one": -1}, {"message_bytes": 0}, {"patience": 0.0}, {"connections": 0}]
+    "wrong",
+    [
+        {"in_flight": 0},
+        {"in_flight_of_one": -1},
+        {"message_bytes": 0},
+        {"patience": 0.0},
+        {"outgoing_bytes": 0},
+        {"outgoing_bytes_of_one": -1},
+        {"connections": 0},
+        {"connections_of_one": 0},
+    ],
 )
 def test_limits_are_positive(wrong: dict[str, Any]) -> None:
     [(name, value)] = wrong.items()

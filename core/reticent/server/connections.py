@@ -1,0 +1,255 @@
+"""The connections of this process's listeners: how many there are of each network, and how to cut one.
+
+gRPC for Python closes no single connection. But the sockets are this process's own: `cut` shuts the socket down,
+and gRPC then ends the connection as if the other side had, and gives back what it holds for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import unquote
+
+from reticent.address import network
+
+__all__ = ["CONNECTIONS", "Connections", "Peer", "Watcher"]
+
+_log = logging.getLogger(__name__)
+
+_DESCRIPTORS = "/dev/fd"  # of this process, on Linux and on macOS
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The other end of a connection.
+
+    Args:
+        address: Of its machine; `unix` for a socket in a folder, whose other end has none.
+        port: There.
+    """
+
+    address: str
+    port: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what gRPC calls a peer.
+
+        >>> Peer.parse("ipv4:127.0.0.1:5000"), Peer.parse("ipv6:%5B::ffff:10.0.0.1%5D:5000")
+        (Peer(address='127.0.0.1', port=5000), Peer(address='10.0.0.1', port=5000))
+        >>> Peer.parse("ipv6:%5B2001:db8::1%5D:5000"), Peer.parse("unix:")
+        (Peer(address='2001:db8::1', port=5000), Peer(address='unix', port=0))
+        """
+        kind, _, rest = text.partition(":")
+        if not kind.startswith("ip"):
+            return cls(kind)
+        host, _, port = unquote(rest).rpartition(":")
+        return cls(_plain(host.strip("[]")), int(port))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be told from others. On a Unix socket it cannot, and no connection there is cut."""
+        return self.port != 0
+
+    @property
+    def network(self) -> str:
+        """The network that its limits count for."""
+        return network(self.address)
+
+
+@dataclass(frozen=True)
+class _Connection:
+    """A connection of a listener, as its descriptor shows it."""
+
+    descriptor: int
+    peer: Peer
+    port: int
+    """Of the listener."""
+
+
+class Connections:
+    """The connections of this process's listeners, with the calls inside each."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[Peer] = Counter()
+        self._lock = threading.Lock()
+        self._to_cut: set[Peer] = set()
+        self._cuts = False  # whether a thread cuts connections
+
+    @contextlib.contextmanager
+    def entered(self, peer: Peer) -> Iterator[None]:
+        """Count a call of this connection, while it is inside. In the event loop's thread only."""
+        self._calls[peer] += 1
+        try:
+            yield
+        finally:
+            self._calls[peer] -= 1
+            if not self._calls[peer]:
+                del self._calls[peer]
+
+    def is_idle(self, peer: Peer) -> bool:
+        """Whether no call of this connection is inside."""
+        return peer not in self._calls
+
+    def cut(self, peer: Peer) -> None:
+        """Have a connection end soon, with all its calls, and return at once."""
+        with self._lock:
+            self._to_cut.add(peer)
+            if self._cuts:
+                return  # the next scan finds it, with all others that are to be cut then
+            self._cuts = True
+        threading.Thread(target=self._cut_all, name="connections", daemon=True).start()
+
+    def _cut_all(self) -> None:
+        while True:
+            with self._lock:
+                peers, self._to_cut = self._to_cut, set()
+                if not peers:
+                    self._cuts = False
+                    return
+            _shut_down([each for each in _connections() if each.peer in peers])
+
+
+CONNECTIONS = Connections()
+"""Those of this process."""
+
+
+class Watcher:
+    """Keeps the connections of one listener within their limits.
+
+    Run by a thread: there may be thousands of them.
+
+    Args:
+        port: Of the listener.
+        most: Connections of all networks.
+        most_of_one: Connections of one network.
+        connections: Which of them have calls inside.
+    """
+
+    def __init__(self, port: int, most: int, most_of_one: int, connections: Connections) -> None:
+        self._port = port
+        self._most = most
+        self._most_of_one = most_of_one
+        self._connections = connections
+        self._first_seen: dict[Peer, int] = {}  # by number of the look, for all that are open
+        self._looks = 0
+
+    def look(self) -> int:
+        """Cut the connections beyond the limits, those without a call that are there longest first; how many."""
+        if len(_descriptors()) <= min(self._most, self._most_of_one):
+            self._first_seen.clear()
+            return 0
+        found = [each for each in _connections() if each.port == self._port]
+        self._looks += 1
+        self._first_seen = {each.peer: self._first_seen.get(each.peer, self._looks) for each in found}
+        too_many = self._beyond_limits(found)
+        _shut_down(too_many)
+        return len(too_many)
+
+    def _beyond_limits(self, found: Collection[_Connection]) -> list[_Connection]:
+        networks: dict[str, list[_Connection]] = defaultdict(list)
+        for each in found:
+            networks[each.peer.network].append(each)
+        most = _fair_limit([len(each) for each in networks.values()], self._most, self._most_of_one)
+        too_many: list[_Connection] = []
+        for of_one in networks.values():
+            idle = sorted((each for each in of_one if self._connections.is_idle(each.peer)), key=self._age)
+            too_many += idle[: max(0, len(of_one) - most)]
+        return too_many
+
+    def _age(self, connection: _Connection) -> tuple[int, int]:
+        return self._first_seen[connection.peer], connection.descriptor
+
+
+def _fair_limit(sizes: list[int], most: int, most_of_one: int) -> int:
+    """How many connections each network may have so that all together are within their limit.
+
+    >>> _fair_limit([5, 100, 200], 1000, 150), _fair_limit([5, 100, 200], 105, 150)
+    (150, 50)
+    """
+    limit, left = most_of_one, most
+    for served, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - served)
+        if size > share:
+            return max(1, min(limit, share))
+        left -= min(size, most_of_one)
+    return limit
+
+
+def _descriptors() -> list[int]:
+    """What this process has open; nothing where it cannot know that, and then no connection is cut."""
+    try:
+        return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208  # no paths are needed
+    except OSError as error:  # there is no such folder, or too many files are open
+        _log.warning("connections cannot be cut: %s", error)
+        return []
+
+
+def _connections() -> list[_Connection]:
+    """All connections of this process to one of its own listening sockets."""
+    found, listening = [], set()
+    for descriptor in _descriptors():
+        with _socket(descriptor) as held:
+            if held is None:
+                continue
+            port = int(held.getsockname()[1])
+            if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                listening.add(port)
+            elif (peer := _peer(held)) is not None:
+                found.append(_Connection(descriptor, peer, port))
+    return [each for each in found if each.port in listening]
+
+
+def _shut_down(connections: Collection[_Connection]) -> None:
+    if not connections:
+        return
+    for each in connections:
+        with _socket(each.descriptor) as held:
+            if held is not None and _peer(held) == each.peer:  # it may have been closed, and another be there now
+                with contextlib.suppress(OSError):  # the other side was faster
+                    held.shutdown(socket.SHUT_RDWR)
+    _log.debug("connections cut: %d", len(connections))
+
+
+@contextlib.contextmanager
+def _socket(descriptor: int) -> Iterator[socket.socket | None]:
+    """The TCP socket of a descriptor, if it is one: a duplicate, which stays what it is whatever gRPC closes."""
+    try:
+        duplicate = os.dup(descriptor)
+    except OSError:  # closed meanwhile
+        yield None
+        return
+    try:
+        held = socket.socket(fileno=duplicate)
+    except OSError:  # a file, or a pipe
+        os.close(duplicate)
+        yield None
+        return
+    with held:
+        is_tcp = held.family in {socket.AF_INET, socket.AF_INET6} and held.type == socket.SOCK_STREAM
+        yield held if is_tcp else None
+
+
+def _peer(held: socket.socket) -> Peer | None:
+    try:
+        host, port = held.getpeername()[:2]
+    except OSError:  # nobody is connected any more
+        return None
+    return Peer(_plain(host), port)
+
+
+def _plain(host: str) -> str:
+    """An address without its zone, and an IPv4 address that is mapped into IPv6 as what it is."""
+    host = host.partition("%")[0]
+    if ":" not in host:
+        return host
+    six = ipaddress.IPv6Address(host)
+    return str(six.ipv4_mapped or six)
