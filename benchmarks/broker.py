@@ -25,10 +25,10 @@ from benchmarks.measure import Row, memory, seconds, table
 from reticent.clock import ManualClock
 from reticent.v1 import phone_pb2, phone_pb2_grpc
 from reticent_client import simulatable
-from reticent_client.serving.broker import Broker
-from reticent_client.serving.database import SqliteStore
-from reticent_client.serving.phone import Phone
-from reticent_client.serving.wire import SIZE
+from reticent_client.apps.broker import Broker
+from reticent_client.apps.messages import SIZE
+from reticent_client.apps.phone import Phone
+from reticent_client.store import SqliteStore
 
 APPS = 1000
 PER_CHANNEL = 100

@@ -31,9 +31,9 @@ from reticent.protocol import statements as said
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
-from reticent.server import Limits
-from reticent.server.certificates import Certificate, create
-from reticent.server.rates import Rate
+from reticent.rpc import Limits
+from reticent.rpc.rates import Rate
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import AggregationServer

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, audit, hybrid
-from reticent_client.chain import UNKNOWN
 from reticent_client.habits.learning import learn
 from reticent_client.habits.pooling import nearby, pooled, widened
 from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.traces import Traces
-from reticent_sim.people import HOSPITAL, person
+from reticent_client.mask.chain import UNKNOWN
+from reticent_sim.world.people import HOSPITAL, person
 
 DELTA = 0.1
 SEED = 7

@@ -21,7 +21,7 @@ from reticent_client import (
     probabilistic,
     simulatable,
 )
-from reticent_client.chain import UNKNOWN
+from reticent_client.mask.chain import UNKNOWN
 
 DELTA = 0.1
 SETTING = f"8 steps, every choice of one sensitive place, delta {DELTA}"

@@ -10,14 +10,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reticent_client.adversary import Adversary
-from reticent_client.audit import Audit, Gain, audit, breaches
-from reticent_client.chain import MarkovChain
 from reticent_client.errors import ClientError, FileError, ImpossibleOutput, StepError, TooLarge
 from reticent_client.habits.daily import Daily, LearnedDay, LearningAdversary, daily
-from reticent_client.habits.staleness import Recent
-from reticent_client.maskit import MaskIt
-from reticent_client.planning.checks import (
+from reticent_client.mask.adversary import Adversary
+from reticent_client.mask.audit import Audit, Gain, audit, breaches
+from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.maskit import MaskIt
+from reticent_client.mask.planning.checks import (
     adaptive,
     ceiling,
     hybrid,
@@ -26,20 +25,22 @@ from reticent_client.planning.checks import (
     probabilistic,
     simulatable,
 )
-from reticent_client.policy import Policy
-from reticent_client.problem import TOLERANCE, split_delta
-from reticent_client.report import Report
-from reticent_client.schedule import Schedule
-from reticent_client.store import FileStore, Store
+from reticent_client.mask.policy import Policy
+from reticent_client.mask.problem import TOLERANCE, split_delta
+from reticent_client.mask.report import Report
+from reticent_client.mask.schedule import Schedule
+from reticent_client.mask.staleness import Recent
+from reticent_client.mask.state_store import FileStore, Store
 
 if TYPE_CHECKING:
-    from reticent_client.counting.conditions import Declined, Participation, Situation
+    from reticent_client.apps.broker import Broker
+    from reticent_client.apps.connection import Connection, connect
+    from reticent_client.apps.messages import Step
+    from reticent_client.apps.phone import Phone
+    from reticent_client.counting.consent import Participation, Situation
     from reticent_client.counting.participant import Participant
-    from reticent_client.serving.broker import Broker
-    from reticent_client.serving.connection import Connection, connect
-    from reticent_client.serving.database import SqliteStore
-    from reticent_client.serving.phone import Phone
-    from reticent_client.serving.wire import Step
+    from reticent_client.errors import Declined
+    from reticent_client.store import SqliteStore
 
 __all__ = [
     "TOLERANCE",
@@ -86,16 +87,16 @@ __all__ = [
 ]
 
 _ON_USE = {
-    "Broker": "serving.broker",
-    "Connection": "serving.connection",
-    "Declined": "counting.conditions",
+    "Broker": "apps.broker",
+    "Connection": "apps.connection",
+    "Declined": "counting.consent",
     "Participant": "counting.participant",
-    "Participation": "counting.conditions",
-    "Phone": "serving.phone",
-    "Situation": "counting.conditions",
-    "SqliteStore": "serving.database",
-    "Step": "serving.wire",
-    "connect": "serving.connection",
+    "Participation": "counting.consent",
+    "Phone": "apps.phone",
+    "Situation": "counting.consent",
+    "SqliteStore": "store",
+    "Step": "apps.messages",
+    "connect": "apps.connection",
 }
 
 

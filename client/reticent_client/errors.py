@@ -3,20 +3,23 @@
     ReticentError
     └── ClientError
         ├── StepError          a reading for a step that is over, repeated or not of this day
-        ├── FileError          a chain or policy file that is damaged, foreign or too new
+        ├── FileError          a chain, policy, store or state file that is damaged, foreign or too new
         ├── ImpossibleOutput   a released stream that the chain and the policy cannot produce
-        ├── TooFewDays         too few days are known to learn habits from (habits.learning)
+        ├── TooFewDays         too few days are known to learn habits from (also a ValueError)
         ├── TooLarge           an exact search that would not end on a chain of this size
-        ├── Occupied           another process runs the same phone (serving.database)
-        ├── UnknownApp         there is no app of this name (serving.apps)
-        ├── LeftBehind, Closed  a stream cannot be read on (serving.stream)
-        ├── Declined           a phone does not take part in a query (counting.conditions)
-        ├── NotJoined, AlreadyJoined, BadMembership  about being one of those that are counted (counting.enrolment)
-        ├── ForeignAnswer      a server's answer that is not about this phone (counting.participant)
-        └── Refused            the phone does not answer this app, or not this question (serving.connection)
+        ├── UnknownApp         there is no app of this name
+        ├── AppRefused         the phone refuses an app, or its request
+        ├── LeftBehind, Closed  a stream cannot be read on
+        ├── Declined           a phone does not take part in a query, for a `Reason`
+        ├── NotJoined, AlreadyJoined, BadMembership  enrolment at a key server
+        └── ForeignAnswer      a server's answer that is not about this phone
 
 Bad arguments raise `ValueError`; these are about facts that arise while running.
 """
+
+from __future__ import annotations
+
+from enum import Enum
 
 from reticent.errors import ReticentError
 
@@ -37,5 +40,119 @@ class ImpossibleOutput(ClientError):
     """An adversary was asked about outputs that cannot occur."""
 
 
+class TooFewDays(ClientError, ValueError):
+    """Too few days are known to learn habits from. Until there are more, a phone is to release nothing."""
+
+    def __init__(self, known: int, needed: int) -> None:
+        super().__init__(
+            f"{known} days are too few to learn from, {needed} are needed: collect more, train on more of them, "
+            "or start from a population's chain; until then let the phone release nothing"
+        )
+        self.known = known
+        self.needed = needed
+
+
 class TooLarge(ClientError):
     """An exact search was asked for on a chain that is too large for it."""
+
+
+class UnknownApp(ClientError):
+    """There is no app of this name."""
+
+
+class AppRefused(ClientError):
+    """The phone refuses this app, or its request."""
+
+
+class LeftBehind(ClientError):
+    """Somebody asked for steps that are no longer held, or read more slowly than they are dropped."""
+
+
+class Closed(ClientError):
+    """The phone shuts down."""
+
+
+class Reason(Enum):
+    """Why a phone declines."""
+
+    NOT_A_MEMBER = "the phone has not joined, or has left"
+    MALFORMED = "the announcement cannot be read, or its parts do not fit each other"
+    NOT_COUNTERSIGNED = "the key server has not countersigned this query"
+    NOT_TOLD = "the aggregation server has not told the query that it announces"
+    WRONG_KEY = "the public key is not the one that the query names"
+    BAD_KEY = "the public key is none that a phone encrypts under"
+    CLOSED = "the query is closed"
+    ANSWERED = "the phone has answered it, and that is over"
+    NAME_TAKEN = "another query had this name before"
+    OTHER_TERMS = "other queries of the same sequence name other bounds, cost or noise"
+    BOOKED_ELSEWHERE = "the budget is booked for this query, and the phone's store knows nothing of it"
+    EPSILON = "it costs a larger epsilon than is allowed"
+    DELTA = "it costs a larger delta than is allowed"
+    SHARE_OF_BUDGET = "it takes a larger share of the budget than is allowed"
+    NOT_ALLOWED = "its name, or that of a counter, is not among those that are allowed"
+    FEW_HONEST = "it may be decrypted with fewer honest phones than is allowed"
+    FEW_LIARS = "it allows for fewer liars than are wanted"
+    TOO_LARGE = "the answer would be larger than is allowed"
+    BUDGET = "it costs more than is left of the budget"
+    NOTHING_TO_SAY = "the app has nothing to say to it"
+    BAD_COUNTERS = "what the app says to it are no numbers"
+    NOT_CHARGING = "the phone takes part while it is charging only"
+    METERED = "the phone takes part over networks that are not metered only"
+    QUERIES_A_DAY = "the phone has answered as many queries today as are allowed"
+    BYTES_A_DAY = "the phone has sent as much today as is allowed"
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same announcement may be answered later, under the same policy."""
+        return self in _PASSING
+
+
+_PASSING = {
+    Reason.NOT_A_MEMBER,
+    Reason.NOT_TOLD,
+    Reason.WRONG_KEY,  # whoever brings keys may bring another one
+    Reason.BAD_KEY,
+    Reason.CLOSED,
+    Reason.BUDGET,  # what is burnt gives some of it back
+    Reason.NOTHING_TO_SAY,
+    Reason.BAD_COUNTERS,
+    Reason.NOT_CHARGING,
+    Reason.METERED,
+    Reason.QUERIES_A_DAY,
+    Reason.BYTES_A_DAY,
+}
+
+
+class Declined(ClientError):
+    """A phone does not take part in a query.
+
+    Args:
+        reason: Why.
+        sentence: The same for the user, with the values.
+        query: The query's id, where it could be read.
+    """
+
+    def __init__(self, reason: Reason, sentence: str = "", query: str | None = None) -> None:
+        super().__init__(sentence or reason.value)
+        self.reason = reason
+        self.sentence = sentence or reason.value
+        self.query = query
+
+    def __reduce__(self) -> tuple[type[Declined], tuple[Reason, str, str | None]]:
+        return type(self), (self.reason, self.sentence, self.query)
+
+
+class NotJoined(ClientError):
+    """The phone is no member: it has not joined, or has left."""
+
+
+class AlreadyJoined(ClientError):
+    """The phone is a member, by another invitation."""
+
+
+class BadMembership(ClientError):
+    """What came as a membership is none of this phone's, or not signed by the key server."""
+
+
+class ForeignAnswer(ClientError):
+    """An acknowledgement or a decision that is not of this phone's queries, or not signed by its key server."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 
-from reticent.database import Database
 from reticent.privacy import Query
+from reticent.protocol.phases import OUTCOMES, PHASES, Outcome, Phase, phase_of
+from reticent.storage.database import Database
 from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.words import OUTCOMES, PHASES, Outcome, Phase, phase_of
 
 __all__ = ["Report", "prune", "report"]
 

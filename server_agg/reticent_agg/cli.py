@@ -14,26 +14,34 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from reticent import process
 from reticent.clock import SystemClock, first_of
-from reticent.configuration import configured
-from reticent.database import Database
-from reticent.database import migrate as migrate_file
-from reticent.files import OWNER_ONLY_FOLDER, PUBLIC, create
-from reticent.options import AGGREGATION_SERVER, ANALYSTS, CERTIFICATES, DECISIONS, LONGEST_DAYS, AsJson, in_json
+from reticent.console import process
+from reticent.console.configuration import configured
+from reticent.console.logs import begin
+from reticent.console.options import (
+    AGGREGATION_SERVER,
+    ANALYSTS,
+    CERTIFICATES,
+    DECISIONS,
+    LONGEST_DAYS,
+    AsJson,
+    in_json,
+)
+from reticent.console.text import printable
 from reticent.protocol.channels import KEY_SERVER, channel
-from reticent.protocol.secrets import identity_of
+from reticent.protocol.keys import identity_of
+from reticent.protocol.phases import PHASES, in_words
 from reticent.randomness import secure
-from reticent.server.certificates import Certificate
-from reticent.server.logs import begin
-from reticent.server.simulated import clock_from
-from reticent.text import printable
+from reticent.rpc.simulated_clock import clock_from
+from reticent.storage.database import Database
+from reticent.storage.database import migrate as migrate_file
+from reticent.storage.files import OWNER_ONLY_FOLDER, PUBLIC, create
+from reticent.tls.certificates import Certificate
 from reticent_agg import administration
 from reticent_agg.administration import Report
 from reticent_agg.database import KIND, opened
 from reticent_agg.server import ASK_AGAIN, AggregationServer
 from reticent_agg.service import AggregationService
-from reticent_agg.words import PHASES, in_words
 
 __all__ = ["app"]
 

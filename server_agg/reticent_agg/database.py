@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reticent.database import Database, Kind
+from reticent.storage.database import Database, Kind
 from reticent_agg.errors import BadStore
 
 __all__ = ["KIND", "opened"]

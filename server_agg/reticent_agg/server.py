@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from reticent.database import Reader
 from reticent.privacy import Query
 from reticent.protocol import Refused
-from reticent.protocol.secrets import KEY_BYTES
+from reticent.protocol.keys import KEY_BYTES
+from reticent.storage.database import Reader
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.closing import Closing, Undecided
-from reticent_agg.collection import Collection, Outcome
+from reticent_agg.counting.closing import Closing, Undecided
+from reticent_agg.counting.collection import Collection, Outcome
+from reticent_agg.counting.queries import Queries
+from reticent_agg.counting.replies import Telling
 from reticent_agg.database import opened
-from reticent_agg.queries import Queries
-from reticent_agg.telling import Telling
 
 __all__ = ["AggregationServer"]
 

@@ -17,15 +17,15 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import LARGEST_CONTRIBUTION
-from reticent.server import Caller, Door, Limits, Listener, unary
-from reticent.server.door import Handler
-from reticent.server.rates import Rate, Rates
+from reticent.rpc import Caller, Door, Limits, Listener, unary
+from reticent.rpc.admission import Handler
+from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.batches import Batches
-from reticent_agg.collection import Outcome
-from reticent_agg.link import Link
+from reticent_agg.counting.batches import Batches
+from reticent_agg.counting.collection import Outcome
+from reticent_agg.counting.replies import refuse_odd_phone, refuse_too_many
+from reticent_agg.driver import Link
 from reticent_agg.server import AggregationServer
-from reticent_agg.telling import refuse_odd_phone, refuse_too_many
 
 __all__ = ["COLLECTING", "COUNTING", "AggregationService"]
 

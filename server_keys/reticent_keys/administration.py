@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reticent.database import Database
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.invitation import TOKEN_BYTES
-from reticent.protocol.secrets import PHONE_BYTES
+from reticent.protocol.keys import PHONE_BYTES
+from reticent.storage.database import Database
 from reticent.times import instant, milliseconds
 from reticent_keys.journal import MEMBER, UNDECIDED
 from reticent_keys.membership import REVOKED, end, invitation_hash

@@ -13,17 +13,25 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from reticent import process
 from reticent.address import check_address
 from reticent.clock import Clock, SystemClock
-from reticent.configuration import configured
-from reticent.files import OWNER_ONLY_FOLDER, create
-from reticent.options import AGGREGATION_SERVER, CERTIFICATES, DECISIONS, KEY_SERVER, LONGEST_DAYS, AsJson, in_json
+from reticent.console import process
+from reticent.console.configuration import configured
+from reticent.console.logs import begin
+from reticent.console.options import (
+    AGGREGATION_SERVER,
+    CERTIFICATES,
+    DECISIONS,
+    KEY_SERVER,
+    LONGEST_DAYS,
+    AsJson,
+    in_json,
+)
 from reticent.paillier import KEY_BITS
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import Certificate
-from reticent.server.logs import begin
-from reticent.server.simulated import clock_from
+from reticent.rpc.simulated_clock import clock_from
+from reticent.storage.files import OWNER_ONLY_FOLDER, create
+from reticent.tls.certificates import Certificate
 from reticent_keys import administration
 from reticent_keys.folder import Folder
 from reticent_keys.limits import QueryLimits

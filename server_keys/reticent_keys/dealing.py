@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from reticent.database import Database
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
+from reticent.storage.database import Database
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity

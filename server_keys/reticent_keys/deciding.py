@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, Self
 
-from reticent.database import Database, Run
 from reticent.paillier import centred, pad, tag
 from reticent.paillier.ciphertexts import BadCiphertexts
 from reticent.privacy import Query
 from reticent.protocol import AgreementKey, Refusal, Refused, packing_of, shared_secret, signed_by, statements
+from reticent.protocol.keys import KEY_BYTES
 from reticent.protocol.layout import ciphertexts_from
-from reticent.protocol.secrets import KEY_BYTES
+from reticent.storage.database import Database, Run
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import query_of

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from reticent.database import Database
-from reticent.files import OWNER_ONLY_FOLDER, create, sync_folder
 from reticent.paillier import KEY_BITS
+from reticent.storage.database import Database
+from reticent.storage.files import OWNER_ONLY_FOLDER, create, sync_folder
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity

@@ -7,9 +7,9 @@ from pathlib import Path
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from reticent.files import create
 from reticent.protocol import SigningKey
-from reticent.protocol.secrets import KEY_BYTES
+from reticent.protocol.keys import KEY_BYTES
+from reticent.storage.files import create
 from reticent_keys import sealing
 from reticent_keys.errors import KeyFileError
 

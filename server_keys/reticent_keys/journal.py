@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from pathlib import Path
 
-from reticent.database import Database, Kind
+from reticent.storage.database import Database, Kind
 from reticent_keys.errors import JournalError
 
 __all__ = ["IS_DECIDED", "MEMBER", "UNDECIDED", "KeyState", "is_owned", "open_journal", "owned"]

@@ -13,8 +13,8 @@ import gmpy2
 import phe
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from reticent.files import create
 from reticent.paillier import KEY_BITS, SIMULATION_KEY_BITS, PublicKey, centred
+from reticent.storage.files import create
 from reticent_keys import sealing
 from reticent_keys.errors import KeyFileError
 

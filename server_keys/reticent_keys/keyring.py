@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from reticent.database import Database, Run
-from reticent.files import erase
 from reticent.protocol import Refusal, Refused
+from reticent.storage.database import Database, Run
+from reticent.storage.files import erase
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import KeyFileError, KeysError
 from reticent_keys.journal import IS_DECIDED, UNDECIDED, KeyState

@@ -7,10 +7,10 @@ import hashlib
 import secrets
 from typing import NamedTuple
 
-from reticent.database import Database, Run
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
-from reticent.protocol.secrets import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
+from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
+from reticent.storage.database import Database, Run
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity

@@ -14,8 +14,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from reticent.files import OWNER_ONLY_FOLDER, erase, replace
 from reticent.protocol import AgreementKey
+from reticent.storage.files import OWNER_ONLY_FOLDER, erase, replace
 from reticent_keys.errors import KeyFileError
 
 __all__ = ["QueryKeys"]

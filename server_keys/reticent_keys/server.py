@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from reticent.database import Database
 from reticent.randomness import secure
+from reticent.storage.database import Database
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import Dealer

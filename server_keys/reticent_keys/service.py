@@ -16,10 +16,10 @@ from google.protobuf.message import Message
 from reticent.address import network
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
-from reticent.server import Caller, Door, Limits, Listener, stream_in, stream_out, unary
-from reticent.server.certificates import Certificate
-from reticent.server.door import Handler
-from reticent.server.rates import Rate, Rates
+from reticent.rpc import Caller, Door, Limits, Listener, stream_in, stream_out, unary
+from reticent.rpc.admission import Handler
+from reticent.rpc.rates import Rate, Rates
+from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.server import KeyServer
 

@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from reticent_sim.month import BEST, CHECKS, LEAKY, LEARNED_DAYS, SENSITIVE, Score, month
-from reticent_sim.people import HOURS, person
 from reticent_sim.picture import draw
 from reticent_sim.scene import Scene, scenes
+from reticent_sim.world.people import HOURS, person
 
 app = cyclopts.App(name="demo")
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, Policy, audit
-from reticent_client.chain import UNKNOWN
-from reticent_client.planning import checks
-from reticent_sim.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
+from reticent_client.mask.chain import UNKNOWN
+from reticent_client.mask.planning import checks
+from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
 
 LEARNED_DAYS = 84  # twelve weeks
 SENSITIVE = frozenset({HOSPITAL})

@@ -19,8 +19,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 from matplotlib.textpath import TextPath
 
-from reticent_sim.people import HOSPITAL, HOURS, Day, weekday
 from reticent_sim.scene import Floats, Scene
+from reticent_sim.world.people import HOSPITAL, HOURS, Day, weekday
 
 WIDTH, HEIGHT, DPI = 10.0, 6.2, 200  # inches, inches, dots per inch
 

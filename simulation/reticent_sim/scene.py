@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from reticent_client import Adversary, MaskIt
 from reticent_sim.month import BEST, LEAKY, Part
-from reticent_sim.people import HOSPITAL, HOURS, Day
+from reticent_sim.world.people import HOSPITAL, HOURS, Day
 
 Floats = npt.NDArray[np.float64]
 

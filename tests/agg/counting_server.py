@@ -19,11 +19,11 @@ from reticent.privacy import CohortSum, Contributions, Ledger, Query, Release
 from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.protocol import statements as said
 from reticent.randomness import seeded
-from reticent.server import Caller, Door, Listener, unary
-from reticent.server.certificates import Certificate, create
+from reticent.rpc import Caller, Door, Listener, unary
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.asking.analyst import Analyst
-from reticent_agg.asking.client import Patience
+from reticent_analyst.analyst import Analyst
+from reticent_analyst.client import Patience
 from reticent_sim.local_counts import LocalCounts
 
 SERVICE = "reticent.v1.Counting"

@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent.cli import main
+from reticent.console.program import main
 from reticent.protocol import Refusal, Refused, SigningKey
-from reticent.server.certificates import Certificate, create
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from tests.agg import parties
@@ -41,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def serving(options: Sequence[str]) -> Iterator[dict[str, str]]:
     """A server's process: where it listens, for whom. It ends well when it is told to."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "reticent.cli", "agg", "serve", *FREE, *options],
+        [sys.executable, "-m", "reticent", "agg", "serve", *FREE, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -62,7 +62,7 @@ def serving(options: Sequence[str]) -> Iterator[dict[str, str]]:
 def refused(*arguments: str) -> str:
     """What the program says when it does not do it."""
     found = subprocess.run(
-        [sys.executable, "-m", "reticent.cli", "agg", *arguments],
+        [sys.executable, "-m", "reticent", "agg", *arguments],
         capture_output=True,
         text=True,
         timeout=DEADLINE,

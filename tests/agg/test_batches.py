@@ -10,17 +10,17 @@ import pytest
 
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.batches import Batches
-from reticent_agg.collection import Outcome
+from reticent_agg.counting.batches import Batches
+from reticent_agg.counting.collection import Outcome
 from tests.agg.network import run
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
 
 def test_what_finds_no_room_is_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reticent_agg.batches.MOST_WAITING", 5)
-    monkeypatch.setattr("reticent_agg.batches.MOST_BYTES_WAITING", 100)
-    monkeypatch.setattr("reticent_agg.batches.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("reticent_agg.counting.batches.MOST_WAITING", 5)
+    monkeypatch.setattr("reticent_agg.counting.batches.MOST_BYTES_WAITING", 100)
+    monkeypatch.setattr("reticent_agg.counting.batches.MOST_AT_ONCE", 3)
     taken: list[int] = []
 
     async def fill() -> None:

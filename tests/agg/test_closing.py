@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from reticent.database import Database
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import ciphertexts_from
 from reticent.randomness import is_seeded, secure, seeded
+from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadAnswer
 from reticent_agg.administration import prune, report
@@ -93,7 +93,7 @@ def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
 def test_receipts_come_in_pages_of_which_none_is_lost(
     server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.closing.RECEIPTS_AT_ONCE", 3)
+    monkeypatch.setattr("reticent_agg.counting.closing.RECEIPTS_AT_ONCE", 3)
     query = parties.collecting(server, parties.ask(population=20, cohorts=2))
     sent = contribute(server, query, *range(20))
     for head in parties.closed(server, time, query):

@@ -23,7 +23,7 @@ from reticent.protocol import Refused
 from reticent.protocol import statements as said
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from reticent_agg.collection import Outcome
+from reticent_agg.counting.collection import Outcome
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent.cli import main
+from reticent.console.program import main
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer

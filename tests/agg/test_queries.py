@@ -74,9 +74,9 @@ def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None
 def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = [parties.collecting(server, parties.ask()) for _ in range(4)]
     size = asked(server, 0)[0].ByteSize()
-    monkeypatch.setattr("reticent_agg.telling.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
+    monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
     assert len(asked(server, 0)) == 2
-    monkeypatch.setattr("reticent_agg.telling.ANONYMOUS_REPLY_BYTES", 1)
+    monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 1)
     assert [each.query for each in asked(server, 0)] == [queries[0].digest]
 
 
@@ -116,7 +116,7 @@ def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
     smaller = parties.ask(counters=counters[:100])
     with pytest.MonkeyPatch.context() as patch:
         largest = contribution_bytes(smaller, parties.pair().public.bits)
-        patch.setattr("reticent_agg.queries.LARGEST_CONTRIBUTION", largest)
+        patch.setattr("reticent_agg.counting.queries.LARGEST_CONTRIBUTION", largest)
         announce(server, smaller)
         with pytest.raises(Refused, match="does not fit a message"):
             announce(server, parties.ask(counters=counters))

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from reticent import options
+from reticent.console import options
 from reticent.protocol.invitation import Invitation
 from tests.attacks import lying_aggregation, strangers
 from tests.attacks.disk import recovered

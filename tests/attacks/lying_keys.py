@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from reticent.protocol import statements
-from reticent.server.certificates import Certificate
+from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import Identity, KeyServer
 from reticent_keys.service import Service

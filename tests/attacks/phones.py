@@ -13,8 +13,8 @@ from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, SqliteStore
-from reticent_client.counting.running import enrol
 from reticent_client.counting.servers import Servers
+from reticent_client.counting.session import enrol
 
 __all__ = ["AttackedPhone", "joined"]
 

@@ -9,7 +9,7 @@ import grpc
 
 from reticent.address import is_local
 from reticent.protocol.channels import channel_credentials
-from reticent.server.certificates import Certificate
+from reticent.tls.certificates import Certificate
 from tests.system.processes import Servers
 
 __all__ = ["Finding", "Target"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reticent.protocol import AgreementKey
-from reticent_client.counting import answers
+from reticent_client.counting import contribution
 from tests.attacks.lying_aggregation import SHIFT, add_a_number, compare_subsets, read_a_restored_phone
 from tests.attacks.target import Target
 from tests.system.processes import Servers, running
@@ -37,7 +37,7 @@ def test_it_could_be_read_if_its_contributions_shared_a_key(
 ) -> None:
     """What the attack above would gain: the change of one phone, a hundred times, beside little noise."""
     one = AgreementKey()
-    monkeypatch.setattr(answers, "_agreement_key", lambda *_: one)
+    monkeypatch.setattr(contribution, "_agreement_key", lambda *_: one)
     finding = read_a_restored_phone(Target.of(servers), servers.invitations(PHONES), tmp_path / "phones")
     assert finding.succeeded, finding
     assert "RELEASED" in finding.sentence

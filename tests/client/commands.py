@@ -4,8 +4,8 @@ from pathlib import Path
 
 from reticent.randomness import seeded
 from reticent_client import mask_sensitive, simulatable
-from reticent_client.days_file import NamedDay, write_days
-from tests.client import chains
+from reticent_client.mask.days_file import NamedDay, write_days
+from tests.client.mask import chains
 
 
 def lines(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from reticent.protocol import signed_by, statements
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import Certificate, create
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reticent.database import Occupied
 from reticent.protocol import Refusal
+from reticent.storage.database import Occupied
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, WrongPassphrase, open_journal
 from reticent_keys.administration import report

@@ -15,9 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from reticent.errors import ReticentError
-from reticent.files import create
 from reticent.paillier import BadCiphertexts, PublicKey
 from reticent.randomness import secure
+from reticent.storage.files import create
 from reticent_keys import KeyFileError, KeyPair, KeysError, WrongPassphrase, sealing
 from tests.core.paillier.keys import pair, primes
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from rich.text import Text
 
-from reticent import cli
+from reticent.console import program
 from reticent_client import MarkovChain, Policy
 from reticent_sim.month import CHECKS, LEAKY
-from reticent_sim.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day
 from reticent_sim.picture import draw
 from reticent_sim.scene import SHOWN, Scene, View
+from reticent_sim.world.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 SMALL = ["demo", "--days", "8", "--seed", "3"]
@@ -130,7 +130,7 @@ def test_progress_is_shown_on_a_terminal(run: Run) -> None:
 
 
 def test_the_same_seed_prints_the_same_as_json(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*SMALL, "--people", "2", "--output", str(tmp_path), "--json"]) == 0
+    assert program.main([*SMALL, "--people", "2", "--output", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == run.table
     assert err == ""
@@ -143,7 +143,7 @@ def test_a_check_that_breaks_its_promise_ends_the_run_with_1(
 ) -> None:
     calls = cast("dict[str, Callable[[MarkovChain, float], Policy]]", CHECKS)
     monkeypatch.setitem(calls, "hybrid", calls[LEAKY])
-    assert cli.main([*SMALL, "--people", "1", "--output", str(tmp_path), "--json"]) == 1
+    assert program.main([*SMALL, "--people", "1", "--output", str(tmp_path), "--json"]) == 1
     table = json.loads(capsys.readouterr().out)
     assert table["kept"] is False
     assert [row["check"] for row in table["checks"] if row["breaches"]] == [LEAKY, "hybrid"]
@@ -163,7 +163,7 @@ def test_bad_arguments_are_answered_with_one_sentence(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["demo", *arguments]) == 2
+    assert program.main(["demo", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
@@ -172,7 +172,7 @@ def test_bad_arguments_are_answered_with_one_sentence(
 
 def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert cli.main(["demo", "--help"]) == 0
+    assert program.main(["demo", "--help"]) == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from reticent_sim.experiments.cli import EXPERIMENTS
-from reticent_sim.experiments.laboratory import Laboratory, Settings
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.results import Result
+from reticent_sim.experiments.runner import Laboratory, Settings
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import (
     ADAPTIVE,

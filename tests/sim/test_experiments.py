@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from reticent import cli
+from reticent.console import program
 from reticent_sim.experiments.cli import EXPERIMENTS
-from reticent_sim.experiments.laboratory import LIBRARIES, Laboratory, Settings
+from reticent_sim.experiments.runner import LIBRARIES, Laboratory, Settings
 from reticent_sim.experiments.subjects import from_traces
 from reticent_sim.experiments.systems import (
     HYBRID,
@@ -24,7 +24,7 @@ from reticent_sim.experiments.systems import (
     SYSTEMS,
     Question,
 )
-from reticent_sim.population import resident, write_traces
+from reticent_sim.world import resident, write_traces
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 PEOPLE = 6
@@ -190,7 +190,7 @@ def test_the_same_seed_finds_the_same_with_any_number_of_workers(
     run: Run, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["experiment", "maskit-checks", *SMALL, "--output", str(tmp_path), "--workers", str(workers), "--json"]
-    assert cli.main(arguments) == 0
+    assert program.main(arguments) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert json.loads(out) == run.result("maskit-checks")
@@ -201,7 +201,7 @@ def test_the_same_seed_finds_the_same_with_any_number_of_workers(
 
 def test_another_seed_finds_something_else(run: Run, tmp_path: Path) -> None:
     arguments = ["experiment", "maskit-checks", *SMALL, "--output", str(tmp_path), "--seed", "2"]
-    assert cli.main(arguments) == 0
+    assert program.main(arguments) == 0
     assert Run(tmp_path, "").result("maskit-checks")["rows"] != run.result("maskit-checks")["rows"]
 
 
@@ -236,9 +236,9 @@ def test_traces_of_the_population_give_the_same_result(tmp_path: Path) -> None:
     """What is read from a file is what was made up, but for the name of the source."""
     write_traces(tmp_path / "traces.csv", [resident(1, number) for number in range(2)])
     common = ["experiment", "maskit-checks", "--people", "2", "--workers", "1"]
-    assert cli.main([*common, "--output", str(tmp_path / "made")]) == 0
+    assert program.main([*common, "--output", str(tmp_path / "made")]) == 0
     read = ["--traces", str(tmp_path / "traces.csv"), "--output", str(tmp_path / "read")]
-    assert cli.main([*common, *read]) == 0
+    assert program.main([*common, *read]) == 0
     made, found = (Run(tmp_path / folder, "").result("maskit-checks") for folder in ("made", "read"))
     assert (made["settings"].pop("source"), found["settings"].pop("source")) == ("made-up population", "traces.csv")
     assert made == found
@@ -246,7 +246,7 @@ def test_traces_of_the_population_give_the_same_result(tmp_path: Path) -> None:
 
 def test_the_population_is_written_for_other_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "traces.csv"
-    assert cli.main(["experiment", "population", "-o", str(path), "--people", "6", "--activities"]) == 0
+    assert program.main(["experiment", "population", "-o", str(path), "--people", "6", "--activities"]) == 0
     assert "2 people" in capsys.readouterr().out
     assert [who.name for who in from_traces(path, steps=24)] == ["p01", "p05"]
 
@@ -266,7 +266,7 @@ def test_traces_that_will_not_do_are_answered_with_one_sentence(
     if traces is not None:
         path.write_text(traces)
     output = tmp_path / "experiments"
-    assert cli.main(["experiment", *arguments, "--traces", str(path), "--output", str(output)]) == 2
+    assert program.main(["experiment", *arguments, "--traces", str(path), "--output", str(output)]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
@@ -290,7 +290,7 @@ def test_bad_arguments_are_answered_with_one_sentence(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["experiment", *arguments]) == 2
+    assert program.main(["experiment", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
@@ -300,5 +300,5 @@ def test_bad_arguments_are_answered_with_one_sentence(
 
 def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert cli.main(["experiment", "maskit-checks", "--help"]) == 0
+    assert program.main(["experiment", "maskit-checks", "--help"]) == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()

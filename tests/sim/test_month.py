@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from reticent_client import MarkovChain, audit
-from reticent_client.chain import UNKNOWN
+from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.month import BEST, CHECKS, LEAKY, LEARNED_DAYS, Findings, Part, Score, follows, month
-from reticent_sim.people import HOSPITAL, WEEKDAYS, WEEKEND, Day, person, weekday
+from reticent_sim.world.people import HOSPITAL, WEEKDAYS, WEEKEND, Day, person, weekday
 
 DELTA = 0.1
 DAYS = 10

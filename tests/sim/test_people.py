@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
-from reticent_sim.people import (
+from reticent_sim.world.people import (
     CARE,
     CONTEXTS,
     EVERY_DAY,

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_client.chain import UNKNOWN
 from reticent_client.habits.sampling import Sampling
 from reticent_client.habits.traces import Traces
+from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.experiments.subjects import Subject, from_population, from_traces
 from reticent_sim.month import follows
-from reticent_sim.people import HOME, HOURS
-from reticent_sim.population import FIRST_DAY, MOST_DAYS, Resident, resident, write_traces
-from reticent_sim.population.phone import APP, CALL, IDLE, RIDING, SITTING, TEXT, WALKING
-from reticent_sim.population.resident import AWAY
+from reticent_sim.world import FIRST_DAY, MOST_DAYS, Resident, resident, write_traces
+from reticent_sim.world.people import HOME, HOURS
+from reticent_sim.world.phone import APP, CALL, IDLE, RIDING, SITTING, TEXT, WALKING
+from reticent_sim.world.resident import AWAY
 
 SEEDS, NUMBERS, DAYS = st.integers(0, 2**32), st.integers(0, 10_000), st.integers(0, MOST_DAYS)
 

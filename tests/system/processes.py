@@ -35,15 +35,15 @@ from grpc_health.v1 import health_pb2
 
 from reticent.protocol.channels import channel_credentials
 from reticent.protocol.invitation import Invitation
-from reticent.server import certificates
-from reticent.server.certificates import Certificate
+from reticent.tls import certificates
+from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from tests.addresses import free_address
 
 __all__ = ["ANALYST", "RETICENT", "Died", "Process", "Servers", "reticent", "running"]
 
-RETICENT = (sys.executable, "-m", "reticent.cli")
+RETICENT = (sys.executable, "-m", "reticent")
 """The program, as this Python has it."""
 
 ANALYST = "ann"

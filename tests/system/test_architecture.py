@@ -2,64 +2,34 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.system.documents import ROOT
+from tests.system.test_house import SETTINGS, SHIPPED
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-CLIENT = ROOT / "client" / "reticent_client"
-PACKAGES = ("core", "client", "server_keys", "server_agg", "simulation")
+PACKAGES = [Path(each) for each in SHIPPED if not each.startswith("protos")]
 
 
-def rows() -> list[list[str]]:
-    """The client's modules as the table has them: `serving.wire`, `stream` in one row are both of `serving`."""
-    found = []
-    for line in PAGE.splitlines():
-        if cell := re.fullmatch(r"\| (`[^|]+`) \|[^|]*\|", line):
-            row: list[str] = []
-            for name in re.findall(r"`([\w.]+)`", cell[1]):
-                package = row[-1].rpartition(".")[0] if row else ""
-                row.append(f"{package}.{name}" if package and "." not in name else name)
-            found.append(row)
-    return found
+def rows_of(package: str) -> list[list[str]]:
+    """The rooms of a package from top to bottom, as the import contract orders them."""
+    contracts = SETTINGS["tool"]["importlinter"]["contracts"]
+    [rows] = [each["layers"] for each in contracts if each.get("containers") == [package]]
+    return [row.split(" | ") for row in rows]
 
 
-def client_modules() -> dict[str, Path]:
-    """The client's modules by their names within it, without those that only gather others."""
-    return {
-        ".".join(path.relative_to(CLIENT).with_suffix("").parts): path
-        for path in sorted(CLIENT.rglob("*.py"))
-        if path.name != "__init__.py"
-    }
-
-
-def imported(path: Path) -> Iterator[str]:
-    """What a module of the client imports from the client when it is imported, by the names within it."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "reticent_client":
-            inside = (node.module or "").partition(".")[2]
-            for each in node.names:
-                as_module = f"{inside}.{each.name}".lstrip(".")
-                yield as_module if as_module in MODULES else inside
-
-
-MODULES = client_modules()
-ROWS = rows()
-
-
-def test_every_module_of_the_client_stands_in_one_row() -> None:
-    named = [name for row in ROWS for name in row]
-    assert sorted(named) == sorted(MODULES)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_imports_from_its_row_and_from_those_above(name: str) -> None:
-    place = {each: number for number, row in enumerate(ROWS) for each in row}
-    below = [each for each in imported(MODULES[name]) if each in place and place[each] > place[name]]
-    assert not below
+@pytest.mark.parametrize(("package", "title"), [("reticent", "core"), ("reticent_client", "client")])
+def test_the_page_and_the_contract_name_every_room_in_the_same_order(package: str, title: str) -> None:
+    [folder] = [ROOT / each for each in PACKAGES if each.name == package]
+    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    row = {name: number for number, names in enumerate(rows_of(package)) for name in names}
+    assert set(row) == found - {"__init__", "__main__"}
+    table = PAGE.partition(f"| room of the {title} |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)))
+    assert set(named) == set(row)
+    assert [row[name] for name in named] == sorted(row[name] for name in named)
 
 
 def exceptions() -> dict[str, list[str]]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from reticent.privacy import Counter, Ledger, Query
 from reticent.protocol import Refused
-from reticent_agg.asking.question import Question
-from reticent_agg.asking.refusals import KEY_SERVERS, PHONES, refusals
+from reticent_analyst.expected_refusals import KEY_SERVERS, PHONES, refusals
+from reticent_analyst.question import Question
 from reticent_client import Declined, Participation
 from reticent_client.counting.inputs import DEFAULT_BUDGET
 from reticent_keys import QueryLimits

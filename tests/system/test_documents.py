@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reticent.database import Database
+from reticent.storage.database import Database
 from tests.system.documents import (
     ROOT,
     SHELLS,

@@ -14,8 +14,8 @@ import nbformat
 import pytest
 
 from reticent_client import MarkovChain, SqliteStore, adaptive
-from reticent_client.days_file import NamedDay, write_days
-from reticent_client.serving.apps import Apps
+from reticent_client.apps.tokens import Apps
+from reticent_client.mask.days_file import NamedDay, write_days
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -39,7 +39,7 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
     address = f"unix:{tmp_path / 'phone.sock'}"
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "reticent.cli", "mask", "serve", "policy.npz", "--address", address),
+            *(sys.executable, "-m", "reticent", "mask", "serve", "policy.npz", "--address", address),
             *("--replay", "days.csv", "--speed", "60000"),
         ],
         cwd=tmp_path,

@@ -17,7 +17,7 @@ from reticent.protocol import Refusal, Refused, SigningKey, packing_of, statemen
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, SqliteStore
-from reticent_client.counting.participant import ForeignAnswer
+from reticent_client.errors import ForeignAnswer
 from tests.core.paillier.test_tags import _factors
 from tests.keys.phones import Phone, expected, summed, sums
 from tests.system.forwarder import COHORTS, FEWEST, OPTIONS, PHONES, Asked, Forwarder, Sent

@@ -78,7 +78,7 @@ def test_whatever_is_killed_what_was_acknowledged_is_counted_once(tmp_path: Path
 HASTY = """
 import sys, threading
 from reticent import cli
-from reticent.database import Database
+from reticent.storage.database import Database
 
 honest = Database._execute
 

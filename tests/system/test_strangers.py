@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from reticent.protocol import Refusal, Refused, Unreachable, statements
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel_credentials
-from reticent.server import certificates
-from reticent.server.certificates import Certificate
+from reticent.tls import certificates
+from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from tests.keys.phones import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad

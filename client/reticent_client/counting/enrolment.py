@@ -9,31 +9,19 @@ from enum import Enum
 
 from reticent.protocol import SigningKey, signed_by, statements
 from reticent.protocol.invitation import Invitation
-from reticent.protocol.secrets import PHONE_BYTES
+from reticent.protocol.keys import PHONE_BYTES
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.errors import ClientError, FileError
-from reticent_client.serving.database import Place
+from reticent_client.errors import AlreadyJoined, BadMembership, FileError, NotJoined
+from reticent_client.store import Place
 
-__all__ = ["MEMBERSHIP", "AlreadyJoined", "BadMembership", "Enrolment", "Member", "NotJoined", "Standing"]
+__all__ = ["MEMBERSHIP", "Enrolment", "Member", "Standing"]
 
 MEMBERSHIP = "counting/membership"
 """The place of the keys and of the membership."""
 
 RENEWED_AT = 3
 """A membership is renewed when less than one part in so many is left of it."""
-
-
-class NotJoined(ClientError):
-    """The phone is no member: it has not joined, or has left."""
-
-
-class AlreadyJoined(ClientError):
-    """The phone is a member, by another invitation."""
-
-
-class BadMembership(ClientError):
-    """What came as a membership is none of this phone's, or not signed by the key server."""
 
 
 class Standing(Enum):

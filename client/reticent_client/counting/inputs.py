@@ -10,9 +10,8 @@ from pathlib import Path
 
 from reticent.privacy import Cost, Query, defaults
 from reticent.protocol.invitation import Invitation
-from reticent_client.counting.conditions import Declined, Reason
-from reticent_client.errors import FileError
-from reticent_client.serving.database import SqliteStore
+from reticent_client.errors import Declined, FileError, Reason
+from reticent_client.store import SqliteStore
 
 __all__ = ["BUDGET", "DEFAULT_BUDGET", "Counted", "kept_budget", "read_invitation"]
 

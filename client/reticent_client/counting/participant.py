@@ -33,16 +33,16 @@ from reticent.protocol.layout import LARGEST_CONTRIBUTION, contribution_bytes
 from reticent.randomness import secure
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.answers import Answer, answer, values_of
 from reticent_client.counting.backoff import Backoff
-from reticent_client.counting.booking import Booking
-from reticent_client.counting.conditions import Declined, Participation, Reason, Situation
+from reticent_client.counting.consent import Participation, Situation
+from reticent_client.counting.contribution import Answer, answer, values_of
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
+from reticent_client.counting.ledger_sync import Booking
 from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, DeclinedQueries, Record, Records, State
-from reticent_client.errors import ClientError
-from reticent_client.serving.database import SqliteStore
+from reticent_client.errors import Declined, ForeignAnswer, Reason
+from reticent_client.store import SqliteStore
 
-__all__ = ["LATER", "Counters", "ForeignAnswer", "Participant"]
+__all__ = ["LATER", "Counters", "Participant"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
 """What an app has counted, by the names of a query's counters; what it leaves out is 0.
@@ -63,14 +63,10 @@ NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.NOT_TOLD
 OUTCOMES = {wire.RELEASED: State.RELEASED, wire.VOID: State.VOID, wire.BURNT: State.BURNT}
 
 
-class ForeignAnswer(ClientError):
-    """An acknowledgement or a decision that is not of this phone's queries, or not signed by its key server."""
-
-
 class Participant:
     """Takes part in counts for one user, as far as the policy and the ledger allow.
 
-    It does no network I/O: `reticent_client.counting.running` does. All that must survive is on disk when a method
+    It does no network I/O: `reticent_client.counting.session` does. All that must survive is on disk when a method
     returns, and every method may be called again with the same. One process at a time: `store.claim("counting")`.
 
     Args:

@@ -11,9 +11,8 @@ from typing import Any
 from reticent.privacy import Cost, Norms, Query
 from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.conditions import Declined, Reason
-from reticent_client.errors import FileError
-from reticent_client.serving.database import SqliteStore
+from reticent_client.errors import Declined, FileError, Reason
+from reticent_client.store import SqliteStore
 
 __all__ = ["LIVE", "SPENT", "UNDECIDED", "DeclinedQueries", "Record", "Records", "State"]
 

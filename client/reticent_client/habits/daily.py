@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from reticent_client.adversary import Adversary, Outputs, Runnable
-from reticent_client.audit import Gain
-from reticent_client.chain import Floats, MarkovChain
 from reticent_client.errors import FileError, ImpossibleOutput
-from reticent_client.maskit import MaskIt
-from reticent_client.policy import Policy
+from reticent_client.mask.adversary import Adversary, Outputs, Runnable
+from reticent_client.mask.audit import Gain
+from reticent_client.mask.chain import Floats, MarkovChain
+from reticent_client.mask.maskit import MaskIt
+from reticent_client.mask.policy import Policy
 
 Check = Callable[[MarkovChain], Policy]
 """A check that asks for nothing but the chain: `functools.partial(hybrid, sensitive={"hospital"}, delta=0.1)`."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reticent_client.chain import UNKNOWN, MarkovChain
-from reticent_client.errors import ClientError
-from reticent_client.habits.judging import Judgement, judge
+from reticent_client.errors import TooFewDays
+from reticent_client.habits.evaluation import Judgement, judge
 from reticent_client.habits.pooling import nearby, pooled, widened
 from reticent_client.habits.sampling import DatedDay
-from reticent_client.limits import whole_number
-from reticent_client.policy import Provenance, VectorPolicy
-from reticent_client.problem import TOLERANCE
+from reticent_client.mask.chain import UNKNOWN, MarkovChain
+from reticent_client.mask.limits import whole_number
+from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.problem import TOLERANCE
 
 OTHER = "other"
 """The context of all places that have no label of their own."""
@@ -41,18 +41,6 @@ MAX_PROBABILITIES = 20_000_000
 """Of a chain that is learned; more would take gigabytes."""
 
 Days = Sequence[DatedDay]
-
-
-class TooFewDays(ClientError, ValueError):
-    """Too few days are known to learn habits from. Until there are more, a phone is to release nothing."""
-
-    def __init__(self, known: int, needed: int) -> None:
-        super().__init__(
-            f"{known} days are too few to learn from, {needed} are needed: collect more, train on more of them, "
-            "or start from a population's chain; until then let the phone release nothing"
-        )
-        self.known = known
-        self.needed = needed
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reticent_client.chain import Floats, MarkovChain
+from reticent_client.mask.chain import Floats, MarkovChain
 
 
 def pooled(chains: Sequence[MarkovChain], days: Sequence[float]) -> MarkovChain:

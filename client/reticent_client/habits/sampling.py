@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from reticent_client.habits.traces import Reading, Traces
-from reticent_client.timetable import DAY, LEAD, Timetable
+from reticent_client.mask.timetable import DAY, LEAD, Timetable
 
 DEFAULT_STEP = dt.timedelta(hours=1)
 DEFAULT_LEAST_FILLED = 0.25

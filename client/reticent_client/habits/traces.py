@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from reticent_client.limits import MAX_LABEL
-from reticent_client.timetable import FIRST_YEAR, LAST_YEAR, time_zone
+from reticent_client.mask.limits import MAX_LABEL
+from reticent_client.mask.timetable import FIRST_YEAR, LAST_YEAR, time_zone
 
 if TYPE_CHECKING:
     import pandas as pd

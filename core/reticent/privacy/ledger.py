@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from reticent.arguments import checked_positive
-from reticent.database import Database, Kind, Run
 from reticent.errors import ReticentError
 from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, renyi_of
+from reticent.storage.database import Database, Kind, Run
 
 Composition = Literal["addition", "renyi"]
 State = Literal["reserved", "spent"]

@@ -3,9 +3,9 @@
 The messages themselves are in `reticent.v1.counting_pb2`; docs/protocol.md tells the whole story.
 """
 
+from reticent.protocol.keys import AgreementKey, SigningKey, shared_secret, signed_by
 from reticent.protocol.layout import packing_of, plaintext_count
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
-from reticent.protocol.secrets import AgreementKey, SigningKey, shared_secret, signed_by
 
 __all__ = [
     "AgreementKey",

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reticent.protocol.secrets import KEY_BYTES
+from reticent.protocol.keys import KEY_BYTES
 
 __all__ = ["TOKEN_BYTES", "Invitation"]
 

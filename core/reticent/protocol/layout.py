@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from reticent.paillier import Packing, PublicKey
 from reticent.privacy import Query
-from reticent.protocol.secrets import PHONE_BYTES, SIGNATURE_BYTES
+from reticent.protocol.keys import PHONE_BYTES, SIGNATURE_BYTES
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = [

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from reticent_sim.experiments.laboratory import PEOPLE, Laboratory, Settings
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.pictures.bars import draw_checks
 from reticent_sim.experiments.pictures.curves import draw_activities, draw_contexts, draw_delta
 from reticent_sim.experiments.pictures.durations import draw_times
 from reticent_sim.experiments.pictures.people import draw_users
 from reticent_sim.experiments.results import Result
-from reticent_sim.population import resident, write_traces
+from reticent_sim.experiments.runner import PEOPLE, Laboratory, Settings
+from reticent_sim.world import resident, write_traces
 
 app = App(name="experiment")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from reticent_client import MarkovChain
-from reticent_client.planning.checks import provenance
-from reticent_client.planning.vectors import Lowering, vector_utility
-from reticent_client.policy import VectorPolicy
-from reticent_client.problem import Problem, Sensitive
+from reticent_client.mask.planning.checks import provenance
+from reticent_client.mask.planning.vectors import Lowering, vector_utility
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.problem import Problem, Sensitive
 
 GRID = 10
 """The granularity d of section 3.7."""

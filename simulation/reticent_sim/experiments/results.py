@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reticent_sim.experiments.laboratory import Laboratory
+from reticent_sim.experiments.runner import Laboratory
 from reticent_sim.experiments.statistics import CONFIDENCE, Estimate
 from reticent_sim.experiments.subjects import Subject
 

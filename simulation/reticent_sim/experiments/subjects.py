@@ -14,12 +14,12 @@ from pathlib import Path
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
-from reticent_client.chain import UNKNOWN
 from reticent_client.habits.sampling import DEFAULT_LEAST_FILLED, Sampling
 from reticent_client.habits.traces import Traces
+from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.month import follows
-from reticent_sim.people import HOURS
-from reticent_sim.population import Resident, resident
+from reticent_sim.world import Resident, resident
+from reticent_sim.world.people import HOURS
 
 Day = tuple[str | None, ...]
 

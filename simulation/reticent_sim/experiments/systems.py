@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit
-from reticent_client.planning import checks
+from reticent_client.mask.planning import checks
 from reticent_sim.experiments import published
 from reticent_sim.experiments.subjects import Day, Subject
 

@@ -16,7 +16,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refused, signed_by, statements
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import Certificate, create
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import (
     CollectingServicer,

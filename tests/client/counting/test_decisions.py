@@ -8,8 +8,8 @@ import pytest
 from reticent.protocol import Refusal, Refused, SigningKey, Unreachable, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined
-from reticent_client.counting.participant import ForeignAnswer
 from reticent_client.counting.records import State
+from reticent_client.errors import ForeignAnswer
 from tests.client.counting.world import Device, device, query
 
 OUTCOMES = [

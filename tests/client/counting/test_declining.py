@@ -16,8 +16,8 @@ from reticent.protocol import statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participation, Situation
 from reticent_client.counting import participant as module
-from reticent_client.counting.conditions import Reason
 from reticent_client.counting.records import DeclinedQueries
+from reticent_client.errors import Reason
 from tests.client.counting.world import Device, Servers, device, key_pair, query
 
 Asking = Callable[[Device], Any]

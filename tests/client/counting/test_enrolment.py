@@ -8,16 +8,8 @@ import pytest
 
 from reticent.protocol import SigningKey, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.enrolment import (
-    MEMBERSHIP,
-    AlreadyJoined,
-    BadMembership,
-    Enrolment,
-    Member,
-    NotJoined,
-    Standing,
-)
-from reticent_client.errors import FileError
+from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member, Standing
+from reticent_client.errors import AlreadyJoined, BadMembership, FileError, NotJoined
 from tests.client.counting.world import MEMBERSHIP as LENGTH
 from tests.client.counting.world import PHONE, START, Device, Servers, device
 

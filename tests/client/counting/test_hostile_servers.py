@@ -9,10 +9,9 @@ import pytest
 from reticent.privacy import Cost, Norms, Query
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.booking import unbooked
-from reticent_client.counting.conditions import Declined, Reason
-from reticent_client.counting.participant import ForeignAnswer
+from reticent_client.counting.ledger_sync import unbooked
 from reticent_client.counting.records import LIVE, State
+from reticent_client.errors import Declined, ForeignAnswer, Reason
 from tests.client.counting.world import MEMBERSHIP, PHONE, Device, Servers, device, query
 
 THREADS = 4

@@ -13,19 +13,18 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from reticent.database import Database
 from reticent.privacy import Cost, Ledger, Norms, Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.randomness import secure
+from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, SqliteStore
-from reticent_client.counting import answers
-from reticent_client.counting.booking import Booking
-from reticent_client.counting.conditions import Reason
+from reticent_client.counting import contribution
 from reticent_client.counting.enrolment import Member
+from reticent_client.counting.ledger_sync import Booking
 from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import LIVE, Records, State
-from reticent_client.errors import ClientError
+from reticent_client.errors import ClientError, Reason
 from tests.client.counting.world import MEMBERSHIP, START, Device, Killed, Servers, query
 
 Kill = tuple[int, Literal["before", "after"]]
@@ -216,7 +215,7 @@ def _sent_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
         asked, member = Query.from_bytes(content), phone.enrolment.current
         assert member is not None
         key, query_key = SERVERS.public, announcement.agreement_key
-        return answers.answer(
+        return contribution.answer(
             asked, 0, [0, 0], Norms(0, 0), key=key, query_key=query_key, member=member, rng=secure()
         ).message
 
@@ -246,7 +245,9 @@ def _never_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _kept_before_it_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kept(phone: Participant, asked: Query, cohort: int, made: answers.Answer, member: Member) -> wire.Contribution:
+    def kept(
+        phone: Participant, asked: Query, cohort: int, made: contribution.Answer, member: Member
+    ) -> wire.Contribution:
         phone.records.intend(asked, "", cohort, member.invitation.identity, phone._now())
         phone.records.keep(made.message, made.digest, made.norms, member.invitation.identity)
         phone._ledger.reserve(asked.account, asked.cost)

@@ -17,14 +17,14 @@ from reticent.protocol import Refusal, Refused
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participation, Situation
-from reticent_client.counting import telling
+from reticent_client.counting import status_view
 from reticent_client.counting.backoff import Backoff
-from reticent_client.counting.conditions import Reason
-from reticent_client.counting.participant import ForeignAnswer, Participant
+from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import State
-from reticent_client.counting.running import MOST_ANNOUNCEMENTS, Round, enrol, run, take_part
 from reticent_client.counting.servers import Servers as Channels
-from reticent_client.counting.telling import Status, Teller
+from reticent_client.counting.session import MOST_ANNOUNCEMENTS, Round, enrol, run, take_part
+from reticent_client.counting.status_view import Status, Teller
+from reticent_client.errors import ForeignAnswer, Reason
 from tests.client.counting.network import Context, Network
 from tests.client.counting.world import Device, Servers, device, query
 
@@ -250,12 +250,12 @@ def _round(number: int, length: int) -> Round:
 def test_what_is_told_is_cut_and_not_remembered_for_ever(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(telling, "TOLD", 5)
+    monkeypatch.setattr(status_view, "TOLD", 5)
     teller = Teller(as_json=False)
     for number in (*range(8), 7, 0):
         teller.round(_round(number, 100_000))
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= telling.LONGEST_LINE + len("...")
+    assert max(map(len, lines)) <= status_view.LONGEST_LINE + len("...")
     # What was told not long ago is not told again.
     assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5", "6", "7", "0"]
     assert len(teller._told) == 5
@@ -267,5 +267,5 @@ def test_a_status_is_cut(tmp_path: Path) -> None:
         declined = _round(1, 100_000).declined
         records = phone.participant.records.all()
         shown = Status(None, Cost(1.0, 1e-5), phone.ledger.entries(), records, declined).to_text()
-        assert max(map(len, shown.splitlines())) <= telling.LONGEST_LINE + len("...")
+        assert max(map(len, shown.splitlines())) <= status_view.LONGEST_LINE + len("...")
         assert shown.count("x...: ") == 3

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from reticent import cli
+from reticent.console import program
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, SqliteStore
-from reticent_client.counting.conditions import Reason
 from reticent_client.counting.inputs import Counted
+from reticent_client.errors import Reason
 from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, joined, started, told, within
 from tests.client.counting.network import Network
 from tests.client.counting.world import MEMBERSHIP, PHONE, Servers, device, query
@@ -212,7 +212,9 @@ def test_the_files_are_for_their_owner_only_and_nothing_shown_is_a_secret(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     invitation(tmp_path)
-    assert [cli.main(["phone", *each]) for each in (["join", "invitation.json"], ["status"], ["status", "--json"])] == [
+    assert [
+        program.main(["phone", *each]) for each in (["join", "invitation.json"], ["status"], ["status", "--json"])
+    ] == [
         1,
         0,
         0,
@@ -229,13 +231,13 @@ def test_a_budget_is_said_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     invitation(tmp_path)
-    assert cli.main(["phone", "join", "invitation.json", "--budget-epsilon", "2.5", "--budget-delta", "1e-4"]) == 1
-    assert cli.main(["phone", "status"]) == 0
+    assert program.main(["phone", "join", "invitation.json", "--budget-epsilon", "2.5", "--budget-delta", "1e-4"]) == 1
+    assert program.main(["phone", "status"]) == 0
     assert "budget (2.5, 0.0001)" in capsys.readouterr().out
     # The same again is fine, and nobody listens.
-    assert cli.main(["phone", "contribute", "visits=1", "--budget-epsilon", "2.5"]) == 1
+    assert program.main(["phone", "contribute", "visits=1", "--budget-epsilon", "2.5"]) == 1
     capsys.readouterr()
-    assert cli.main(["phone", "contribute", "visits=1", "--budget-epsilon", "3"]) == 2
+    assert program.main(["phone", "contribute", "visits=1", "--budget-epsilon", "3"]) == 2
     assert capsys.readouterr().err == (
         "reticent: this phone's budget is epsilon = 2.5 and delta = 0.0001: it is said once, and stays\n"
     )
@@ -259,7 +261,7 @@ def test_counters_that_are_none(
     name, content, sentence = case
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text(content)
-    assert cli.main(["phone", "contribute", "--counters", name]) == 2
+    assert program.main(["phone", "contribute", "--counters", name]) == 2
     assert capsys.readouterr().err.startswith(f"reticent: {sentence}")
 
 
@@ -298,12 +300,12 @@ def test_bad_arguments_are_one_sentence(
         ("join",): 'Command "phone join" parameter',
         ("status", "--store", "text"): "text is damaged, or not a phone's store: ",
     }.items():
-        assert cli.main(["phone", *arguments]) == (1 if "--store" in arguments else 2)
+        assert program.main(["phone", *arguments]) == (1 if "--store" in arguments else 2)
         out, complained = capsys.readouterr()
         assert out == ""
         assert complained.startswith(f"reticent: {sentence}"), complained
         assert len(complained.splitlines()) == 1
-    assert cli.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 1
+    assert program.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 1
     assert capsys.readouterr().err == "reticent: this phone has not joined: reticent phone join INVITATION\n"
 
 
@@ -317,10 +319,10 @@ def test_a_phone_that_is_leaving_is_told_what_to_do_first(
         phone.participant.enrolment.leave()
         same = phone.servers.invitation()
     invitation(tmp_path, same)
-    assert cli.main(["phone", "join", "invitation.json"]) == 1
+    assert program.main(["phone", "join", "invitation.json"]) == 1
     assert capsys.readouterr().err == "reticent: this phone is leaving: reticent phone leave\n"
     invitation(tmp_path)
-    assert cli.main(["phone", "join", "invitation.json"]) == 1
+    assert program.main(["phone", "join", "invitation.json"]) == 1
     assert "this phone is leaving, and the key server has to be told first" in capsys.readouterr().err
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reticent import cli
+from reticent.console import program
 from tests.client.commands import lines
 
 HELP = {
@@ -106,5 +106,5 @@ def test_help_says_what_there_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert cli.main(["phone", *command, "--help"]) == 0
+    assert program.main(["phone", *command, "--help"]) == 0
     assert lines(capsys.readouterr().out) == lines(HELP[command])

@@ -9,8 +9,8 @@ import pytest
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel
 from reticent.protocol.invitation import Invitation
-from reticent.server import Door, Listener, unary
-from reticent.server.certificates import Certificate, create
+from reticent.rpc import Door, Listener, unary
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.servers import Servers
 

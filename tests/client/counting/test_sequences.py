@@ -12,8 +12,8 @@ from hypothesis import given
 from reticent.privacy import Cost, Counter, Norms, Query
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined
-from reticent_client.counting.conditions import Reason
 from reticent_client.counting.records import LIVE
+from reticent_client.errors import Reason
 from tests.client.counting.world import device, query
 
 COUNTERS = [Counter("a", -4, 4), Counter("b", 0, 6)]

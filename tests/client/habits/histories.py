@@ -17,8 +17,8 @@ from reticent_client import (
     probabilistic,
     simulatable,
 )
-from reticent_client.policy import Provenance, VectorPolicy
-from tests.client import oracle
+from reticent_client.mask.policy import Provenance, VectorPolicy
+from tests.client.mask import oracle
 
 CHECKS: list[Callable[..., Policy]] = [simulatable, probabilistic, hybrid, adaptive, optimal]
 checks = pytest.mark.parametrize("check", CHECKS)

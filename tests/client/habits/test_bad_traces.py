@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reticent_client.habits.traces import MAX_NAME, Traces
-from reticent_client.limits import MAX_LABEL
+from reticent_client.mask.limits import MAX_LABEL
 from tests.client.habits.trace_files import GOOD, matches, refused, written
 
 HEAD = "user,time,context\n"

@@ -22,10 +22,10 @@ from reticent_client import (
     optimal,
     probabilistic,
 )
-from reticent_client.policy_file import fingerprint
-from tests.client import chains, oracle
-from tests.client.chains import FAST, Problem
+from reticent_client.mask.policy_file import fingerprint
 from tests.client.habits.histories import ERRAND, LINKED, TRIPLE, Counts, checks, every_history, labels, rise, same
+from tests.client.mask import chains, oracle
+from tests.client.mask.chains import FAST, Problem
 
 # What is promised
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from reticent.cli import main
+from reticent.console.program import main
 from reticent_client import MarkovChain
-from reticent_client.days_file import read_days
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import Sampling
 from reticent_client.habits.traces import Traces
+from reticent_client.mask.days_file import read_days
 
 HOUR = dt.timedelta(hours=1)
 DAYS = 42

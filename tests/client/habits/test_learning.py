@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from reticent.randomness import seeded
 from reticent_client import ClientError, MarkovChain, MaskIt, Policy, adaptive, audit
-from reticent_client.chain import UNKNOWN
-from reticent_client.habits.judging import judge
-from reticent_client.habits.learning import OTHER, TooFewDays, learn, silent
+from reticent_client.errors import TooFewDays
+from reticent_client.habits.evaluation import judge
+from reticent_client.habits.learning import OTHER, learn, silent
 from reticent_client.habits.sampling import DatedDay
+from reticent_client.mask.chain import UNKNOWN
 
 MONDAY = dt.date(2027, 3, 1)
 LABELS = ("a", "b", "c")

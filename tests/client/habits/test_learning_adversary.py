@@ -22,9 +22,7 @@ from reticent_client import (
     hybrid,
     mask_sensitive,
 )
-from reticent_client.policy import Automaton, Provenance
-from tests.client import chains, oracle
-from tests.client.chains import FAST, Problem
+from reticent_client.mask.policy import Automaton, Provenance
 from tests.client.habits.histories import (
     ERRAND,
     LINKED,
@@ -34,6 +32,8 @@ from tests.client.habits.histories import (
     same,
     vector,
 )
+from tests.client.mask import chains, oracle
+from tests.client.mask.chains import FAST, Problem
 
 # The rule
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent_client import MarkovChain
-from reticent_client.chain import Floats
 from reticent_client.habits.pooling import nearby, pooled, widened
+from reticent_client.mask.chain import Floats
 
 LABELS = ("a", "b", "c")
 HORIZON = 4

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from reticent.clock import ManualClock
 from reticent_client import MarkovChain
+from reticent_client.apps.messages import Step
+from reticent_client.apps.phone import Phone
 from reticent_client.habits.sampling import SampledDays, Sampling
 from reticent_client.habits.traces import Traces
-from reticent_client.policy import Provenance, VectorPolicy
-from reticent_client.serving.phone import Phone
-from reticent_client.serving.wire import Step
-from reticent_client.timetable import LEAD, Timetable
+from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.timetable import LEAD, Timetable
 
 AT_ONCE = dt.timedelta()
 SECOND = dt.timedelta(seconds=1)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reticent_client.apps.messages import check_label
 from reticent_client.habits import frames
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.traces import Reading, Traces
-from reticent_client.limits import MAX_LABEL
-from reticent_client.serving.wire import check_label
+from reticent_client.mask.limits import MAX_LABEL
 from tests.client.habits.trace_files import GOOD, refused, written
 
 UTC = dt.UTC

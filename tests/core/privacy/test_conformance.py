@@ -16,7 +16,7 @@ from reticent.privacy.cost import Noise
 from reticent.privacy.counts import AlreadyDecided, Counts, QueryBurnt
 from reticent.privacy.ledger import BudgetExceeded, Composition, Contradiction
 from reticent.randomness import seeded
-from reticent_agg.asking.analyst import Analyst
+from reticent_analyst.analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountsOverTls
 from tests.queries import bits

@@ -14,8 +14,8 @@ from reticent.paillier import PublicKey
 from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
 from reticent.protocol.calls import STATUS
 from reticent.protocol.invitation import Invitation
+from reticent.protocol.keys import identity_of
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
-from reticent.protocol.secrets import identity_of
 from tests.core.paillier.keys import pair
 
 

@@ -1,7 +1,7 @@
 """Keys under which anybody can sign are told from all others."""
 
 from reticent.protocol import SigningKey
-from reticent.protocol.secrets import is_anybodys
+from reticent.protocol.keys import is_anybodys
 
 P = 2**255 - 19
 D = -121665 * pow(121666, -1, P) % P

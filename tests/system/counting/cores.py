@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from reticent.database import Database
 from reticent.privacy import Query
 from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded
+from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, QueryLimits, Vault, administration, open_journal

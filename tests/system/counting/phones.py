@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reticent.database import Database
 from reticent.privacy import Cost, Ledger, Query
 from reticent.randomness import seeded
+from reticent.storage.database import Database
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, Situation, SqliteStore

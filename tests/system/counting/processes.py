@@ -25,8 +25,8 @@ from reticent.protocol import AgreementKey, Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
-from reticent.server.certificates import Certificate, create
 from reticent.times import milliseconds
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys import Identity, KeyPair, QueryKeys, administration

@@ -15,10 +15,10 @@ from reticent.privacy import Norms, Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from reticent_agg.collection import Outcome
+from reticent_agg.counting.collection import Outcome
 from reticent_agg.database import opened
 from reticent_client import Situation
-from reticent_client.counting.answers import answer, values_of
+from reticent_client.counting.contribution import answer, values_of
 from reticent_keys import KeyServer
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine

@@ -21,9 +21,9 @@ from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Situation
-from reticent_client.counting.enrolment import AlreadyJoined, NotJoined
-from reticent_client.counting.running import take_part
 from reticent_client.counting.servers import Servers
+from reticent_client.counting.session import take_part
+from reticent_client.errors import AlreadyJoined, NotJoined
 from reticent_keys import KeyPair
 from tests.system.counting.evidence import Evidence
 from tests.system.counting.phones import Device, Killed, Watched, trap

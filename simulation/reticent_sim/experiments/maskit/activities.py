@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reticent_sim.experiments.laboratory import Laboratory
-from reticent_sim.experiments.maskit.asked import OPTIMAL_EVERY, Group, at_random, percent
 from reticent_sim.experiments.maskit.delta import lost, price
+from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random, percent
 from reticent_sim.experiments.maskit.sweeps import DELTAS, Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, described
+from reticent_sim.experiments.runner import Laboratory
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reticent_client import TOLERANCE
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.laboratory import DELTA, Laboratory
-from reticent_sim.experiments.maskit.asked import Group, at_random, percent
+from reticent_sim.experiments.maskit.groups import Group, at_random, percent
 from reticent_sim.experiments.results import Finding, Result, Row, described
+from reticent_sim.experiments.runner import DELTA, Laboratory
 from reticent_sim.experiments.systems import (
     ADAPTIVE,
     HYBRID,

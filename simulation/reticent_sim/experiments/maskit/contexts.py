@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.laboratory import DELTA, Laboratory
-from reticent_sim.experiments.maskit.asked import OPTIMAL_EVERY, Group, at_random, percent
+from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random, percent
 from reticent_sim.experiments.maskit.sweeps import Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, described
+from reticent_sim.experiments.runner import DELTA, Laboratory
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, PUBLISHED, SIMULATABLE
 
 NAME = "maskit-contexts"

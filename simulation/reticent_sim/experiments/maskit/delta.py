@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.laboratory import DELTA, Laboratory
-from reticent_sim.experiments.maskit.asked import OPTIMAL_EVERY, Group, at_home, at_random, percent
+from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_home, at_random, percent
 from reticent_sim.experiments.maskit.sweeps import DELTAS, Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, described
+from reticent_sim.experiments.runner import DELTA, Laboratory
 from reticent_sim.experiments.statistics import Estimate
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE
 

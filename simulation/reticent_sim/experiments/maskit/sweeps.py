@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reticent_sim.experiments.maskit.asked import MEASURES, OPTIMAL_EVERY, Group
+from reticent_sim.experiments.maskit.groups import MEASURES, OPTIMAL_EVERY, Group
 from reticent_sim.experiments.results import Row
 
 DELTAS = (0.02, 0.05, 0.1, 0.2, 0.3)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.laboratory import DELTA, Laboratory
-from reticent_sim.experiments.maskit.asked import Group
 from reticent_sim.experiments.maskit.checks import SENSITIVE, group_of
+from reticent_sim.experiments.maskit.groups import Group
 from reticent_sim.experiments.results import Finding, Result, Row, described
+from reticent_sim.experiments.runner import DELTA, Laboratory
 from reticent_sim.experiments.systems import HYBRID, PROBABILISTIC, SIMULATABLE, SYSTEMS
 
 NAME = "maskit-times"

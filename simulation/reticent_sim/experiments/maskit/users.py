@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.laboratory import DELTA, Laboratory
-from reticent_sim.experiments.maskit.asked import Group, percent
 from reticent_sim.experiments.maskit.checks import SENSITIVE, group_of
+from reticent_sim.experiments.maskit.groups import Group, percent
 from reticent_sim.experiments.results import Finding, Result, Row, described
+from reticent_sim.experiments.runner import DELTA, Laboratory
 from reticent_sim.experiments.statistics import Estimate
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE, SYSTEMS

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reticent_sim.experiments.maskit import users
-from reticent_sim.experiments.maskit.asked import percent
+from reticent_sim.experiments.maskit.groups import percent
 from reticent_sim.experiments.pictures.style import (
     LEFT,
     LOOKS,

@@ -1,0 +1,23 @@
+"""The analyst: what to expect of a question, asking it through an aggregation server, and reading what is released."""
+
+from reticent_analyst.analyst import Analyst, Terms
+from reticent_analyst.errors import AnalystError, BadReply, NeverDecided, NotConfirmed, NotDecided
+from reticent_analyst.handle import Handle, Progress
+from reticent_analyst.plan import Plan, plan
+from reticent_analyst.question import Question, QuestionSequence
+
+__all__ = [
+    "Analyst",
+    "AnalystError",
+    "BadReply",
+    "Handle",
+    "NeverDecided",
+    "NotConfirmed",
+    "NotDecided",
+    "Plan",
+    "Progress",
+    "Question",
+    "QuestionSequence",
+    "Terms",
+    "plan",
+]

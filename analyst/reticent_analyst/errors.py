@@ -1,0 +1,36 @@
+"""What can go wrong for an analyst, as one family.
+
+    ReticentError
+    └── AnalystError
+        ├── NotConfirmed   the query was not confirmed, and not announced
+        ├── BadReply       the aggregation server's reply is invalid, or not signed by the key server
+        ├── NotDecided     the wait timed out; the query continues (also a CountError)
+        └── NeverDecided   the query is closed and can no longer be decided (also a CountError)
+
+What a server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
+"""
+
+from reticent.errors import ReticentError
+from reticent.privacy import CountError
+
+__all__ = ["AnalystError", "BadReply", "NeverDecided", "NotConfirmed", "NotDecided"]
+
+
+class AnalystError(ReticentError):
+    """Something on the analyst's side went wrong."""
+
+
+class NotConfirmed(AnalystError):
+    """The query was not confirmed, and so not announced."""
+
+
+class BadReply(AnalystError):
+    """The aggregation server's reply is invalid, or not signed by the key server."""
+
+
+class NotDecided(AnalystError, CountError):
+    """The wait timed out. The query continues."""
+
+
+class NeverDecided(AnalystError, CountError):
+    """The query is closed and can no longer be decided: its phones' budget stays reserved."""

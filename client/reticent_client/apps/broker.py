@@ -1,0 +1,256 @@
+"""The gRPC service through which apps, in any language, hear what a phone releases: protos/reticent/v1/phone.proto."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import socket
+from collections import Counter
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeVar, cast
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from reticent.address import AddressError, bound, is_local
+from reticent.v1 import phone_pb2
+from reticent_client.apps.phone import Phone
+from reticent_client.apps.stream import Stream
+from reticent_client.apps.tokens import App
+from reticent_client.errors import Closed, FileError, LeftBehind
+
+SERVICE = "reticent.v1.Phone"
+
+STREAMS_PER_APP = 8
+CALLS_PER_SECOND, BURST = 20.0, 100.0
+"""How many calls an app may make; those without a token share as many."""
+PATIENCE = 0.25
+"""Seconds that a call too many waits for its refusal, so that whoever asks again at once is slowed down."""
+GRACE = 2.0
+"""Seconds that calls have to end when the broker stops."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 4096),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.max_concurrent_streams", 128),  # per connection
+    ("grpc.max_connection_idle_ms", 300_000),  # without a call; whoever keeps connections keeps files open
+    ("grpc.keepalive_time_ms", 60_000),  # notices a peer that has gone without a word
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.so_reuseport", 0),  # a second broker on the same port is an error
+)
+
+_log = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Request = TypeVar("Request", bound=Message)
+
+
+class Allowance:
+    """Calls that may be made: some at once, more as time goes by."""
+
+    def __init__(self, now: float) -> None:
+        self._left = BURST
+        self._since = now
+
+    def take(self, now: float) -> float:
+        """Take one call; the seconds until there is one again, 0 if there was."""
+        self._left = min(BURST, self._left + (now - self._since) * CALLS_PER_SECOND)
+        self._since = now
+        if self._left < 1:
+            return (1 - self._left) / CALLS_PER_SECOND
+        self._left -= 1
+        return 0.0
+
+
+class Broker:
+    """Serves a phone's stream.
+
+        async with Phone(policy) as phone, Broker(phone, "127.0.0.1:7117") as broker:
+            await broker.wait()
+
+    Args:
+        phone: Whose stream.
+        address: Where to listen: unix:/path, or host:port (port 0 takes a free one). Only this machine can be spoken to
+            in the clear; any other address needs credentials, and so do apps that are trusted unless it is a path.
+        credentials: The server's certificate, as `grpc.ssl_server_credentials` makes them.
+        streams_per_app: How many streams an app may have at a time.
+    """
+
+    def __init__(
+        self,
+        phone: Phone,
+        address: str = "127.0.0.1:0",
+        *,
+        credentials: grpc.ServerCredentials | None = None,
+        streams_per_app: int = STREAMS_PER_APP,
+    ) -> None:
+        if credentials is None and not is_local(address):
+            raise ValueError(
+                f"{address} can be reached from other machines: give it a certificate, "
+                "or listen at 127.0.0.1 or unix:/path"
+            )
+        self._phone = phone
+        self._wanted = address
+        self._credentials = credentials
+        # Whoever gets hold of a port while the phone is away is sent the tokens of the apps that come back.
+        self._private = credentials is not None or address.startswith("unix:")
+        self._streams_per_app = streams_per_app
+        self._server: grpc.aio.Server | None = None
+        self._allowances: dict[str | None, Allowance] = {}
+        self._open: Counter[str] = Counter()  # streams, by app
+        self._known: tuple[float, frozenset[App]] = (-1.0, frozenset())
+        self.address = address
+        """Where it listens: with the port that it got."""
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen."""
+        if _is_answered(self._wanted):  # gRPC would take the name away from whoever listens there
+            raise AddressError(f"cannot listen at {self._wanted}: it is taken")
+        server = grpc.aio.server(options=_OPTIONS, compression=grpc.Compression.NoCompression)
+        server.add_generic_rpc_handlers((self._handlers(),))
+        address = bound(server, self._wanted, self._credentials)
+        await server.start()
+        self._server, self.address = server, address
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tell everybody that the phone shuts down, and stop listening."""
+        self._phone.masked.close()
+        self._phone.raw.close()
+        if self._server is not None:
+            await self._server.stop(GRACE)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return self._open.total()
+
+    async def wait(self) -> None:
+        """Return when the phone has stopped."""
+        await self._phone.wait()
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        # Messages are bytes already: written once, whoever and how many read them. Requests still are: they are read
+        # when it is known who sent them.
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Subscribe": grpc.unary_stream_rpc_method_handler(cast("Any", self._subscribe)),
+                "Current": grpc.unary_unary_rpc_method_handler(cast("Any", self._current)),
+            },
+        )
+
+    async def _subscribe(self, message: bytes, context: Context) -> None:
+        app = await self._caller(context)
+        request = await self._understood(phone_pb2.SubscribeRequest(), message, context)
+        if self._open[app.name] >= self._streams_per_app:
+            await self._refuse(context, f"{app.name!r} has {self._streams_per_app} streams open already", 1.0)
+        self._open[app.name] += 1
+        after = request.after if request.HasField("after") else None
+        try:
+            async with contextlib.aclosing(self._stream(app).read(after, since=self._granted(app))) as messages:
+                await context.send_initial_metadata(())  # the app knows that it will miss nothing from here on
+                async for each in messages:
+                    if app not in self._apps():
+                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token was taken back")
+                    await context.write(each)
+        except LeftBehind as error:
+            await context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))
+        except Closed as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except (OSError, FileError) as error:
+            await self._fail(context, error)
+        except grpc.aio.InternalError as error:
+            _log.debug("an app was gone before it was told: %s", error)
+        finally:
+            self._open[app.name] -= 1
+            if not self._open[app.name]:
+                del self._open[app.name]
+
+    async def _current(self, message: bytes, context: Context) -> bytes:
+        app = await self._caller(context)
+        await self._understood(phone_pb2.CurrentRequest(), message, context)
+        last = self._stream(app).last
+        if last is None or last[0] <= self._granted(app):
+            begins = self._phone.next_step.instant.isoformat()
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no step has begun yet: the next one does at {begins}")
+        return last[1]
+
+    def _granted(self, app: App) -> int:
+        """The position up to which an app is told nothing: what was before it was trusted is not its to know."""
+        if not app.trusted or app.since is None:
+            return -1
+        return self._phone.position_at(dt.datetime.fromisoformat(app.since))
+
+    def _stream(self, app: App) -> Stream:
+        return self._phone.raw if app.trusted else self._phone.masked
+
+    async def _caller(self, context: Context) -> App:
+        """The app that calls, if it may."""
+        try:
+            app = self._app(context)
+        except (OSError, FileError) as error:
+            await self._fail(context, error)
+        name = None if app is None else app.name
+        now = asyncio.get_running_loop().time()
+        wait = self._allowances.setdefault(name, Allowance(now)).take(now)
+        if wait:
+            await asyncio.sleep(PATIENCE)
+            await self._refuse(context, "too many calls", wait)
+        if app is None:
+            await context.abort(
+                grpc.StatusCode.UNAUTHENTICATED, "a token is needed, in the metadata 'authorization: Bearer TOKEN'"
+            )
+        if app.trusted and not self._private:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a trusted app needs unix:/path or TLS")
+        return app
+
+    def _app(self, context: Context) -> App | None:
+        """The app whose token came with the call."""
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization" and isinstance(value, str):
+                scheme, _, token = value.partition(" ")
+                if scheme.lower() == "bearer":
+                    return self._phone.apps.find(token.strip())
+        return None
+
+    def _apps(self) -> frozenset[App]:
+        """Those that have a token now, at most a second ago."""
+        now = asyncio.get_running_loop().time()
+        if now - self._known[0] >= 1 or self._known[0] < 0:
+            self._known = now, frozenset(self._phone.apps.all())
+        return self._known[1]
+
+    async def _understood(self, request: Request, message: bytes, context: Context) -> Request:
+        """The request that a message is."""
+        try:
+            request.ParseFromString(message)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {request.DESCRIPTOR.name}")
+        return request
+
+    async def _fail(self, context: Context, error: Exception) -> NoReturn:
+        """Give up for a reason that is the user's to know, and not the app's."""
+        _log.error("a call failed: %s", error)
+        await context.abort(grpc.StatusCode.INTERNAL, "the phone has a fault of its own")
+
+    async def _refuse(self, context: Context, why: str, wait: float) -> NoReturn:
+        context.set_trailing_metadata((("retry-after-ms", str(int(wait * 1000) + 1)),))
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+
+def _is_answered(address: str) -> bool:
+    """Whether somebody listens at a path."""
+    if not address.startswith("unix:"):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(address.removeprefix("unix:").removeprefix("//"))
+        except OSError:
+            return False
+    return True

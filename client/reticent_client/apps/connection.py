@@ -1,0 +1,148 @@
+"""An app's side of the broker, for prototypes in Python: blocking, and patient."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self, cast
+
+import grpc
+
+from reticent.v1 import phone_pb2
+from reticent_client.apps.broker import SERVICE
+from reticent_client.apps.messages import Step
+from reticent_client.errors import AppRefused
+
+_DEADLINE = 10.0  # seconds for an answer
+_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts to come back
+
+_AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+
+
+class Connection:
+    """What a phone tells an app: iterate over `stream()`, or ask for `current()`."""
+
+    def __init__(self, channel: grpc.Channel, token: str, *, patience: float) -> None:
+        self._channel = channel
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._patience = patience
+        self._closed = threading.Event()
+        self._subscribe = channel.unary_stream(
+            f"/{SERVICE}/Subscribe",
+            request_serializer=phone_pb2.SubscribeRequest.SerializeToString,
+            response_deserializer=Step.decode,
+        )
+        self._current = channel.unary_unary(
+            f"/{SERVICE}/Current",
+            request_serializer=phone_pb2.CurrentRequest.SerializeToString,
+            response_deserializer=Step.decode,
+        )
+
+    def stream(self, after: int | None = None) -> Iterator[Step]:
+        """Each step when it begins, until somebody hangs up; steps that a restart held up come once the phone is back.
+
+        Args:
+            after: The position of the last step that was seen; from now on unless given.
+
+        Raises:
+            AppRefused: The token is none, or the steps after that one are no longer held.
+            ConnectionError: The phone has not been there for longer than the connection's patience.
+        """
+        pause, away_since = _PAUSE, None
+        while not self._closed.is_set():
+            call: Any = None
+            try:
+                if after is None:  # from here on nothing is missed, whatever happens to the line
+                    last = self._ask()
+                    after = 0 if last is None else last.position
+                call = self._subscribe(phone_pb2.SubscribeRequest(after=after), metadata=self._metadata)
+                call.initial_metadata()
+                if call.is_active():  # the phone has answered
+                    pause, away_since = _PAUSE, None
+                for step in call:
+                    after = step.position
+                    yield step
+            except (grpc.RpcError, ValueError) as error:
+                if self._closed.is_set():
+                    return
+                if not isinstance(error, grpc.RpcError):
+                    raise
+                away_since = time.monotonic() if away_since is None else away_since
+                away = _absence(error)
+                if time.monotonic() - away_since > self._patience:
+                    raise away from error
+            finally:
+                if call is not None:
+                    call.cancel()
+            self._closed.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def current(self) -> Step | None:
+        """The step that began last, None where none has.
+
+        Raises:
+            AppRefused: The token is none.
+            ConnectionError: The phone is not there.
+        """
+        try:
+            return self._ask()
+        except grpc.RpcError as error:
+            raise _absence(error) from error
+
+    def close(self) -> None:
+        """Hang up, from any thread: streams end."""
+        self._closed.set()
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        """The connection itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        self.close()
+
+    def _ask(self) -> Step | None:
+        try:
+            return self._current(phone_pb2.CurrentRequest(), metadata=self._metadata, timeout=_DEADLINE)
+        except grpc.RpcError as error:
+            if cast("grpc.Call", error).code() is grpc.StatusCode.NOT_FOUND:
+                return None
+            raise
+
+
+def _absence(error: grpc.RpcError) -> ConnectionError:
+    """What to say where nobody answers; whoever is refused is told so at once."""
+    call = cast("grpc.Call", error)
+    if call.code() not in _AWAY:
+        raise AppRefused(f"the phone says: {call.details()}") from error
+    return ConnectionError(f"the phone is not there: {call.details()}")
+
+
+def connect(address: str, token: str, *, root_certificates: bytes | None = None, patience: float = 60.0) -> Connection:
+    """Connect an app to a phone.
+
+        for step in connect("127.0.0.1:7117", token).stream():
+            print(step.time, step.context)
+
+    Args:
+        address: Where the phone's broker listens.
+        token: What the user gave the app.
+        root_certificates: In PEM, where the broker has a certificate.
+        patience: For how many seconds the phone may be away.
+    """
+    options = (
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 5000),
+        ("grpc.keepalive_time_ms", 30_000),  # notices a phone that has gone without a word
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
+    if root_certificates is None:
+        channel = grpc.insecure_channel(address, options)
+    else:
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(root_certificates), options)
+    return Connection(channel, token, patience=patience)

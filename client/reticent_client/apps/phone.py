@@ -1,0 +1,323 @@
+"""The phone: it asks its policy at every step, in time, and has the answer leave when the step begins.
+
+A step is decided a moment before it begins, by the last reading; what is decided is stored; and it leaves on the step's
+boundary by the clock. So neither the moment of a message nor the time that the decision took says anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from reticent.clock import Clock, SystemClock
+from reticent_client.apps.messages import Step, check_label, position
+from reticent_client.apps.stream import Stream
+from reticent_client.apps.tokens import Apps
+from reticent_client.errors import FileError, StepError
+from reticent_client.mask.maskit import MaskIt
+from reticent_client.mask.policy import Policy
+from reticent_client.mask.policy_file import fingerprint
+from reticent_client.mask.report import Report
+from reticent_client.mask.schedule import Schedule
+from reticent_client.mask.timetable import DAY, Beginning, Timetable, time_zone
+from reticent_client.mask.timetable import LEAD as LEAD  # noqa: PLC0414  # whoever runs a phone finds it here
+from reticent_client.store import SqliteStore
+
+_log = logging.getLogger(__name__)
+
+HELD_DAYS = 7
+_TICK = dt.timedelta(microseconds=1)
+
+APPS = "apps"  # the place of those who may listen
+MASKED, RAW = "masked", "raw"  # the streams
+MASKS = "mask/"  # the places of the policies' memories, each by the policy's fingerprint
+_DAY = "day"  # the place of the last day that a policy was in charge of, and of which one that was
+
+Listener = Callable[[Step], None]
+"""Told each step as it begins, with what was released."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    context: str | None
+    instant: dt.datetime
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """A step, ready to leave: its message in each stream."""
+
+    position: int
+    messages: Mapping[str, bytes]
+
+
+class Phone:
+    """Runs a policy against the clock, from readings to a stream of released steps.
+
+        async with Phone(policy, store=SqliteStore("phone.db")) as phone:
+            phone.sense("home")  # whenever something is read, from any thread
+
+    Args:
+        policy: What decides, or which policy does on which day. All have the same number of steps.
+        store: What survives a kill: one `SqliteStore` for one phone. Without one nothing does, and a phone that begins
+            anew in the middle of a day breaks its promise.
+        zone: Whose wall clock says when steps begin; the machine's unless given.
+        clock: What time it is; the machine's unless given.
+        rng: Where the coins come from; secure ones unless given.
+        hold: For how long a reading counts, one step unless given.
+        lead: How long before its beginning a step is decided.
+        held_days: For how many days the stream is held for slow apps.
+        first_day: The store is empty because it is new. Without this word, a phone with an empty store releases nothing
+            until tomorrow: it may have been lost in the middle of a day.
+        listener: Told each step as it begins.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Schedule,
+        *,
+        store: SqliteStore | None = None,
+        zone: dt.tzinfo | None = None,
+        clock: Clock | None = None,
+        rng: np.random.Generator | None = None,
+        hold: dt.timedelta | None = None,
+        lead: dt.timedelta = LEAD,
+        held_days: int = HELD_DAYS,
+        first_day: bool = False,
+        listener: Listener | None = None,
+    ) -> None:
+        self._schedule = policy if isinstance(policy, Schedule) else Schedule({"weekday": policy, "weekend": policy})
+        horizons = {each.horizon for each in self._schedule.policies}
+        if len(horizons) > 1:
+            raise ValueError(f"all policies of a phone have the same number of steps: these have {sorted(horizons)}")
+        for each in self._schedule.policies:
+            for label in each.contexts:
+                check_label(label)
+        self.timetable = Timetable(horizons.pop(), time_zone() if zone is None else zone)
+        self.hold = self.timetable.step if hold is None else hold
+        if self.hold <= dt.timedelta():
+            raise ValueError(f"a reading must count for some time: got {hold}")
+        if not dt.timedelta() <= lead < self.timetable.step:
+            raise ValueError(f"the lead must be shorter than a step of {self.timetable.step}: got {lead}")
+        if held_days < 1:
+            raise ValueError(f"the stream must be held for at least one day: got {held_days}")
+        self._lead = lead
+        self._held = held_days * self.timetable.horizon
+        self._store = SqliteStore() if store is None else store
+        self._owns_store = store is None
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._rng = rng
+        self._first_day = first_day or store is None
+        self._listener = listener
+        self._reading = _Reading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
+        self._names = {each: fingerprint(each) for each in self._schedule.policies}
+        self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
+        self._today: tuple[dt.date, MaskIt] | None = None
+        self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
+        self._untold: list[_Decided] = []
+        self.apps = Apps(self._store.place(APPS), self.clock.now)
+        self.masked = Stream(self._held)
+        self.raw = Stream(self._held)
+        self._open = contextlib.ExitStack()
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to decide: the next step is the first."""
+        with contextlib.ExitStack() as stack:
+            if self._owns_store:
+                stack.callback(self._store.close)
+            stack.enter_context(self._store.claim())
+            self._wake()
+            self._open = stack.pop_all()
+        self._running = asyncio.create_task(self._run(), name="phone")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; what was decided is stored."""
+        with self._open:
+            for _, stream in self._streams:
+                stream.close()
+            if self._running is not None:
+                self._running.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running
+
+    async def wait(self) -> None:
+        """Return when the phone has stopped, with the error that stopped it."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    def sense(self, context: str | None) -> None:
+        """Take a reading: where the user is now, None where that cannot be told. From any thread.
+
+        It says nothing before the next step, and then only if it is the last one before it.
+        """
+        self._reading = _Reading(None, self.clock.now())  # what was read before is over, whatever this turns out to be
+        if context is not None:
+            if not isinstance(context, str):
+                raise ValueError(f"a context is a string, or None for no reading: got {context!r}")
+            check_label(context)
+        self._reading = _Reading(context, self.clock.now())
+
+    @property
+    def dark(self) -> bool:
+        """Whether nothing is released until tomorrow, because it is not known what was released today."""
+        return self._today is not None and self._today[1].dark
+
+    @property
+    def next_step(self) -> Beginning:
+        """The step that begins next, and none twice, whatever the wall clock was set to."""
+        return self.timetable.next(max(self.clock.now(), self._over))
+
+    def reports(self) -> list[Report]:
+        """What became of the steps, for each policy that has decided any since the phone began."""
+        return [mask.report() for mask in self._masks.values()]
+
+    def _wake(self) -> None:
+        """Go on from what the store holds: the last step that has begun may not have got out."""
+        self._store.keep_only(MASKS, (MASKS + name for name in self._names.values()))
+        held = [_Decided(*each) for each in self._store.messages()]
+        if held:
+            self._over = self._before(Step.decode(held[-1].messages[MASKED]))
+        upcoming = self.next_step
+        due = position(upcoming.date, min((*upcoming.skipped, upcoming.step)))
+        dropped = self._store.dropped
+        if dropped is None:  # a new store, or one that was lost: nobody knows what was before
+            dropped = self._store.dropped = self.position_at(self.clock.now())
+        self.masked = Stream(self._held, dropped=dropped)
+        self.raw = Stream(self._held, dropped=dropped)
+        self._untold = [each for each in held if each.position >= due]  # decided, and to leave when it begins
+        for each in held[: len(held) - len(self._untold)]:
+            self._write(each)
+        in_lead = self._in_charge()[0] == upcoming.date
+        date = upcoming.date if in_lead else self.timetable.last(self.clock.now()).date
+        mask = self._mask(date)
+        step = mask.step - 1
+        told = -1 if self.masked.last is None else self.masked.last[0]
+        if step >= 0 and told < position(date, step) < due:
+            with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
+                self._publish(self._keep(date, step, mask.observe(None, step=step), None))
+
+    def _before(self, newest: Step) -> dt.datetime:
+        """Just before the last step that was decided: it may not have begun, and nothing before it is decided again.
+
+        The clock may have been set back since. Where days had another number of steps then, it is the end of that day,
+        for the steps of the two cannot be put in one order.
+        """
+        same = newest.steps == self.timetable.horizon
+        beginnings = self.timetable.day(newest.date if same else newest.date + DAY)[newest.step * same :]
+        first = next((at for at in beginnings if at is not None), None)
+        return self._over if first is None else first - _TICK
+
+    def _mask(self, date: dt.date) -> MaskIt:
+        """The mask of a day: dark unless it is known what was released that day.
+
+        A day is decided by one policy. So the store says which one decided the last day; one that was put in its place
+        since then is dark until the next.
+        """
+        if self._today is not None and self._today[0] == date:
+            return self._today[1]
+        policy = self._schedule.on(date)
+        name, day = self._names[policy], date.isoformat()
+        place = self._store.place(MASKS + name)
+        last, by = self._in_charge()
+        unheard = last < date if last is not None else self._first_day
+        if not unheard and (last, by) != (date, name):
+            self._store.keep_only(place.name, ())
+        if unheard and place.read() is None:
+            mask = MaskIt(policy, self._rng, store=place)
+            mask.next_day(day)
+        else:
+            mask = MaskIt(policy, self._rng, store=place, day=day)
+        self._store.place(_DAY).write(json.dumps([day, name]))
+        self._masks[name] = mask
+        self._today = date, mask
+        report = mask.report()
+        if report.stale:
+            _log.warning("habits have changed: %s; learn them anew", report.recent)
+        return mask
+
+    def position_at(self, instant: dt.datetime) -> int:
+        """Where the step stands that had begun last at an instant."""
+        begun = self.timetable.last(instant)
+        return position(begun.date, begun.step)
+
+    def _in_charge(self) -> tuple[dt.date | None, str | None]:
+        """The last day that a policy was in charge of, and the fingerprint of the policy."""
+        text = self._store.place(_DAY).read()
+        if text is None:
+            return None, None
+        try:
+            day, name = json.loads(text)
+            return dt.date.fromisoformat(day), name
+        except (TypeError, ValueError) as error:
+            raise FileError("the store is damaged: it does not say which day was the last") from error
+
+    async def _run(self) -> None:
+        """Decide step after step, each just before it begins."""
+        while True:
+            upcoming = self.next_step
+            await self.clock.wait_until(upcoming.instant - self._lead)
+            now = self.clock.now()
+            if now < upcoming.instant - self._lead:  # the clock was set back: another step may come first
+                continue
+            decided = self._decide(upcoming) if now <= upcoming.instant else []
+            while self.clock.now() < upcoming.instant:
+                await self.clock.wait_until(upcoming.instant)
+            self._over = upcoming.instant
+            before = decided[0].position if decided else position(upcoming.date, upcoming.step + 1)
+            overdue, self._untold = [each for each in self._untold if each.position < before], []
+            for each in (*overdue, *decided):
+                self._publish(each)
+
+    def _decide(self, upcoming: Beginning) -> list[_Decided]:
+        """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
+        date, read = upcoming.date, self._read()
+        decided = []
+        try:
+            mask = self._mask(date)
+            for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
+                with contextlib.suppress(StepError):  # the clock was set back to a step that is over
+                    released = mask.observe(context, step=step)
+                    decided.append(self._keep(date, step, released, context))
+        except OSError as error:
+            _log.error("step %s of %s is not told, for it cannot be stored: %s", upcoming.step, date, error)
+        return decided
+
+    def _read(self) -> str | None:
+        """What was read last, unless that is too long ago; one from a time to come was read by another clock."""
+        reading = self._reading
+        return reading.context if dt.timedelta() <= self.clock.now() - reading.instant < self.hold else None
+
+    def _keep(self, date: dt.date, step: int, released: str | None, read: str | None) -> _Decided:
+        """Have a decision stored, for apps that are slow or come back."""
+        place, steps = position(date, step), self.timetable.horizon
+        messages = {MASKED: Step(place, date, step, steps, released).encode()}
+        if any(app.trusted for app in self.apps.all()):  # or nobody is to know, nor the disk
+            messages[RAW] = Step(place, date, step, steps, read, raw=True).encode()
+        return _Decided(place, self._store.append(place, messages, self._held))
+
+    def _publish(self, decided: _Decided) -> None:
+        self._write(decided)
+        if self._listener is not None:
+            self._listener(Step.decode(decided.messages[MASKED]))
+
+    def _write(self, decided: _Decided) -> None:
+        for name, stream in self._streams:
+            if name in decided.messages:
+                stream.write(decided.position, decided.messages[name])
+
+    @property
+    def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:
+        return (MASKED, self.masked), (RAW, self.raw)

@@ -1,0 +1,112 @@
+"""Who may listen: the apps that the user has given a token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from dataclasses import asdict, dataclass, replace
+
+from reticent.clock import SystemClock
+from reticent.times import Now
+from reticent_client.errors import FileError, UnknownApp
+from reticent_client.store import Place
+
+MAX_NAME = 64
+
+
+@dataclass(frozen=True)
+class App:
+    """An app that the user has given a token."""
+
+    name: str
+    trusted: bool
+    """Whether it is told every context, released or not."""
+    digest: str
+    """Of its token, which nobody keeps."""
+    since: str | None = None
+    """When it was given the token, in UTC; None for an app that may be told what was before, too."""
+
+
+class Apps:
+    """The apps of a phone, in a place of its store: a change is seen by the running phone at its next step.
+
+    A token is shown once, when it is given out. Whoever reads the store finds digests.
+
+    Args:
+        place: Where the list is kept.
+        now: What time it is.
+
+    >>> from reticent_client.store import SqliteStore
+    >>> store = SqliteStore()
+    >>> apps = Apps(store.place("apps"))
+    >>> token = apps.add("weather")
+    >>> apps.find(token).name, apps.find("guessed")
+    ('weather', None)
+    >>> store.close()
+    """
+
+    def __init__(self, place: Place, now: Now | None = None) -> None:
+        self._place = place
+        self._now = SystemClock().now if now is None else now
+
+    def add(self, name: str, *, trusted: bool = False) -> str:
+        """Give an app a token, which is returned; its former one, if it had any, is void."""
+        if not (0 < len(name) <= MAX_NAME and name.isprintable()):
+            raise ValueError(f"an app's name is 1 to {MAX_NAME} printable characters: got {name!r}")
+        token = secrets.token_urlsafe(32)
+        app = App(name, trusted, _digest(token), self._now().isoformat())
+        self._place.change(lambda text: _text([*_without(_apps(text), name), app]))
+        return token
+
+    def remove(self, name: str) -> None:
+        """Take an app's token back.
+
+        Raises:
+            UnknownApp: There is no such app.
+        """
+
+        def removed(text: str | None) -> str:
+            apps = _apps(text)
+            left = _without(apps, name)
+            if left == apps:
+                known = ", ".join(repr(app.name) for app in apps) or "none"
+                raise UnknownApp(f"there is no app {name!r}: known are {known}")
+            return _text(left)
+
+        self._place.change(removed)
+
+    def all(self) -> list[App]:
+        """All apps, the oldest token first."""
+        return _apps(self._place.read())
+
+    def find(self, token: str) -> App | None:
+        """The app that a token was given to."""
+        digest = _digest(token)
+        return next((app for app in self.all() if hmac.compare_digest(app.digest, digest)), None)
+
+    def take_over(self, other: Apps) -> None:
+        """Have the apps of another phone; they may be told all that this one ever tells."""
+        self._place.write(_text([replace(app, since=None) for app in other.all()]))
+
+
+def _apps(text: str | None) -> list[App]:
+    if text is None:
+        return []
+    try:
+        return [App(**each) for each in json.loads(text)]
+    except (TypeError, ValueError) as error:
+        raise FileError("the list of apps is damaged") from error
+
+
+def _without(apps: list[App], name: str) -> list[App]:
+    return [app for app in apps if app.name != name]
+
+
+def _text(apps: list[App]) -> str:
+    return json.dumps([asdict(app) for app in apps])
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,1 @@
+"""The commands `reticent mask` and `reticent phone`."""

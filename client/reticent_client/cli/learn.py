@@ -1,0 +1,238 @@
+"""`reticent mask learn`: from traces to a chain."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from reticent.console.options import in_json
+from reticent.storage import files
+from reticent.times import duration
+from reticent_client.errors import FileError
+from reticent_client.habits import learning
+from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
+from reticent_client.habits.sampling import DEFAULT_LEAST_FILLED, SampledDays, Sampling
+from reticent_client.habits.traces import Traces
+from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.days_file import NamedDay, write_days
+from reticent_client.mask.explanation_text import percent
+
+
+def learn(
+    traces: Path,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    weekend: Path | None = None,
+    user: str | None = None,
+    everybody: Annotated[bool, Parameter(name="--all", negative=())] = False,
+    zone: str | None = None,
+    step: str = "1h",
+    hold: str | None = None,
+    lead: str = "1s",
+    least_filled: float = DEFAULT_LEAST_FILLED,
+    train: float = learning.DEFAULT_TRAIN,
+    least_days: int = learning.DEFAULT_LEAST_DAYS,
+    top: int | None = None,
+    smoothing: float = learning.DEFAULT_SMOOTHING,
+    population: Path | None = None,
+    days: Path | None = None,
+    weekend_days: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+) -> None:
+    """Learn a user's chain from traces, and judge it on days that it was not learned from.
+
+    What the chain is learned from is not protected: its policy is public.
+
+    Args:
+        traces: CSV (also .csv.gz) or Parquet with the columns user, time and context; times are ISO 8601.
+        output: Where the chain goes.
+        weekend: Learn weekdays and weekends apart; the chain of weekends goes here.
+        user: Whose chain, where the traces are of several users.
+        everybody: Pool the days of all users: a population's chain.
+        zone: The time zone of local times, or in which days begin, such as Europe/Paris.
+        step: How long a step lasts: 1h, 30min, 1h30min, 90s.
+        hold: For how long a reading counts, one step unless given.
+        lead: How long before it begins a step is decided, as on the phone; 0s where readings stand on the beginnings of
+            steps, as in a table of hours.
+        least_filled: The share of the steps that a day must have a context at, or it is left out.
+        train: The share of the days to learn from, the first ones; the others judge.
+        least_days: How many days must be learned from where there is no population's chain.
+        top: Keep the labels of this many contexts, the most visited; all others become "other".
+        smoothing: How many unseen days are added, of the population or of the user an hour earlier or later.
+        population: The chain of other people, to complete what is not known of the user.
+        days: Where the days that judge go, as CSV for audit; with --weekend, the weekdays.
+        weekend_days: With --weekend, where the weekends that judge go.
+        as_json: Write JSON for machines.
+    """
+    if weekend_days is not None and weekend is None:
+        raise ValueError("--weekend-days means something only with --weekend")
+    asked = [path for path in (output, weekend, days, weekend_days) if path is not None]
+    files.check_apart(asked, [traces, population])
+    files.check_writable(asked)
+    if everybody and user is not None:
+        raise ValueError("--all is for everybody, and --user for one: give either")
+    sampling = Sampling(
+        duration(step, "--step"),
+        None if hold is None else duration(hold, "--hold"),
+        least_filled,
+        duration(lead, "--lead"),
+    )
+    others = None if population is None else _chain(population)
+    with _busy(f"Reading {traces}") as say:
+        read = Traces.read(traces, zone=zone)
+        say(f"Sampling {len(read)} readings")
+        if everybody or (user is None and len(read.users) == 1):
+            sampled = sampling.everybody(read)
+        elif user is None:
+            raise ValueError(f"{traces} holds {len(read.users)} users: choose one with --user, or pool them with --all")
+        else:
+            sampled = {user: sampling.days(read, user)}
+        say("Learning")
+        habits = learning.learn(
+            {name: each.days for name, each in sampled.items()},
+            train=train,
+            smoothing=smoothing,
+            population=others,
+            apart=weekend is not None,
+            top=top,
+            least_days=least_days,
+        )
+        contents = _contents(habits, output, weekend, days, weekend_days)
+    files.write_all(contents, files.PUBLIC)
+    _show(habits, sampled, as_json=as_json)
+
+
+def _contents(
+    habits: Habits, output: Path, weekend: Path | None, days: Path | None, weekend_days: Path | None
+) -> list[tuple[Path, bytes]]:
+    """What goes where; all of it is made before anything is written."""
+    main = WEEKDAY if WEEKDAY in habits.chains else DAY
+    asked = [(output, _chain_text, main), (weekend, _chain_text, WEEKEND)]
+    asked += [(days, _days_text, main), (weekend_days, _days_text, WEEKEND)]
+    return [(path, text(habits, kind).encode()) for path, text, kind in asked if path is not None]
+
+
+def _chain_text(habits: Habits, kind: str) -> str:
+    return json.dumps(habits.chains[kind].to_json()) + "\n"
+
+
+def _days_text(habits: Habits, kind: str) -> str:
+    """The judged days of a kind, by date; by number and date where several people had the same."""
+    theirs = [day for day in habits.judged if kind_of(day, habits.chains) == kind]
+    several = len({day.date for day in theirs}) < len(theirs)
+    names = (f"{number} {day.date}" if several else str(day.date) for number, day in enumerate(theirs, start=1))
+    text = io.StringIO()
+    write_days(text, [NamedDay(name, list(day.labels)) for name, day in zip(names, theirs, strict=True)])
+    return text.getvalue()
+
+
+def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) -> None:
+    facts = _facts(habits, sampled)
+    if as_json:
+        sys.stdout.write(in_json(facts) + "\n")
+        return
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in _rows(habits, facts):
+        table.add_row(name, value)
+    console.print(table)
+    if facts["few"]:
+        sys.stderr.write(
+            f"warning: {_count(len(habits.training), 'day')} to learn from, fewer than {learning.DEFAULT_LEAST_DAYS}: "
+            "expect to release less than the policy says\n"
+        )
+    for kind, each in facts["chains"].items():
+        if kind != DAY and each["few"]:
+            own = _count(each["days"], f"{kind} day" if kind == WEEKEND else kind)
+            sys.stderr.write(
+                f"warning: {own} to learn from, fewer than {learning.FEW_OF_A_KIND}: "
+                f"the chain of {kind}s {'says little of them' if each['days'] else 'is that of all days'}\n"
+            )
+
+
+def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]:
+    """What was learned, for machines."""
+    judgement = habits.judgement
+    return {
+        "users": len(sampled),
+        "days": sum(len(each.days) for each in sampled.values()),
+        "left_out": sum(each.left_out for each in sampled.values()),
+        "trained": len(habits.training),
+        "few": len(habits.training) < learning.DEFAULT_LEAST_DAYS,
+        "chains": {kind: _facts_of_kind(habits, kind) for kind in habits.chains},
+        "judged": None
+        if judgement is None
+        else {
+            "days": judgement.days,
+            "steps": judgement.steps,
+            "off_model": judgement.off_model,
+            "missing": judgement.missing,
+            "off_model_share": judgement.off_model_share,
+            "strange": list(judgement.strange),
+            "log_likelihood": judgement.log_likelihood,
+        },
+    }
+
+
+def _facts_of_kind(habits: Habits, kind: str) -> dict[str, Any]:
+    """What was learned of one kind of days."""
+    days = sum(kind_of(day, habits.chains) == kind for day in habits.training)
+    return {
+        "steps": habits.chains[kind].horizon,
+        "contexts": list(habits.chains[kind].contexts),
+        "days": days,
+        "few": days < (learning.DEFAULT_LEAST_DAYS if kind == DAY else learning.FEW_OF_A_KIND),
+    }
+
+
+def _rows(habits: Habits, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The same, for people."""
+    users = f" of {facts['users']} users" if facts["users"] > 1 else ""
+    yield "days", f"{facts['days']}{users}, {facts['left_out']} more left out"
+    parts = [f"{each['days']} {kind}s" for kind, each in facts["chains"].items()] if DAY not in habits.chains else []
+    yield "learned from", _count(facts["trained"], "day") + (f": {', '.join(parts)}" if parts else "")
+    chain = next(iter(habits.chains.values()))
+    yield "contexts", f"{chain.size}: {_listed(chain.contexts)}"
+    yield "steps", f"{chain.horizon} a day"
+    judgement = habits.judgement
+    if judgement is None:
+        yield "judged on", "no day: all were learned from"
+        return
+    yield "judged on", _count(judgement.days, "day")
+    off = judgement.off_model + judgement.missing
+    yield "off-model", f"{off} of {judgement.steps} steps ({percent(judgement.off_model_share)})"
+    if judgement.strange:
+        yield "never learned", _listed(judgement.strange)
+    if judgement.log_likelihood is not None:
+        yield "log-likelihood", f"{judgement.log_likelihood:.3f} a step, where the chain allows it"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:8]) + (f" and {len(labels) - 8} more" if len(labels) > 8 else "")
+
+
+def _chain(path: Path) -> MarkovChain:
+    try:
+        return MarkovChain.load(path)
+    except FileError as error:
+        raise ValueError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _busy(text: str) -> Iterator[Callable[[str], None]]:
+    with Console(stderr=True).status(text) as status:
+        yield status.update

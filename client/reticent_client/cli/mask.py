@@ -1,0 +1,363 @@
+"""`reticent mask`: compute, run, explain and audit what a phone releases or suppresses."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from reticent.console.options import AsJson, in_json
+from reticent.console.program import BAD_ANSWER
+from reticent.randomness import secure, seeded
+from reticent.storage import files
+from reticent_client.cli.learn import learn
+from reticent_client.cli.report import report
+from reticent_client.cli.serve import apps, serve
+from reticent_client.errors import FileError
+from reticent_client.mask.audit import audit
+from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.days_file import NamedDay, read_days, write_days
+from reticent_client.mask.explanation import explain
+from reticent_client.mask.explanation_text import percent, reason
+from reticent_client.mask.maskit import MaskIt
+from reticent_client.mask.outlook import releases
+from reticent_client.mask.planning import checks
+from reticent_client.mask.policy import Policy
+from reticent_client.mask.problem import State
+from reticent_client.mask.times_of_day import step_at, time_of
+
+OPTIONS: dict[str, set[str]] = {
+    "mask_sensitive": set(),
+    "simulatable": {"delta", "plan", "against"},
+    "probabilistic": {"delta", "search", "grid", "against"},
+    "hybrid": {"delta", "effort", "time_limit", "against"},
+    "adaptive": {"delta", "effort", "time_limit", "against"},
+    "optimal": {"delta", "effort", "time_limit"},
+}
+"""The checks, and what each can be told."""
+
+Check = Literal["mask_sensitive", "simulatable", "probabilistic", "hybrid", "adaptive", "optimal"]
+
+app = App(
+    name="mask",
+    default_parameter=Parameter(negative=()),
+)
+
+app.command(serve)
+app.command(apps)
+app.command(report)
+app.command(learn)
+
+Output = Annotated[Path, Parameter(name=["--output", "-o"])]
+OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+
+
+@app.command
+def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) -> None:
+    """Learn a user's chain from days.
+
+    What the chain is learned from is not protected: its policy is public.
+
+    Args:
+        days: CSV with the header day,step,context; an empty context is a gap. Standard input unless given.
+        output: Where the chain goes.
+        smoothing: Added to every count.
+    """
+    files.check_apart([output], [days])
+    MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
+
+
+@app.command
+def policy(
+    chain: Path,
+    /,
+    *,
+    sensitive: list[str],
+    output: Output,
+    check: Check = "hybrid",
+    delta: float | None = None,
+    plan: Literal["greedy", "best"] | None = None,
+    search: Literal["greedy", "exact"] | None = None,
+    grid: int | None = None,
+    effort: int | None = None,
+    time_limit: float | None = None,
+    against: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute a policy, and say what it will release.
+
+    Args:
+        chain: The user's chain, as `fit` writes it.
+        sensitive: LABEL, or STEP:LABEL for one step. May be repeated.
+        output: Where the policy goes.
+        check: How the policy is found.
+        delta: By how much the belief in a sensitive context may rise.
+        plan: When simulatable releases: at the first safe step, or where most is released.
+        search: How probabilistic searches.
+        grid: Into how many parts probabilistic divides a probability.
+        effort: How many rounds hybrid, adaptive and optimal search.
+        time_limit: After how many seconds they stop.
+        against: The chains that adversaries may be certain of, in place of the user's own.
+        as_json: Write JSON for machines.
+    """
+    files.check_apart([output], [chain, *(against or ())])
+    given: dict[str, object] = {
+        "delta": delta,
+        "plan": plan,
+        "search": search,
+        "grid": grid,
+        "effort": effort,
+        "time_limit": time_limit,
+        "against": against,
+    }
+    asked = {name: value for name, value in given.items() if value is not None}
+    for name in asked:
+        if name not in OPTIONS[check]:
+            raise ValueError(f"--{name.replace('_', '-')} means nothing to the check {check}")
+    if delta is None and "delta" in OPTIONS[check]:
+        raise ValueError(f"--delta is missing: the check {check} needs it")
+    user = _chain(chain)
+    if against is not None:
+        asked["against"] = [_chain(path) for path in against]
+    states = {_state(text, user) for text in sensitive}
+    with _busy(f"Computing the {check} policy"):
+        found: Policy = getattr(checks, check)(user, sensitive=states, **asked)
+        found.save(output)
+        expected, released = user.prior.sum(axis=0), releases(found).sum(axis=0)
+    _show_policy(found, [*zip(found.contexts, expected.tolist(), released.tolist(), strict=True)], as_json=as_json)
+
+
+@app.command(name="filter")
+def filter_days(
+    policy: Path,
+    days: Path | None = None,
+    /,
+    *,
+    seed: int | None = None,
+    output: OptionalOutput = None,
+) -> None:
+    """Run a policy over days: the same CSV, with an empty context where a step is suppressed.
+
+    A report goes to standard error.
+
+    Args:
+        policy: The policy.
+        days: CSV with the header day,step,context; an empty context is a gap. Standard input unless given.
+        seed: Toss coins that can be replayed. For simulation only: whoever has the seed can undo suppressions.
+        output: Where the released days go, standard output unless given.
+    """
+    files.check_apart([output], [policy, days])
+    loaded = _policy(policy)
+    mask = MaskIt(loaded, secure() if seed is None else seeded(seed))
+    masked = [NamedDay(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]
+    comment = None if seed is None else f"seeded with {seed}: for simulation only"
+    if output is None:
+        write_days(sys.stdout, masked, comment)
+    else:
+        with output.open("w", encoding="utf-8", newline="") as file:
+            write_days(file, masked, comment)
+    sys.stderr.write(f"{mask.report()}\n")
+
+
+@app.command(name="explain")
+def explain_step(
+    policy: Path,
+    /,
+    *,
+    at: str,
+    context: list[str] | None = None,
+    released: str | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a policy suppresses or releases each context at a time, and what a release would tell.
+
+    Args:
+        policy: The policy.
+        at: A time of day such as 08:30, local wall clock, or the number of a step.
+        context: Only this context. May be repeated.
+        released: The last release before it, as 08:00=home or 16=home, or `start` for none since the day began. The
+            most likely one unless given.
+        as_json: Write JSON for machines.
+    """
+    loaded = _policy(policy)
+    step = step_at(at, loaded.horizon)
+    with _busy("Asking the adversary"):
+        found = explain(loaded, step, _release(released, loaded.horizon), contexts=context)
+    if as_json:
+        _write_json(found.to_json())
+        return
+    console = _console()
+    last = "nothing was released before"
+    if found.released is not None:
+        last = f"{found.released[1]!r} was released last, at {time_of(found.released[0], loaded.horizon)}"
+    how = "" if found.likelihood is None else f" (the most likely case, {percent(found.likelihood)} of days)"
+    console.print(f"At {time_of(step, loaded.horizon)} (step {step}), when {last}{how}:\n")
+    table = _table("context", "suppressed", "why")
+    impossible = []
+    for answer in found.answers:
+        if answer.suppression is None:
+            impossible.append(repr(answer.context))
+        else:
+            table.add_row(answer.context, percent(answer.suppression), reason(answer, loaded.horizon))
+    console.print(table)
+    if impossible:
+        console.print(f"\nImpossible then, and suppressed as off-model if they come: {', '.join(impossible)}.")
+
+
+@app.command(name="audit")
+def audit_days(
+    policy: Path,
+    days: Path | None = None,
+    /,
+    *,
+    delta: float | None = None,
+    with_ceiling: Annotated[bool, Parameter(name="--ceiling")] = False,
+    seed: int | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a policy over days, and say what an adversary learned from them.
+
+    Exits with 1 when a belief in a sensitive context that the user visited rose by more than delta.
+
+    Args:
+        policy: The policy.
+        days: CSV with the header day,step,context; an empty context is a gap. Standard input unless given.
+        delta: What counts as a breach, the policy's own delta unless given.
+        with_ceiling: Compute the most that any private policy can release, where the policy does not know it.
+        seed: Toss coins that can be replayed. For simulation only.
+        as_json: Write JSON for machines.
+    """
+    loaded = _policy(policy)
+    if delta is None and loaded.check == "mask_sensitive":
+        raise ValueError("--delta is missing: a mask_sensitive policy has none of its own")
+    real = _days(days, loaded.horizon)
+    with _busy("Auditing") as say:
+        most = _ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
+        found = audit(
+            loaded,
+            [day.labels for day in real],
+            delta=delta,
+            rng=secure() if seed is None else seeded(seed),
+            ceiling=most,
+            progress=lambda done: say(f"Auditing: {done} of {len(real)} days"),
+        )
+    if as_json:
+        _write_json(found.to_json())
+    else:
+        table = _table()
+        for name, value in found.rows():
+            table.add_row(name, value)
+        _console().print(table)
+    return BAD_ANSWER if found.breaches else 0
+
+
+def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_json: bool) -> None:
+    """What a policy releases on an average day; contexts with how often they occur and are released."""
+    share = found.utility / found.ceiling if found.ceiling else None
+    if as_json:
+        _write_json(
+            {
+                "check": found.check,
+                "steps": found.horizon,
+                "utility": found.utility,
+                "ceiling": found.ceiling,
+                "complete": found.complete,
+                "contexts": [
+                    {"context": label, "expected": often, "released": seen} for label, often, seen in contexts
+                ],
+            }
+        )
+        return
+    console = _console()
+    reached = "" if share is None else f", {percent(share)} of the most that is possible"
+    console.print(
+        f"{found.check}: releases {found.utility:.2f} of {found.horizon} steps on an average day "
+        f"({percent(found.utility / found.horizon)}){reached}"
+    )
+    if not found.complete:
+        console.print("The search was cut short: the policy is private, and a longer search may release more.")
+    console.print("What is suppressed most:\n")
+    table = _table("context", "steps a day", "suppressed")
+    for label, often, seen in sorted(contexts, key=lambda row: row[2] - row[1])[:10]:
+        table.add_row(label, f"{often:.2f}", percent(1 - seen / often) if often > 0 else "-")
+    console.print(table)
+
+
+def _ceiling(policy: Policy, delta: float | None) -> float:
+    """The most that a policy with these deltas can release."""
+    own = policy.chain.to_json()
+    if policy.against and all(other.to_json() != own for other in policy.against):
+        raise ValueError("--ceiling is for policies made against the user's own chain")
+    deltas = {state: limit if delta is None else delta for state, limit in policy.sensitive.items()}
+    return checks.ceiling(policy.chain, sensitive=deltas)
+
+
+def _state(text: str, chain: MarkovChain) -> State:
+    """A context, or the context of a step."""
+    state = re.fullmatch(r"(\d+):(.*)", text)
+    if chain.find(text) is not None or state is None:
+        return text
+    return int(state[1]), state[2]
+
+
+def _release(text: str | None, horizon: int) -> tuple[int, str] | Literal["start"] | None:
+    if text is None:
+        return None
+    if text == "start":
+        return "start"
+    time, equals, label = text.partition("=")
+    if not equals:
+        raise ValueError(f"--released is a time and a context, as in 08:00=home, or start: got {text!r}")
+    return step_at(time, horizon), label
+
+
+def _chain(path: Path) -> MarkovChain:
+    with _refused():
+        return MarkovChain.load(path)
+
+
+def _policy(path: Path) -> Policy:
+    with _refused():
+        return Policy.load(path)
+
+
+def _days(path: Path | None, horizon: int | None = None) -> list[NamedDay]:
+    if path is None:
+        return read_days(sys.stdin, "standard input", horizon)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return read_days(file, str(path), horizon)
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """A file that cannot be trusted is bad input, not a bad answer."""
+    try:
+        yield
+    except FileError as error:
+        raise ValueError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _busy(text: str) -> Iterator[Callable[[str], None]]:
+    """Something turns on a terminal's standard error; yields what changes its text."""
+    with Console(stderr=True).status(text) as status:
+        yield status.update
+
+
+def _console() -> Console:
+    return Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def _table(*headers: str) -> Table:
+    return Table(*headers, box=None, show_header=bool(headers), pad_edge=False)
+
+
+def _write_json(data: dict[str, Any]) -> None:
+    sys.stdout.write(in_json(data) + "\n")

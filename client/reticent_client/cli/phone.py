@@ -1,0 +1,308 @@
+"""`reticent phone`: join those that are counted, take part, leave, and see what was said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from cyclopts import App, Parameter
+
+from reticent.clock import SystemClock
+from reticent.console import process
+from reticent.console.configuration import configured
+from reticent.console.options import AsJson, in_json
+from reticent.privacy import Cost, Ledger
+from reticent.protocol import Unreachable
+from reticent.randomness import secure, seeded
+from reticent_client.counting import status_view
+from reticent_client.counting.backoff import Backoff
+from reticent_client.counting.consent import Participation, Situation
+from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Standing
+from reticent_client.counting.inputs import Counted, kept_budget, read_invitation
+from reticent_client.counting.participant import Counters, Participant
+from reticent_client.counting.records import Records
+from reticent_client.counting.servers import Servers
+from reticent_client.counting.session import Round, enrol, run, take_part
+from reticent_client.errors import NotJoined
+from reticent_client.store import SqliteStore
+
+STORE = Path("phone.db")
+POLICY = "counting/policy"
+"""The place of what the user allows."""
+
+PATIENCE = 2.0
+"""Seconds until the user is told what is waited for."""
+
+app = App(
+    name="phone",
+    default_parameter=Parameter(negative=()),
+    config=configured("phone"),
+)
+
+StoreFile = Annotated[Path, Parameter(name="--store")]
+
+
+@app.command
+def join(
+    invitation: Path,
+    /,
+    *,
+    store: StoreFile = STORE,
+    budget_epsilon: float | None = None,
+    budget_delta: float | None = None,
+) -> None:
+    """Become one of the phones that are counted. Where no answer came, run it again.
+
+    Args:
+        invitation: The file that the key server's operator has handed over.
+        store: The file that keeps the keys, and what must not be forgotten: one for each phone. What was spent is in
+            another one beside it, of the same name with .ledger.
+        budget_epsilon: How much to spend in all, ever; 4 unless given. It is said once.
+        budget_delta: See there; 1e-05 unless given.
+    """
+    found, readable = read_invitation(invitation)
+    if readable:
+        _complain(f"{invitation} can be read by others, who could join in your place: chmod 600 {invitation}")
+    with _phone(store, new=True, budget=(budget_epsilon, budget_delta)) as open_:
+        participant = open_()
+        participant.enrolment.join(found)
+        member = participant.enrolment.member
+        if member is not None and member.standing is Standing.LEAVING:
+            raise NotJoined("this phone is leaving: reticent phone leave")
+        if member is not None and member.standing in {Standing.LEFT, Standing.EXPELLED}:
+            raise NotJoined(f"this phone {member.standing.value}: it needs a new invitation")
+        asyncio.run(_enrolled(participant))
+        member = participant.enrolment.member
+        if member is not None:
+            process.say(status_view.membership(member))
+
+
+@app.command
+def contribute(
+    *counter: str,
+    counters: Path | None = None,
+    store: StoreFile = STORE,
+    policy: Path | None = None,
+    watch: bool = False,
+    charging: bool = False,
+    unmetered: bool = False,
+    budget_epsilon: float | None = None,
+    budget_delta: float | None = None,
+    simulation: bool = False,
+    seed: int | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Answer what is asked, send again what did not get through, and learn what became of it.
+
+    Ends with 1 where a server was not there, or refused for now: run it again later.
+
+    Args:
+        counter: What was counted, as NAME=VALUE.
+        counters: A file with more of them: CSV with the header name,value, or one JSON object. It is read anew for each
+            query.
+        store: The phone's store.
+        policy: What to allow, as TOML. It is kept in the store, and holds until another one is given.
+        watch: Go on until SIGINT or SIGTERM.
+        charging: The phone is charging.
+        unmetered: Its network is not metered.
+        budget_epsilon: How much to spend in all, ever: to be said with the first command, if at all.
+        budget_delta: See there.
+        simulation: Accept keys that are only good for simulation.
+        seed: Make the noise from this number, which anybody can do who knows it: for simulation only, and what is said
+            is marked.
+        as_json: Write JSON for machines, a line for each round.
+    """
+    counted = Counted(counters, counter)
+    new_policy = None if policy is None else _policy(policy)
+    with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
+        participant = open_(
+            policy=new_policy,
+            counters=counted.among,
+            simulation=simulation,
+            seed=seed,
+        )
+        tell = status_view.Teller(as_json=as_json)
+        situation = Situation(charging=charging, unmetered=unmetered)
+        member = participant.enrolment.member
+        if member is None:
+            raise NotJoined("this phone has not joined: reticent phone join INVITATION")
+        if member.standing is Standing.REFUSED:
+            raise NotJoined(f"this phone {member.standing.value}")
+        servers = Servers(member.invitation)
+        if watch:
+            process.run(lambda stop: _watched(participant, servers, situation, stop, tell.round))
+            return 0
+        done = asyncio.run(_once(participant, servers, situation))
+    tell.round(done)
+    if done.troubles:
+        _complain("something did not get through: run it again later")
+    return 1 if done.troubles else 0
+
+
+@app.command
+def leave(*, store: StoreFile = STORE) -> None:
+    """Take part in nothing new from now on, and tell the key server. Where no answer came, run it again.
+
+    What was contributed before is counted.
+
+    Args:
+        store: The phone's store.
+    """
+    with _phone(store) as open_:
+        participant = open_()
+        participant.enrolment.leave()
+        asyncio.run(_enrolled(participant))
+        process.say("left")
+
+
+@app.command
+def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
+    """Show the membership, the budget, and each query with what became of it.
+
+    Args:
+        store: The phone's store.
+        as_json: Write JSON for machines.
+    """
+    _check_there(store)
+    with contextlib.closing(SqliteStore(store)) as kept:
+        budget = kept_budget(kept, None, None)
+        with contextlib.closing(Ledger(budget, _ledger_of(store))) as ledger:
+            shown = status_view.Status(
+                Enrolment(kept.place(MEMBERSHIP), SystemClock().now).member,
+                budget,
+                ledger.entries(),
+                Records(kept).all(),
+                status_view.declined(kept),
+            )
+    process.say(in_json(shown.to_json()) if as_json else shown.to_text())
+
+
+class _Opening:
+    """Makes the participant of an open store."""
+
+    def __init__(self, store: SqliteStore, ledger: Ledger) -> None:
+        self._store = store
+        self._ledger = ledger
+
+    def __call__(
+        self,
+        *,
+        policy: Participation | None = None,
+        counters: Counters = lambda _query: None,
+        simulation: bool = False,
+        seed: int | None = None,
+    ) -> Participant:
+        now = SystemClock().now
+        return Participant(
+            self._store,
+            self._ledger,
+            rng=secure() if seed is None else self._seeded(seed),
+            now=now,
+            policy=self._kept_policy(policy),
+            counters=counters,
+            simulation=simulation or seed is not None,
+        )
+
+    def _seeded(self, seed: int) -> np.random.Generator:
+        """Each phone has noise of its own, and each query, also where the process was begun anew."""
+        member = Enrolment(self._store.place(MEMBERSHIP), SystemClock().now).member
+        phone = "" if member is None else member.phone.hex()
+        return seeded(seed, "phone", phone, len(Records(self._store).all()))
+
+    def _kept_policy(self, policy: Participation | None) -> Participation:
+        place = self._store.place(POLICY)
+        if policy is not None:
+            place.write(policy.to_text())
+            return policy
+        text = place.read()
+        return Participation() if text is None else Participation.from_text(text)
+
+
+@contextlib.contextmanager
+def _phone(
+    path: Path, *, new: bool = False, budget: tuple[float | None, float | None] = (None, None)
+) -> Iterator[_Opening]:
+    """A phone's files, for this process alone."""
+    if not new:
+        _check_there(path)
+    with contextlib.closing(SqliteStore(path)) as store, store.claim("counting"):
+        limit: Cost = kept_budget(store, *budget)
+        with contextlib.closing(Ledger(limit, _ledger_of(path))) as ledger:
+            yield _Opening(store, ledger)
+
+
+async def _enrolled(participant: Participant) -> None:
+    member = participant.enrolment.member
+    if member is None:
+        raise NotJoined("this phone has no invitation")
+    async with Servers(member.invitation) as servers, _patience(servers.keys):
+        try:
+            await enrol(participant, servers)
+        except Unreachable as error:
+            raise Unreachable(f"{servers.keys} is not there: run it again ({error})") from error
+
+
+async def _once(participant: Participant, servers: Servers, situation: Situation) -> Round:
+    async with servers, _patience(_both(servers)):
+        return await take_part(participant, servers, situation)
+
+
+async def _watched(
+    participant: Participant, servers: Servers, situation: Situation, stop: asyncio.Event,
+    tell: Callable[[Round], None],
+) -> None:  # fmt: skip
+    async with servers, _patience(_both(servers)) as answered:
+
+        def told(done: Round) -> None:
+            answered()
+            tell(done)
+
+        await run(
+            participant,
+            servers,
+            clock=SystemClock(),
+            situation=lambda: situation,
+            stop=stop,
+            backoff=Backoff(secure()),
+            tell=told,
+        )
+
+
+def _both(servers: Servers) -> str:
+    return f"{servers.keys} and {servers.aggregation}"
+
+
+@contextlib.asynccontextmanager
+async def _patience(whom: str) -> AsyncIterator[Callable[[], None]]:
+    """Tell the user, after a while, what is waited for; unless what is yielded is called before."""
+    handle = asyncio.get_running_loop().call_later(PATIENCE, _complain, f"waiting for {whom}")
+    try:
+        yield handle.cancel
+    finally:
+        handle.cancel()
+
+
+def _policy(path: Path) -> Participation:
+    try:
+        return Participation.from_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _ledger_of(store: Path) -> Path:
+    return store.with_name(f"{store.name}.ledger")
+
+
+def _check_there(store: Path) -> None:
+    if not store.exists():
+        raise ValueError(f"there is no phone's store at {store}")
+
+
+def _complain(sentence: str) -> None:
+    sys.stderr.write(f"reticent: {sentence}\n")
+    sys.stderr.flush()

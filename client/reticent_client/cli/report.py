@@ -1,0 +1,78 @@
+"""`reticent mask report`: what became of a phone's steps, and whether its user's habits have changed."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reticent.console.options import AsJson, in_json
+from reticent_client.apps.phone import MASKS
+from reticent_client.cli.serve import STORE, StoreFile
+from reticent_client.errors import FileError
+from reticent_client.mask.maskit import report_of
+from reticent_client.mask.report import Report
+from reticent_client.store import SqliteStore
+
+CHANGED = 1
+
+_SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart
+
+
+@dataclass(frozen=True)
+class PolicyReport:
+    """What became of the steps that one policy decided."""
+
+    policy: str
+    """Its fingerprint."""
+    day: str | None
+    """The last one that it was in charge of."""
+    report: Report
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {"policy": self.policy, "day": self.day, "report": self.report.to_json()}
+
+    def __str__(self) -> str:
+        return f"policy {self.policy[:_SHORT]}, last on {self.day}: {self.report}"
+
+
+def report(*, store: StoreFile = STORE, as_json: AsJson = False) -> int:
+    """Say what became of a phone's steps, policy by policy, and whether habits have changed since they were learned.
+
+    The phone may be running. What is printed says what the user did: it is for the user, and stays on the phone.
+
+    Exits with 1 when habits have changed, so that they should be learned anew.
+
+    Args:
+        store: The phone's store.
+        as_json: Write JSON for machines.
+    """
+    found = _reports(store)
+    if as_json:
+        sys.stdout.write(in_json([each.to_json() for each in found]) + "\n")
+    else:
+        sys.stdout.write("".join(f"{each}\n" for each in found) or "no step was decided yet\n")
+    return CHANGED if any(each.report.stale for each in found) else 0
+
+
+def _reports(path: Path) -> list[PolicyReport]:
+    """One for each policy of a phone, the one that was in charge last first."""
+    if not path.is_file():
+        raise ValueError(f"there is no phone's store at {path}")
+    try:
+        with contextlib.closing(SqliteStore(path)) as store:
+            snapshots = store.beginning_with(MASKS)
+    except FileError as error:
+        raise ValueError(str(error)) from error
+    found = [PolicyReport(name, *_read(path, text)) for name, text in snapshots.items()]
+    return sorted(found, key=lambda each: each.day or "", reverse=True)
+
+
+def _read(path: Path, snapshot: str) -> tuple[str | None, Report]:
+    try:
+        return report_of(snapshot)
+    except FileError as error:
+        raise ValueError(f"{path}: {error}") from error

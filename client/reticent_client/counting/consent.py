@@ -1,0 +1,238 @@
+"""When a phone takes part: what its user allows, as data, and why it declines what it declines."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+from reticent.privacy import Cost, Query
+from reticent.privacy.defaults import LEAST_HONEST, LIARS_SHARE, least_liars
+from reticent_client.errors import Declined, Reason
+
+__all__ = ["Participation", "Situation"]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """How the phone is at present, as its app knows."""
+
+    charging: bool = False
+    unmetered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Participation:
+    """What a user allows. What is None is not limited, but for the budget, which limits everything.
+
+    Unless told otherwise, a phone wants to hide among 20 honest ones, and a query to allow for liars: as
+    `reticent.privacy.defaults` says for all parties.
+
+    Args:
+        largest_epsilon: Of one query.
+        largest_delta: Of one query.
+        largest_share: Of the whole budget, that one query may take: of its epsilon and of its delta.
+        queries: Patterns such as "gym-*" of which the query's name must fit one.
+        counters: Patterns of which each counter's name must fit one.
+        least_honest: Among how many honest phones this one wants to be at least: fewest less liars of a query.
+        least_liars_share: How large a part of the fewest a query must at least allow to be liars, who add no noise or
+            tell theirs: 0.1 wants a tenth of them, and 0 none.
+        only_charging: Take part while the phone is charging only.
+        only_unmetered: Take part over networks that are not metered only.
+        queries_a_day: How many queries to answer in any 24 hours.
+        bytes_a_day: How much to send in any 24 hours.
+
+    >>> policy = Participation(largest_epsilon=1.0, queries=("gym-*", "steps-*"))
+    >>> Participation.from_text(policy.to_text()) == policy
+    True
+    """
+
+    largest_epsilon: float | None = None
+    largest_delta: float | None = None
+    largest_share: float | None = None
+    queries: tuple[str, ...] = ("*",)
+    counters: tuple[str, ...] = ("*",)
+    least_honest: int = LEAST_HONEST
+    least_liars_share: float = LIARS_SHARE
+    only_charging: bool = False
+    only_unmetered: bool = False
+    queries_a_day: int | None = None
+    bytes_a_day: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("largest_epsilon", "largest_delta", "largest_share"):
+            _refuse_bad_limit(name, getattr(self, name))
+        for name in ("queries_a_day", "bytes_a_day"):
+            _refuse_bad_count(name, getattr(self, name), optional=True)
+        _refuse_bad_count("least_honest", self.least_honest)
+        _refuse_bad_part("least_liars_share", self.least_liars_share)
+        for name in ("only_charging", "only_unmetered"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is true or false: got {getattr(self, name)!r}")
+        for name in ("queries", "counters"):
+            object.__setattr__(self, name, _checked_patterns(name, getattr(self, name)))
+
+    def examine(self, query: Query, limit: Cost) -> None:
+        """Decline a query that the user does not allow, whenever it comes.
+
+        Args:
+            query: What is asked.
+            limit: The whole budget.
+
+        Raises:
+            Declined: It is not allowed.
+        """
+        if self.largest_epsilon is not None and query.epsilon > self.largest_epsilon:
+            raise _over(Reason.EPSILON, query, "epsilon", query.epsilon, self.largest_epsilon)
+        if self.largest_delta is not None and query.delta > self.largest_delta:
+            raise _over(Reason.DELTA, query, "delta", query.delta, self.largest_delta)
+        if self.largest_share is not None:
+            share = max(_share(query.epsilon, limit.epsilon), _share(query.delta, limit.delta))
+            if share > self.largest_share:
+                raise _over(Reason.SHARE_OF_BUDGET, query, "a share of the budget", share, self.largest_share)
+        for what, name, patterns in (
+            ("query", query.id, self.queries),
+            *(("counter", counter.name, self.counters) for counter in query.counters),
+        ):
+            if not any(fnmatchcase(name, pattern) for pattern in patterns):
+                allowed = ", ".join(map(repr, patterns)) or "nothing"
+                raise Declined(
+                    Reason.NOT_ALLOWED, f"no {what} of the name {name!r} is allowed, but {allowed}", query.id
+                )
+        honest = query.fewest - query.liars
+        if honest < self.least_honest:
+            raise Declined(
+                Reason.FEW_HONEST,
+                f"{query.id!r} may be decrypted with {honest} honest phones, and {self.least_honest} are wanted",
+                query.id,
+            )
+
+        liars = least_liars(query.fewest, self.least_liars_share)
+        if query.liars < liars:
+            raise Declined(
+                Reason.FEW_LIARS,
+                f"{query.id!r} allows for {query.liars} liars among {query.fewest}, and {liars} are wanted",
+                query.id,
+            )
+
+    def examine_situation(self, situation: Situation, query: str | None = None) -> None:
+        """Decline for as long as the phone is not as the user wants it to be.
+
+        Args:
+            situation: How it is.
+            query: What is asked, by its id.
+
+        Raises:
+            Declined: Not now.
+        """
+        if self.only_charging and not situation.charging:
+            raise Declined(Reason.NOT_CHARGING, query=query)
+        if self.declines_network(situation):
+            raise Declined(Reason.METERED, query=query)
+
+    def declines_network(self, situation: Situation) -> bool:
+        """Whether the phone is on a network over which it does not take part."""
+        return self.only_unmetered and not situation.unmetered
+
+    def examine_day(self, query: Query, size: int, *, queries: int, sent: int) -> None:
+        """Decline what would be too much for a day.
+
+        Args:
+            query: What is asked.
+            size: The bytes of the answer.
+            queries: How many were answered in the last 24 hours.
+            sent: The bytes of those.
+
+        Raises:
+            Declined: It is too much for now, or for any day.
+        """
+        if self.bytes_a_day is not None and size > self.bytes_a_day:
+            raise _over(Reason.TOO_LARGE, query, "bytes", size, self.bytes_a_day)
+        if self.queries_a_day is not None and queries >= self.queries_a_day:
+            raise Declined(
+                Reason.QUERIES_A_DAY,
+                f"{queries} queries were answered in the last 24 hours, and {self.queries_a_day} are allowed",
+                query.id,
+            )
+        if self.bytes_a_day is not None and sent + size > self.bytes_a_day:
+            raise Declined(
+                Reason.BYTES_A_DAY,
+                f"{sent} bytes were sent in the last 24 hours, {query.id!r} takes {size}, and {self.bytes_a_day} are "
+                "allowed",
+                query.id,
+            )
+
+    def to_text(self) -> str:
+        """The policy as one line of JSON, from which `from_text` makes an equal one."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> Participation:
+        """The policy that `to_text` wrote.
+
+        Raises:
+            ValueError: The text is no policy.
+        """
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"this is no policy: {error}") from error
+        return cls._of(content)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Participation:
+        """The policy that a TOML file says, with the names of the arguments.
+
+        Raises:
+            ValueError: The text is no policy.
+        """
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"this is no policy: {error}") from error
+        return cls._of(content)
+
+    @classmethod
+    def _of(cls, content: Any) -> Participation:
+        if not isinstance(content, Mapping):
+            raise ValueError(f"a policy is a table of names and values: got {content!r}")
+        names = {field.name for field in fields(cls)}
+        if unknown := sorted(map(str, content.keys() - names)):
+            raise ValueError(f"a policy says {', '.join(sorted(names))}: got {', '.join(unknown)}")
+        return cls(**content)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.inf
+
+
+def _over(reason: Reason, query: Query, what: str, asked: float, allowed: float) -> Declined:
+    return Declined(reason, f"{query.id!r} takes {what} of {asked:g}, and {allowed:g} is allowed", query.id)
+
+
+def _refuse_bad_limit(name: str, value: Any) -> None:
+    number = not isinstance(value, bool) and isinstance(value, int | float)
+    if value is not None and not (number and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, or None: got {value!r}")
+
+
+def _refuse_bad_part(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and less than 1: got {value!r}")
+
+
+def _refuse_bad_count(name: str, value: Any, *, optional: bool = False) -> None:
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0: got {value!r}")
+
+
+def _checked_patterns(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, tuple | list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"{name} are patterns, a list of texts: got {value!r}")
+    return tuple(value)

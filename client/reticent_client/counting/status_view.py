@@ -1,0 +1,228 @@
+"""What the command line shows of a phone that takes part, for people and for machines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reticent.console.process import say
+from reticent.console.text import printable
+from reticent.privacy import Cost, Entry
+from reticent.privacy.cost import added
+from reticent_client.counting.enrolment import Member, Standing
+from reticent_client.counting.ledger_sync import unbooked
+from reticent_client.counting.records import DeclinedQueries, Record
+from reticent_client.counting.session import Round
+from reticent_client.errors import Declined
+from reticent_client.store import SqliteStore
+
+__all__ = ["Status", "Teller", "declined", "membership"]
+
+TOLD = 2000
+"""How many things are told again only when they have changed: those told longest ago are forgotten."""
+
+LONGEST_ID, LONGEST_LINE = 80, 500
+"""Characters that are shown of a query's id, and of a line: others choose how long those are."""
+
+
+def membership(member: Member | None) -> str:
+    """Whether the phone is one of those that are counted."""
+    if member is None:
+        return "not joined"
+    if not member.phone:
+        return f"phone {member.standing.value}, at {member.invitation.key_server}"
+    phone = f"phone {member.phone.hex()} {member.standing.value}"
+    until = dt.datetime.fromtimestamp(member.expires, dt.UTC)
+    return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.standing is Standing.MEMBER else phone
+
+
+def declined(store: SqliteStore) -> list[Declined]:
+    """What a phone has declined of what its key server has countersigned, and has not answered since."""
+    return DeclinedQueries(store).all()
+
+
+class Teller:
+    """Tells what came of each round; of a query again only what has changed.
+
+    Args:
+        as_json: In JSON, a line for each round.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._told: dict[str, str] = {}
+
+    def round(self, done: Round) -> None:
+        """Tell one."""
+        if self._as_json:
+            say(json.dumps(_round_to_json(done)))
+            return
+        lines = dict(_lines(done))
+        if not lines and not self._told:
+            lines = {"": "nothing is asked of this phone"}
+        for about, line in lines.items():
+            if self._told.pop(about, None) != line:
+                say(_shown(line))
+            self._told[about] = line
+        for about in list(self._told)[:-TOLD]:
+            del self._told[about]
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that a phone knows of its part in counts.
+
+    Args:
+        member: Its membership.
+        budget: What it may spend in all.
+        entries: What it has spent or reserved.
+        records: What it has answered.
+        declined: What it has declined.
+    """
+
+    member: Member | None
+    budget: Cost
+    entries: Sequence[Entry]
+    records: Sequence[Record]
+    declined: Sequence[Declined]
+
+    def to_text(self) -> str:
+        """For people."""
+        spent, reserved, left = self._sums()
+        lines = [
+            membership(self.member),
+            f"budget {_said(self.budget)}: spent {_said(spent)}, reserved {_said(reserved)}, left {_said(left)}",
+        ]
+        lines += [f"  {_id(entry.query)}: {_said(entry.cost)} {entry.state}" for entry in self.entries]
+        lines += [f"  {_id(each.account)}: {_said(each.cost)} beyond the budget" for each in self._beyond()]
+        lines += [_of_record(record) for record in self.records]
+        lines += [_of_declined(declined) for declined in self.declined]
+        return "\n".join(map(_shown, lines))
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        spent, reserved, left = self._sums()
+        return {
+            "member": _member_to_json(self.member),
+            "budget": {
+                "limit": _cost_to_json(self.budget),
+                "spent": _cost_to_json(spent),
+                "reserved": _cost_to_json(reserved),
+                "left": _cost_to_json(left),
+                "entries": [
+                    {"account": entry.query, "state": entry.state, **_cost_to_json(entry.cost)}
+                    for entry in self.entries
+                ],
+                "beyond": [{"account": each.account, **_cost_to_json(each.cost)} for each in self._beyond()],
+            },
+            "contributions": [_record_to_json(record) for record in self.records],
+            "declined": [_declined_to_json(declined) for declined in self.declined],
+        }
+
+    def _beyond(self) -> list[Record]:
+        """What counts and is not booked, be it for want of room."""
+        return unbooked(self.records, self.entries)
+
+    def _sums(self) -> tuple[Cost, Cost, Cost]:
+        spent, reserved = (
+            _sum([entry.cost for entry in self.entries if entry.state == state]) for state in ("spent", "reserved")
+        )
+        (epsilon, delta), (most_epsilon, most_delta) = added([spent, reserved]), added([self.budget])
+        left = Cost(max(0.0, float(most_epsilon - epsilon)), max(0.0, float(most_delta - delta)))
+        return spent, reserved, left
+
+
+def _lines(done: Round) -> Iterator[tuple[str, str]]:
+    """What is said of a round, by what it is about."""
+    for record in (*done.waiting, *done.answered, *done.decided):
+        yield record.id, _of_record(record)
+    for declined in done.declined:
+        yield declined.query or "an announcement", _of_declined(declined)
+    for trouble in done.troubles:
+        yield trouble.what, f"later: {trouble}"
+
+
+def _of_record(record: Record) -> str:
+    marked = ", with noise that can be replayed" if record.seeded else ""
+    detail = f" ({record.detail})" if record.detail else ""
+    return f"{_id(record.id)}: contributed at {_said(record.cost)}{marked}; {record.state.value}{detail}"
+
+
+def _of_declined(declined: Declined) -> str:
+    again = "for now" if declined.reason.passing else "for good"
+    return f"{_id(declined.query or 'an announcement')}: declined {again}; {declined.sentence}"
+
+
+def _id(query_id: str) -> str:
+    return _cut(query_id, LONGEST_ID)
+
+
+def _shown(line: str) -> str:
+    return printable(_cut(line, LONGEST_LINE))
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def _said(cost: Cost) -> str:
+    return f"({cost.epsilon:g}, {cost.delta:g})"
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    epsilon, delta = added(costs)
+    return Cost(float(epsilon), float(delta))
+
+
+def _round_to_json(done: Round) -> dict[str, Any]:
+    return {
+        "contributions": [_record_to_json(each) for each in done.answered],
+        "declined": [_declined_to_json(each) for each in done.declined],
+        "decided": [_record_to_json(each) for each in done.decided],
+        "waiting": [_record_to_json(each) for each in done.waiting],
+        "later": [str(each) for each in done.troubles],
+        "again_in": done.again.total_seconds(),
+    }
+
+
+def _record_to_json(record: Record) -> dict[str, Any]:
+    return {
+        "query": record.id,
+        "digest": record.query.hex(),
+        "cohort": record.cohort,
+        "state": record.state.name.lower(),
+        "detail": record.detail,
+        "account": record.account,
+        **_cost_to_json(record.cost),
+        "seeded": record.seeded,
+        "bytes": record.size,
+        "made": record.made.isoformat(),
+    }
+
+
+def _declined_to_json(declined: Declined) -> dict[str, Any]:
+    return {
+        "query": declined.query,
+        "reason": declined.reason.name.lower(),
+        "sentence": declined.sentence,
+        "passing": declined.reason.passing,
+    }
+
+
+def _member_to_json(member: Member | None) -> dict[str, Any] | None:
+    if member is None:
+        return None
+    return {
+        "phone": member.phone.hex(),
+        "standing": member.standing.name.lower(),
+        "expires": dt.datetime.fromtimestamp(member.expires, dt.UTC).isoformat() if member.phone else None,
+        "key_server": member.invitation.key_server,
+        "aggregation_server": member.invitation.aggregation_server,
+    }
+
+
+def _cost_to_json(cost: Cost) -> dict[str, float]:
+    return {"epsilon": cost.epsilon, "delta": cost.delta}

@@ -1,0 +1,246 @@
+"""Why a context is suppressed: what an adversary would believe if it were released.
+
+A release of (t, x) is refused where it raises the belief in a sensitive state above prior + delta by itself: at t,
+before t (since the last release), or after t even if nothing more is released. What is suppressed although its release
+would be fine is cover: without it the suppression of something else would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from reticent_client.errors import ImpossibleOutput
+from reticent_client.mask.adversary import Adversary, Outputs
+from reticent_client.mask.chain import Floats, MarkovChain
+from reticent_client.mask.outlook import BEGINNING, Release, after_release, standings
+from reticent_client.mask.policy import Memory, Policy
+from reticent_client.mask.problem import TOLERANCE
+
+When = Literal["before", "now", "after"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an adversary would believe of a sensitive state."""
+
+    context: str
+    step: int
+    when: When
+    prior: float
+    belief: float
+    bound: float | None
+    """The most that may be believed; None where nothing is bounded."""
+    adversary: int
+    """Which of the policy's adversaries, in their order."""
+
+    @property
+    def excess(self) -> float:
+        """How far the belief lies above its bound."""
+        return self.belief - (np.inf if self.bound is None else self.bound)
+
+    @property
+    def told(self) -> bool:
+        """Whether that is more than may be believed."""
+        return bool(self.excess > TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What happens to a context at a step, and why."""
+
+    context: str
+    suppression: float | None
+    """How likely it is to be suppressed; None where the chain rules it out, given the last release."""
+    sensitive: bool
+    release: Effect | None
+    """What its release would tell: the worst of all sensitive states."""
+    silence: Effect | None
+    """What a suppression at this step would tell if this context were always released."""
+
+    @property
+    def reason(self) -> Literal["released", "impossible", "told", "cover", "mask"]:
+        """Why it is suppressed, if it may be."""
+        if self.suppression is None:
+            return "impossible"
+        if self.suppression == 0:
+            return "released"
+        if self.release is not None and self.release.told:
+            return "told"
+        unbounded = self.release is None or self.release.bound is None
+        return "mask" if self.sensitive and unbounded else "cover"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a policy does at a step, given the last release before it."""
+
+    step: int
+    released: tuple[int, str] | None
+    """The step and context of the last release; None for the start of the day."""
+    likelihood: float | None
+    """How likely that is to be the last release by then; None where it was asked for."""
+    answers: tuple[Answer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as plain data."""
+        plain = asdict(self)
+        for answer, own in zip(plain["answers"], self.answers, strict=True):
+            answer["reason"] = own.reason
+        return plain
+
+
+def explain(
+    policy: Policy,
+    step: int,
+    released: tuple[int, str] | Literal["start"] | None = None,
+    *,
+    contexts: Sequence[str] | None = None,
+) -> Explanation:
+    """Why the policy suppresses or releases each context at a step.
+
+    Args:
+        policy: Any policy.
+        step: The step.
+        released: The last release before it, as (step, context); "start" for none since the start of the day. Without
+            it, the one that is most likely by then.
+        contexts: Those to ask about, all unless given.
+
+    Raises:
+        ValueError: The step is none, or nothing can be suppressed from the release until the step.
+    """
+    if not 0 <= step < policy.horizon:
+        raise ValueError(f"step {step} lies outside the day of {policy.horizon} steps")
+    asked = [policy.index(label) for label in (policy.contexts if contexts is None else contexts)]
+    likelihood = None
+    if released is None:
+        last, likelihood = _likeliest(policy, step)
+    else:
+        last = _checked(policy, step, released)
+    standing = after_release(policy, last, step)
+    if not standing:
+        raise ValueError(f"the policy always releases something between that release and step {step}")
+    asking = _Asking(policy, last, step)
+    return Explanation(
+        step,
+        None if last == BEGINNING else (last[0], policy.contexts[last[1]]),
+        likelihood,
+        tuple(asking.answer(i, _suppression(policy, step, standing, i)) for i in asked),
+    )
+
+
+def _likeliest(policy: Policy, step: int) -> tuple[Release, float]:
+    """The most likely last release before a step, and its probability."""
+    for t, (standing, _) in enumerate(standings(policy, by_release=True)):
+        if t == step:
+            return standing.likeliest()
+    raise AssertionError("unreachable: the step lies within the day")
+
+
+def _checked(policy: Policy, step: int, released: tuple[int, str] | Literal["start"]) -> Release:
+    if released == "start":
+        return BEGINNING
+    t, label = released
+    if not 0 <= t < step:
+        raise ValueError(f"the last release must lie before step {step}: got step {t}")
+    return t, policy.index(label)
+
+
+def _suppression(policy: Policy, step: int, standing: dict[Memory, Floats], index: int) -> float | None:
+    """How likely a context is to be suppressed, on average over what the policy may remember."""
+    masses = {memory: float(row[index]) for memory, row in standing.items() if row[index] > 0}
+    total = sum(masses.values())
+    if total == 0:
+        return None
+    return sum(mass * float(policy.suppression(step, m)[index]) for m, mass in masses.items()) / total
+
+
+class _Asking:
+    """Adversaries who saw a release and nothing since, and are asked what another output would tell."""
+
+    def __init__(self, policy: Policy, last: Release, step: int) -> None:
+        self.policy = policy
+        self.step = step
+        self.last = last
+        self.first = last[0] + 1
+        self.memory = policy.begin() if last == BEGINNING else policy.advance(last[0], policy.begin(), last[1], True)
+        self.chains = policy.against or (policy.chain,)
+
+    def answer(self, index: int, suppression: float | None) -> Answer:
+        """What becomes of a context, and what else would tell."""
+        label = self.policy.contexts[index]
+        silence = _worst(self._effects(index, None)) if suppression else None
+        return Answer(
+            label,
+            suppression,
+            sensitive=not np.isnan(self.policy.deltas[self.step, index]),
+            release=None if suppression is None else _worst(self._effects(index, label)),
+            silence=silence if silence is not None and silence.told else None,
+        )
+
+    def _effects(self, index: int, output: str | None) -> Iterator[Effect]:
+        """What each adversary would believe of each sensitive state, were the context always released."""
+        outputs: Outputs = [*[None] * (self.step - self.first), output]
+        own = self._onward(self.policy.chain)
+        asked = _Released(self.policy, own, self.first, self.memory, self.step, index)
+        for number, chain in enumerate(self.chains):
+            try:
+                beliefs = Adversary(asked, self._onward(chain)).beliefs(outputs)
+            except ImpossibleOutput:
+                continue
+            yield from self._believed(number, chain, beliefs)
+
+    def _believed(self, number: int, chain: MarkovChain, beliefs: Floats) -> Iterator[Effect]:
+        for t, i in np.argwhere(~np.isnan(self.policy.deltas[self.first :])).tolist():
+            step = t + self.first
+            prior = float(chain.prior[step, i])
+            bound = prior + float(self.policy.deltas[step, i])
+            yield Effect(
+                self.policy.contexts[i],
+                step,
+                "now" if step == self.step else "before" if step < self.step else "after",
+                prior,
+                float(beliefs[t, i]),
+                bound if bound < 1 else None,
+                number,
+            )
+
+    def _onward(self, chain: MarkovChain) -> MarkovChain:
+        """The rest of the day after the last release."""
+        if self.last == BEGINNING:
+            return chain
+        t, i = self.last
+        return MarkovChain(chain.contexts, chain.transitions[t][i], chain.transitions[t + 1 :])
+
+
+@dataclass(frozen=True)
+class _Released:
+    """A policy from a release on, changed at one step: there it always releases one context."""
+
+    policy: Policy
+    chain: MarkovChain
+    first: int
+    memory: Memory
+    step: int
+    index: int
+
+    def begin(self) -> Memory:
+        return self.memory
+
+    def suppression(self, t: int, memory: Memory) -> Floats:
+        row = self.policy.suppression(t + self.first, memory)
+        if t + self.first == self.step:
+            row = row.copy()
+            row[self.index] = 0.0
+        return row
+
+    def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
+        return self.policy.advance(t + self.first, memory, index, released)
+
+
+def _worst(effects: Iterable[Effect]) -> Effect | None:
+    """The effect that goes furthest beyond its bound; of those without one, that which rises most."""
+    return max(effects, key=lambda effect: (effect.excess, effect.belief - effect.prior), default=None)

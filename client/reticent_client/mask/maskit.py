@@ -1,0 +1,400 @@
+"""The phone's side of a policy: one decision a step, through gaps, surprises and kills.
+
+Algorithm 1 of Götz's dissertation (section 3.3), with what a real phone adds to it. Two rules keep
+the promise of a policy when the phone is killed, at any moment that does not depend on its user:
+
+- A step is stored before it is published, and a stored step is never decided again. A step that was
+  decided and not stored was never seen, and may be decided anew.
+- The memory is that of the decision, whether or not the decision got out. A stream that is private
+  stays private when somebody sees only a part of it, since what they believe is an average of what
+  they would believe after the whole. So the policy goes on after a restart as if nothing had been.
+
+Where the memory cannot be known, nothing more is released until the day ends: it would release what
+was never checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, SupportsIndex, cast
+
+import numpy as np
+
+from reticent.randomness import is_seeded, secure
+from reticent_client.errors import FileError, StepError
+from reticent_client.mask.chain import UNKNOWN, MarkovChain
+from reticent_client.mask.policy import Memory, Policy
+from reticent_client.mask.policy_file import fingerprint
+from reticent_client.mask.report import Report, Tally
+from reticent_client.mask.state_store import Store
+
+SNAPSHOT_FORMAT = "reticent-mask"
+SNAPSHOT_VERSION = 1
+
+MAX_DAYS = 60
+"""How many names of days that have begun are kept."""
+
+
+class MaskIt:
+    """Run by the phone: asks the policy, tosses the coin, remembers.
+
+    A context that the policy gives no release for (the chain does not know it, or rules it out given
+    what was released last) is suppressed, counted and reported, and the policy goes on from the
+    memory it has. That is outside the policy's promise, which is about users who follow their chain.
+
+    All methods may be called from any thread; one call runs at a time.
+
+    Args:
+        policy: What decides.
+        rng: Where the coins come from; secure ones unless given.
+        store: Where the state survives a kill. One that holds something is resumed from. One that
+            is empty may have been lost in the middle of a day, so nothing is released until the
+            next day begins.
+        day: What today is called, "2026-03-01" for example. With it a restart knows whether the
+            stored state is today's, or a new day has begun since. One whose day is over already
+            stands at its end; the names of the last 60 days are kept.
+
+    >>> from reticent_client import MarkovChain, mask_sensitive
+    >>> chain = MarkovChain(["home", "hospital"], [1, 0], [[[0.9, 0.1], [0.9, 0.1]]])
+    >>> mask = MaskIt(mask_sensitive(chain, sensitive={"hospital"}))
+    >>> mask.observe("home"), mask.observe("hospital")
+    ('home', None)
+    """
+
+    _step: int
+    _memory: Memory | None
+    _possible: int  # the contexts that the chain allows at this step, given the last release
+    _last: int | None  # what was released at the step before
+    _begun: bool  # whether a step of this day was decided
+    _unpublished: bool = False  # the step before may not have got out, and may be asked for again
+    _adrift: bool = False  # the next step is not the present one unless somebody says so
+
+    def __init__(
+        self,
+        policy: Policy,
+        rng: np.random.Generator | None = None,
+        *,
+        store: Store | None = None,
+        day: str | None = None,
+    ) -> None:
+        self.policy = policy
+        self.day = day
+        self._days = [] if day is None else [day]  # the names of the last days that have begun, today's included
+        self._rng = _coins(rng)
+        self._store = store
+        self._lock = threading.Lock()
+        self._onward = _moves(policy.chain)
+        self._unknown = policy.chain.find(UNKNOWN)
+        self._tally = Tally(seeded=is_seeded(self._rng))
+        self._begin()
+        if store is not None:
+            self._wake(store.read(), day)
+
+    @property
+    def step(self) -> int:
+        """The next step; the horizon when the day is over."""
+        return self._step
+
+    @property
+    def dark(self) -> bool:
+        """Whether nothing will be released until the day ends, because the memory was lost."""
+        return self._memory is None
+
+    def observe(self, context: str | None, *, step: int | None = None) -> str | None:
+        """Decide on one step: the context if it is released, None if it is suppressed.
+
+        Args:
+            context: Where the user is, None where nothing was read. That is the context "unknown"
+                where the chain knows one; elsewhere nothing is released, and the memory stays known
+                only if the policy would have suppressed any context.
+            step: Which step this is, the next one unless given. Steps in between were missed. After
+                a restart it must be given, and the last step that was stored may be given again:
+                the answer is the stored one, whatever the context is now.
+
+        Raises:
+            StepError: The step is over, repeated or outside the day.
+        """
+        if not isinstance(context, str | None):
+            raise TypeError(f"a context is a string, or None for no reading: got {context!r}")
+        if step is not None:
+            step = _whole(step)
+        with self._lock:
+            if step is None and self._adrift:
+                raise StepError(
+                    "after a restart, or a failure to store, step= must say which step this is: "
+                    f"{self._step} is the next that was not decided"
+                )
+            if not self._is_repeated(step):
+                self._advance_to(self._step if step is None else step)
+                self._decide(context)
+            self._keep()
+            return None if self._last is None else self.policy.contexts[self._last]
+
+    def filter_day(self, labels: Sequence[str | None]) -> list[str | None]:
+        """Decide on a whole day and begin the next; the same as `observe` for each step.
+
+        Raises:
+            StepError: A day has begun already.
+        """
+        if len(labels) != self.policy.horizon:
+            raise ValueError(f"a day has {self.policy.horizon} steps: got {len(labels)}")
+        with self._lock:
+            if self._step:
+                raise StepError(
+                    f"a whole day begins at step 0, the next step is {self._step}: call next_day() when the day is over"
+                )
+            outputs: list[str | None] = []
+            for context in labels:
+                self._decide(context)
+                outputs.append(None if self._last is None else self.policy.contexts[self._last])
+            self._turn(None)
+            return outputs
+
+    def next_day(self, day: str | None = None) -> None:
+        """Begin a new day at step 0; steps of the old one that nobody asked about were missed.
+
+        Never call it twice in a day, or steps would be decided twice. A restart can tell by the
+        name of the day, given here or to a new `MaskIt`.
+
+        Raises:
+            StepError: The day of this name has begun already.
+        """
+        with self._lock:
+            if day is not None and day in self._days:
+                running = day == self.day and self._step < self.policy.horizon
+                place = f"the next step is {self._step}" if running else "it is over"
+                raise StepError(f"the day {day!r} has begun already: {place}")
+            self._turn(day)
+
+    def snapshot(self) -> str:
+        """The state, as text for `restore`: small, and private, for it says where the user was."""
+        with self._lock:
+            return self._snapshot()
+
+    def restore(self, snapshot: str) -> None:
+        """Take the state of a snapshot of the same policy.
+
+        Only the latest snapshot may be restored: an older one would decide published steps again.
+
+        Raises:
+            FileError: The snapshot is damaged, newer, or another policy's.
+        """
+        with self._lock:
+            self._resume(snapshot)
+
+    def report(self) -> Report:
+        """What became of the steps so far."""
+        with self._lock:
+            return self._tally.report()
+
+    def _begin(self) -> None:
+        self._step = 0
+        self._memory = self.policy.begin()
+        self._possible = _bits(self.policy.chain.initial)
+        self._last = None
+        self._begun = False
+
+    def _turn(self, day: str | None) -> None:
+        """Begin a day, and have it stored."""
+        self._leave(day)
+        if day is not None:
+            self._days = [*self._days, day][-MAX_DAYS:]
+        self._keep()
+
+    def _leave(self, day: str | None) -> None:
+        """Be done with the day so far, for another one."""
+        if self._begun:
+            self._tally.counts["missed"] += self.policy.horizon - self._step
+        self._tally.watch.finish_day()
+        self._begin()
+        self.day = day
+        self._unpublished = False
+
+    def _wake(self, kept: str | None, day: str | None) -> None:
+        """Go on from what was stored, if it is today's; without anything, go dark."""
+        if kept is None:
+            self._memory = None
+            self._keep()
+            return
+        self._resume(kept)
+        if day is not None and day != self.day:
+            if day in self._days:  # its steps may be published; what is stored is of a later day, and stays
+                self._leave(day)
+                self._step = self.policy.horizon
+                return
+            self._turn(day)
+        self._adrift = True
+
+    def _is_repeated(self, step: int | None) -> bool:
+        """Whether this asks again for a step that was decided, and may not have got out."""
+        return self._unpublished and step is not None and step == self._step - 1 >= 0
+
+    def _advance_to(self, step: int) -> None:
+        """Miss the steps before this one; refuse one that cannot come next."""
+        horizon = self.policy.horizon
+        if self._step == horizon and 0 <= step <= horizon:
+            over = "" if self.day is None else f"the day {self.day!r} is over: "
+            raise StepError(f"{over}step {step} cannot follow step {horizon - 1}, the day's last: call next_day()")
+        if not 0 <= step < horizon:
+            raise StepError(f"step {step} lies outside the day of {horizon} steps")
+        if step < self._step:
+            raise StepError(f"step {step} is over: the next step is {self._step}")
+        while self._step < step:
+            self._tally.counts["missed"] += 1
+            self._miss()
+            self._move()
+
+    def _decide(self, context: str | None) -> None:
+        """One step: the outcome goes to `_last`, and the next step is due."""
+        t, memory, counts = self._step, self._memory, self._tally.counts
+        coin = self._rng.random()
+        index = self._unknown if context is None else self.policy.chain.find(context)
+        if not self._begun:
+            self._begun = True
+            counts["days"] += 1
+        self._last = None
+        if memory is None:
+            counts["dark"] += 1
+        elif index is None and context is None:
+            counts["missing"] += 1
+            self._miss()
+        elif index is None or not self._possible >> index & 1:
+            self._tally.off_model(context)
+            self._memory = self._surprised(memory, index)
+        else:
+            self._tally.expected(context, self.policy.chain.prior[t, index])
+            released = bool(coin >= self.policy.suppression(t, memory)[index])
+            self._memory = self.policy.advance(t, memory, index, released)
+            if released:
+                counts["released"] += 1
+                self._last = index
+                self._possible = 1 << index
+            else:
+                counts["suppressed"] += 1
+        self._move()
+
+    def _surprised(self, memory: Memory, index: int | None) -> Memory | None:
+        """The memory after a context that cannot come; None where the policy cannot tell what to make of it.
+
+        A context that the chain does not know has to be taken for any that it knows.
+        """
+        indices = range(len(self.policy.contexts)) if index is None else (index,)
+        after = {self.policy.advance(self._step, memory, i, False) for i in indices}
+        return after.pop() if len(after) == 1 else None
+
+    def _miss(self) -> None:
+        """Nothing was read at this step, and nothing is released."""
+        self._last = None
+        if self._memory is not None:
+            self._memory = self.policy.missed(self._step, self._memory)
+
+    def _move(self) -> None:
+        """On to the next step, and to the contexts that the chain allows there."""
+        t, here, there = self._step, self._possible, 0
+        self._step = t + 1
+        if t < len(self._onward):
+            moves = self._onward[t]
+            while here:
+                last = here.bit_length() - 1
+                there |= moves[last]
+                here ^= 1 << last
+            self._possible = there
+
+    def _keep(self) -> None:
+        """Store the state; until that has worked nothing gets out."""
+        if self._store is not None:
+            self._unpublished = self._adrift = True
+            self._store.write(self._snapshot())
+        self._unpublished = self._adrift = False
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint(self.policy)
+
+    def _snapshot(self) -> str:
+        state = {
+            "format": SNAPSHOT_FORMAT,
+            "version": SNAPSHOT_VERSION,
+            "policy": self._fingerprint,
+            "day": self.day,
+            "days": self._days,
+            "step": self._step,
+            "memory": self._memory,
+            "possible": f"{self._possible:x}",
+            "last": self._last,
+            "begun": self._begun,
+        } | self._tally.to_json()
+        return json.dumps(state | {"digest": _digest(state)})
+
+    def _resume(self, snapshot: str) -> None:
+        state = _read(snapshot)
+        if state["policy"] != self._fingerprint:
+            raise FileError("the stored state belongs to another policy: begin with an empty store instead")
+        memory = state["memory"]
+        self._step = state["step"]
+        self._memory = None if memory is None else tuple(memory)
+        self._possible = int(state["possible"], 16)
+        self._last = state["last"]
+        self._begun = state["begun"]
+        self.day = state["day"]
+        self._days = state.get("days", [] if self.day is None else [self.day])
+        self._tally = Tally.from_json(state, seeded=self._tally.seeded)
+        self._unpublished = True
+
+
+def report_of(snapshot: str) -> tuple[str | None, Report]:
+    """The day that a snapshot of any policy is of, and what became of the steps so far."""
+    state = _read(snapshot)
+    return state["day"], Tally.from_json(state, seeded=False).report()
+
+
+def _read(snapshot: str) -> dict[str, Any]:
+    """The state in a snapshot that is whole and of this version."""
+    try:
+        state = json.loads(snapshot)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FileError("the stored state is damaged: it cannot be read") from error
+    if not isinstance(state, dict) or state.get("format") != SNAPSHOT_FORMAT:
+        raise FileError("this is not a state stored by Reticent")
+    if state.get("version") != SNAPSHOT_VERSION:
+        raise FileError(
+            f"the stored state has format version {state.get('version')!r}: this program reads {SNAPSHOT_VERSION}"
+        )
+    if state.pop("digest", None) != _digest(state):
+        raise FileError("the stored state is damaged: its digest does not fit its content")
+    return state
+
+
+def _digest(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def _coins(rng: object) -> np.random.Generator:
+    """Secure coins unless some are given; whatever tosses like a generator will do."""
+    if rng is None:
+        return secure()
+    if not callable(getattr(rng, "random", None)):
+        raise ValueError(f"rng must be a NumPy Generator, as reticent.randomness.seeded(1) is: got {rng!r}")
+    return cast("np.random.Generator", rng)
+
+
+def _whole(step: object) -> int:
+    try:
+        return operator.index(cast("SupportsIndex", step))
+    except TypeError:
+        raise TypeError(f"step must be a whole number: got {step!r}") from None
+
+
+def _moves(chain: MarkovChain) -> list[list[int]]:
+    """[t][i]: the contexts that can follow context i of step t, as bits."""
+    return [[_bits(row) for row in step] for step in chain.transitions]
+
+
+def _bits(probabilities: np.ndarray[Any, np.dtype[np.float64]]) -> int:
+    """The contexts of positive probability."""
+    return int.from_bytes(np.packbits(probabilities > 0, bitorder="little").tobytes(), "little")

@@ -1,0 +1,300 @@
+"""A policy: a small automaton that says, at every step, how likely each context is to be suppressed.
+
+The phone runs it and the adversary knows it. A memory is hashable, small and made of integers; what a policy knows of
+the day so far is in its memory and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from reticent_client.mask.chain import Floats, MarkovChain
+from reticent_client.mask.problem import State
+
+Ints = npt.NDArray[np.int32]
+Memory = tuple[int, ...]
+
+START = -1
+"""The step before the first: where the day's first window begins."""
+
+
+@dataclass(frozen=True, eq=False)
+class Provenance:
+    """Where a policy comes from: what it promises, and against whom."""
+
+    check: str
+    chain: MarkovChain
+    deltas: Floats  # (T, n): how far the belief in a state may rise, NaN where it is not sensitive
+    against: tuple[MarkovChain, ...]
+    utility: float
+    complete: bool = True
+    ceiling: float | None = None
+
+
+class Policy(ABC):
+    """Run by the phone, known to the adversary.
+
+    `begin`, `suppression` and `advance` are all there is to a policy; the rest says what it is.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, provenance: Provenance) -> None:
+        self.provenance = provenance
+
+    @abstractmethod
+    def begin(self) -> Memory:
+        """The memory before the first step."""
+
+    @abstractmethod
+    def suppression(self, t: int, memory: Memory) -> Floats:
+        """(n,): the probability of suppressing each context at step t. Read-only."""
+
+    @abstractmethod
+    def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
+        """The memory after step t, at which the user was in context `index`."""
+
+    @abstractmethod
+    def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
+        """What a file must hold to make this policy again."""
+
+    @classmethod
+    @abstractmethod
+    def from_arrays(cls, provenance: Provenance, arrays: Mapping[str, npt.NDArray[Any]]) -> Policy:
+        """The policy that `arrays` described; `ValueError` when they do not fit together."""
+
+    def missed(self, t: int, memory: Memory) -> Memory | None:
+        """The memory after a step at which nothing was read and nothing released; None when that is unknown.
+
+        Known where the policy would have suppressed whatever the user did, and would remember the same of it.
+        """
+        possible = np.flatnonzero(self.chain.reachable[t])
+        if (self.suppression(t, memory)[possible] < 1).any():
+            return None
+        after = {self.advance(t, memory, int(i), False) for i in possible}
+        return after.pop() if len(after) == 1 else None
+
+    @property
+    def check(self) -> str:
+        """The name of the check that made this policy."""
+        return self.provenance.check
+
+    @property
+    def chain(self) -> MarkovChain:
+        """The user's chain, under which utility is measured."""
+        return self.provenance.chain
+
+    @property
+    def against(self) -> tuple[MarkovChain, ...]:
+        """The chains of the adversaries that the policy holds off."""
+        return self.provenance.against
+
+    @property
+    def contexts(self) -> tuple[str, ...]:
+        """The labels of the contexts."""
+        return self.chain.contexts
+
+    @property
+    def horizon(self) -> int:
+        """The number of steps of a day."""
+        return self.chain.horizon
+
+    @property
+    def deltas(self) -> Floats:
+        """(T, n): how far the belief in each sensitive state may rise; NaN where a state is not sensitive."""
+        return self.provenance.deltas
+
+    @property
+    def sensitive(self) -> dict[State, float]:
+        """What is sensitive, with its delta: contexts, and (step, context) pairs where steps differ."""
+        found: dict[State, float] = {}
+        for label, column in zip(self.contexts, self.deltas.T, strict=True):
+            if (column == column[0]).all():
+                found[label] = float(column[0])
+            else:
+                steps = np.flatnonzero(~np.isnan(column))
+                found |= {(int(t), label): float(column[t]) for t in steps}
+        return found
+
+    @property
+    def delta(self) -> float | None:
+        """The one delta of all sensitive states; None when they differ (see `sensitive`) or none was asked for."""
+        values = set(self.sensitive.values())
+        value = values.pop()
+        return None if values or np.isinf(value) else value
+
+    @property
+    def utility(self) -> float:
+        """The expected number of released contexts in a day, exactly, if the user is a sample of the chain."""
+        return self.provenance.utility
+
+    @property
+    def complete(self) -> bool:
+        """False when a time limit, or a solver in trouble, cut the search short; it is private all the same."""
+        return self.provenance.complete
+
+    @property
+    def ceiling(self) -> float | None:
+        """An upper bound on what any policy can release, where the check found one on its way."""
+        return self.provenance.ceiling
+
+    def index(self, label: str) -> int:
+        """The index of a label."""
+        return self.chain.index(label)
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy to a file; see `Policy.load`."""
+        from reticent_client.mask.policy_file import save  # noqa: PLC0415  # files know policies, not the reverse
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> Policy:
+        """Read a policy that `save` wrote, bit for bit; `FileError` for a damaged, foreign or newer file."""
+        from reticent_client.mask.policy_file import load  # noqa: PLC0415  # files know policies, not the reverse
+
+        return load(path)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.check} policy: {self.horizon} steps, {len(self.contexts)} contexts, "
+            f"{self.utility:.3g} released a day>"
+        )
+
+
+class VectorPolicy(Policy):
+    """One suppression probability for each state: the probabilistic check, and MaskSensitive. It remembers nothing."""
+
+    kind = "vector"
+
+    def __init__(self, provenance: Provenance, table: Floats) -> None:
+        super().__init__(provenance)
+        self.table = probabilities(table, (self.horizon, len(self.contexts)), "table")
+
+    def begin(self) -> Memory:
+        return ()
+
+    def suppression(self, t: int, memory: Memory) -> Floats:
+        row: Floats = self.table[t]
+        return row
+
+    def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
+        return memory
+
+    def missed(self, t: int, memory: Memory) -> Memory | None:
+        """The same: suppressing more never hurts a vector (theorem 3), so a missed step is a suppressed one."""
+        return memory
+
+    def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"table": self.table}
+
+    @classmethod
+    def from_arrays(cls, provenance: Provenance, arrays: Mapping[str, npt.NDArray[Any]]) -> VectorPolicy:
+        return cls(provenance, arrays["table"])
+
+
+class ReleaseTimes(Policy):
+    """For each state that was released last, the step of the next release: the simulatable checks.
+
+    The memory is the last release, (step, context); the decision never looks at the current context.
+    """
+
+    kind = "release-times"
+
+    def __init__(self, provenance: Provenance, times: Ints) -> None:
+        super().__init__(provenance)
+        shape = (self.horizon + 1, len(self.contexts))
+        self.times = np.array(times, dtype=np.int32)  # [1 + step, context], step -1 for the start
+        after = np.arange(self.horizon + 1)[:, None]
+        if self.times.shape != shape or (self.times < after).any() or (self.times > self.horizon).any():
+            raise ValueError(f"times must be later steps, or the horizon for never, in shape {shape}")
+        self.times.flags.writeable = False
+        self._suppress = np.ones(shape[1])
+        self._suppress.flags.writeable = False
+        self._release = np.zeros(shape[1])
+        self._release.flags.writeable = False
+
+    def begin(self) -> Memory:
+        return (START, 0)
+
+    def suppression(self, t: int, memory: Memory) -> Floats:
+        """All ones before the next release and, when that was missed, after it: nothing later was checked."""
+        step, context = memory
+        return self._release if t == self.times[step + 1, context] else self._suppress
+
+    def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
+        return (t, index) if released else memory
+
+    def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"times": self.times}
+
+    @classmethod
+    def from_arrays(cls, provenance: Provenance, arrays: Mapping[str, npt.NDArray[Any]]) -> ReleaseTimes:
+        return cls(provenance, arrays["times"])
+
+
+SILENT = -1
+"""The node after which everything is suppressed until the day ends."""
+
+
+class Automaton(Policy):
+    """Nodes with a row of suppressions each, and where a suppressed or a released context leads.
+
+    The adaptive policy has one node for each (last release, step); the optimal one also tells apart which sensitive
+    states the user has passed since.
+    """
+
+    kind = "automaton"
+
+    def __init__(self, provenance: Provenance, rows: Floats, onward: Ints, roots: Ints) -> None:
+        super().__init__(provenance)
+        n = len(self.contexts)
+        self.rows = probabilities(rows, (len(rows), n), "rows")  # [node, context]
+        self.onward = _nodes(onward, (len(rows), n), len(rows), "onward")  # node after a suppression
+        self.roots = _nodes(roots, (self.horizon + 1, n), len(rows), "roots")  # node after a release
+        self._silence = np.ones(n)
+        self._silence.flags.writeable = False
+
+    def begin(self) -> Memory:
+        return (int(self.roots[0, 0]),)
+
+    def suppression(self, t: int, memory: Memory) -> Floats:
+        (node,) = memory
+        return self._silence if node == SILENT else self.rows[node]
+
+    def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
+        if released:
+            return (int(self.roots[t + 1, index]),)
+        (node,) = memory
+        return memory if node == SILENT else (int(self.onward[node, index]),)
+
+    def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
+        return {"rows": self.rows, "onward": self.onward, "roots": self.roots}
+
+    @classmethod
+    def from_arrays(cls, provenance: Provenance, arrays: Mapping[str, npt.NDArray[Any]]) -> Automaton:
+        return cls(provenance, arrays["rows"], arrays["onward"], arrays["roots"])
+
+
+def probabilities(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Floats:
+    """A read-only copy, checked for shape and for lying in [0, 1]."""
+    array = np.array(values, dtype=np.float64)
+    if array.shape != shape or not ((array >= 0) & (array <= 1)).all():
+        raise ValueError(f"{name} must hold probabilities in shape {shape}")
+    array.flags.writeable = False
+    return array
+
+
+def _nodes(values: npt.ArrayLike, shape: tuple[int, ...], count: int, name: str) -> Ints:
+    array = np.array(values, dtype=np.int32)
+    if array.shape != shape or not ((array >= SILENT) & (array < count)).all():
+        raise ValueError(f"{name} must hold nodes below {count} in shape {shape}")
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,133 @@
+"""What became of the steps of a phone's days."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reticent_client.mask.chain import UNKNOWN
+from reticent_client.mask.staleness import RARE, Recent, Watch
+
+MAX_LABELS = 16
+MAX_LENGTH = 64
+
+OUTCOMES = ("released", "suppressed", "off_model", "missing", "missed", "dark")
+
+
+@dataclass(frozen=True)
+class Report:
+    """How many steps had each outcome. Every step has one; only the first was visible.
+
+    It holds what the user did: it stays on the phone.
+    """
+
+    released: int
+    suppressed: int
+    """By the policy's coin."""
+    off_model: int
+    """The policy gives no release for such a context: the chain does not know it, or rules it out."""
+    missing: int
+    """Nothing was read, and the chain knows no context "unknown"."""
+    missed: int
+    """Nobody asked: the phone was off."""
+    dark: int
+    """The policy's memory was lost, so nothing was released until the day ended."""
+    days: int
+    """Those of which at least one step was decided."""
+    off_model_contexts: tuple[tuple[str, int], ...]
+    """How often each off-model context came, for the first few that did."""
+    recent: Recent
+    """How much of the last days was unusual, beside what was so at first."""
+    seeded: bool
+    """Whether the coins can be replayed: then this was a simulation."""
+
+    @property
+    def steps(self) -> int:
+        """All steps."""
+        return sum(getattr(self, outcome) for outcome in OUTCOMES)
+
+    @property
+    def off_model_rate(self) -> float | None:
+        """The share of the decided steps that was off the model, over all days; None without any."""
+        decided = self.released + self.suppressed + self.off_model
+        return self.off_model / decided if decided else None
+
+    @property
+    def stale(self) -> bool:
+        """Whether habits have changed since the chain was learned, so that it should be learned anew."""
+        return self.recent.stale
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return asdict(self) | {
+            "off_model_contexts": dict(self.off_model_contexts),
+            "recent": self.recent.to_json(),
+        }
+
+    def __str__(self) -> str:
+        days = "1 day" if self.days == 1 else f"{self.days} days"
+        share = f" ({self.released / self.steps:.0%})" if self.steps else ""
+        parts = [f"{days}: released {self.released} of {self.steps} steps{share}"]
+        parts.append(f"suppressed {self.suppressed}")
+        parts += [
+            f"{outcome.replace('_', '-')} {count}" for outcome in OUTCOMES[2:] if (count := getattr(self, outcome))
+        ]
+        text = ", ".join(parts)
+        if self.off_model_contexts:
+            named = ", ".join(f"{label!r} {n}" for label, n in self.off_model_contexts)
+            text += f"; off-model contexts: {named}"
+        if self.stale:
+            text += f"; habits have changed: {self.recent}, so learn them anew"
+        return f"{text}; seeded, for simulation only" if self.seeded else text
+
+
+class Tally:
+    """Counts that grow."""
+
+    def __init__(self, *, seeded: bool) -> None:
+        self.counts = dict.fromkeys((*OUTCOMES, "days"), 0)
+        self.labels: Counter[str] = Counter()
+        self.watch = Watch()
+        self.seeded = seeded
+
+    def off_model(self, context: str | None) -> None:
+        """Count a context that the policy gives no release for."""
+        self.counts["off_model"] += 1
+        if context is not None:
+            self.watch.count(unusual=True, off_model=True)
+        short = (UNKNOWN if context is None else context)[:MAX_LENGTH]
+        if short in self.labels or len(self.labels) < MAX_LABELS:
+            self.labels[short] += 1
+
+    def expected(self, context: str | None, probability: float) -> None:
+        """Count a context that can come, for or against the chain; a gap says nothing about habits."""
+        if context is not None:
+            self.watch.count(unusual=bool(probability < RARE))
+
+    def report(self) -> Report:
+        """The counts so far."""
+        common = tuple(self.labels.most_common())
+        return Report(**self.counts, off_model_contexts=common, recent=self.watch.recent(), seeded=self.seeded)
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts as plain data."""
+        return {
+            "counts": dict(self.counts),
+            "off_model": dict(self.labels),
+            "watch": self.watch.to_json(),
+            "seeded": self.seeded,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], *, seeded: bool) -> Tally:
+        """The counts that `to_json` wrote; seeded if they were, or what comes now is.
+
+        What was stored by a program that did not watch for changed habits is watched from now on.
+        """
+        tally = cls(seeded=seeded or data["seeded"])
+        tally.counts |= data["counts"]
+        tally.labels.update(data["off_model"])
+        if "watch" in data:
+            tally.watch = Watch.from_json(data["watch"])
+        return tally

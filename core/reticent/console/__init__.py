@@ -1,0 +1,1 @@
+"""The program `reticent`, and what the command lines of all roles share."""

@@ -1,0 +1,52 @@
+"""The command line as cyclopts sees it: imported only once cyclopts is known to be wanted."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import cyclopts
+
+from reticent import __version__
+
+if TYPE_CHECKING:
+    from reticent.console.program import Command
+
+HELP = """Tell the world as much about a phone's context as is useful, and never more than its user
+allows."""
+
+
+def run(
+    commands: Sequence["Command"],
+    called: "Command | None",
+    app: cyclopts.App | None,
+    arguments: Sequence[str],
+) -> int:
+    """Runs the arguments and returns the exit code that the subcommand returned, or 0.
+
+    Args:
+        commands: All subcommands, for the help.
+        called: The one that the arguments ask for.
+        app: Its app.
+        arguments: What the user wrote after `reticent`.
+    """
+    program = cyclopts.App(
+        name="reticent",
+        help=HELP,
+        version=f"reticent {__version__}",
+    )
+    for command in commands:
+        shown = app if command is called and app is not None else cyclopts.App(name=command.name)
+        if shown.default_command is None:  # which has a longer help of its own
+            shown.help = command.help
+        program.command(shown, name=command.name)
+    try:
+        return int(
+            program(
+                arguments,
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_int_as_exit_code_else_zero",
+            )
+        )
+    except cyclopts.CycloptsError as error:
+        asked = " ".join(["reticent", *(error.command_chain or ())])
+        raise ValueError(f"{error} See `{asked} --help`.") from error

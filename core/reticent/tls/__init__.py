@@ -1,0 +1,1 @@
+"""The certificates by which servers and analysts know each other."""

@@ -1,0 +1,304 @@
+"""Who is who on the wire: a folder of certificates from a small authority of one's own.
+
+All keys are ECDSA's over P-256, which every TLS knows. TLS goes by the machine's clock, and so does what is here unless
+it is told the time.
+
+    folder/ca.crt            everybody has it
+    folder/ca.key            makes certificates; nobody needs it to serve or to call
+    folder/keys.*            the key server's certificate and private key
+    folder/aggregation.*     the aggregation server's
+    folder/NAME.*            those of each analyst
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from reticent.clock import SystemClock
+from reticent.protocol.channels import AGGREGATION_SERVER, ANALYST, KEY_SERVER
+from reticent.storage.files import OWNER_ONLY, OWNER_ONLY_FOLDER, PUBLIC, replace
+from reticent.storage.files import create as put
+from reticent.tls.authority import (
+    Authority,
+    CertificateError,
+    common_name,
+    host_name,
+    hosts_of,
+    is_issued_by,
+    new_key,
+    pem,
+)
+
+__all__ = [
+    "Certificate",
+    "CertificateError",
+    "Issued",
+    "create",
+    "renew",
+]
+
+DAYS = 365
+"""How long a certificate lasts unless said otherwise."""
+
+_AUTHORITY = "ca"
+_SERVERS = {"keys": KEY_SERVER, "aggregation": AGGREGATION_SERVER}
+_ANALYST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
+_OLD = 0.9  # of its life: time to renew
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A certificate that was just made.
+
+    Args:
+        path: Where it is.
+        name: Its common name.
+        expires: When it is over.
+    """
+
+    path: Path
+    name: str
+    expires: dt.datetime
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What one party shows, and by what it knows the others.
+
+    Args:
+        name: Its common name.
+        authority: The authority's certificate, in PEM.
+        certificate: The party's own, in PEM.
+        key: Its private key, in PEM.
+        expires: When it is over.
+    """
+
+    name: str
+    authority: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+    expires: dt.datetime
+
+    @classmethod
+    def load(cls, folder: str | Path, name: str, now: dt.datetime | None = None) -> Self:
+        """One of a folder: of "keys", of "aggregation", or of an analyst by name. The folder needs no other's.
+
+        Raises:
+            CertificateError: It is over, of another authority, or its private key is that of another.
+        """
+        now = now or SystemClock().now()
+        where = Path(folder)
+        path = where / f"{name}.crt"
+        authority = _certificate(where / f"{_AUTHORITY}.crt")
+        certificate = _certificate(path)
+        key = _key(where / f"{name}.key")
+        if not is_issued_by(certificate, authority):
+            raise CertificateError(f"{path} is not of the authority of {where / _AUTHORITY}.crt")
+        if key.public_key() != certificate.public_key():
+            raise CertificateError(f"{where / name}.key is not the key of {path}")
+        _check_time(path, certificate, now)
+        expires = certificate.not_valid_after_utc
+        return cls(common_name(certificate), pem(authority), pem(certificate), pem(key), expires)
+
+    def server_credentials(self, callers_show_theirs: bool) -> grpc.ServerCredentials:
+        """To serve; only for callers that show a certificate of the same authority, where they have to."""
+        return grpc.ssl_server_credentials(
+            [(self.key, self.certificate)],
+            root_certificates=self.authority if callers_show_theirs else None,
+            require_client_auth=callers_show_theirs,
+        )
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """To call, showing the certificate."""
+        return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+
+
+def create(
+    folder: str | Path,
+    *,
+    hosts: Sequence[str],
+    analysts: Sequence[str],
+    days: int = DAYS,
+    now: dt.datetime | None = None,
+) -> list[Issued]:
+    """A new authority in a folder, with a certificate for each server and each analyst.
+
+    Args:
+        folder: It is made if it is not there, and must have no certificates yet.
+        hosts: By which names and addresses the servers are called.
+        analysts: Their names.
+        days: How long the certificates last.
+        now: The present, as the clock says it unless given.
+    """
+    now = now or SystemClock().now()
+    where = Path(folder)
+    _check_analysts(analysts)
+    if not hosts:
+        raise ValueError("the servers' certificates need a host")
+    named = _distinct([host_name(host) for host in hosts])
+    if taken := sorted([*where.glob("*.crt"), *where.glob("*.key")]):
+        raise ValueError(f"there is {taken[0]} already: name another folder, or renew what is in this one")
+    authority = Authority.new(now)
+    parties = [(each, name, named) for each, name in _SERVERS.items()] + [
+        (each, _analyst(each), []) for each in analysts
+    ]
+    made = [(each, *_new(authority, name, at, days, now)) for each, name, at in parties]
+    with contextlib.suppress(FileExistsError):
+        where.mkdir(mode=OWNER_ONLY_FOLDER)
+    with contextlib.ExitStack() as undo:
+        _put_pair(where, _AUTHORITY, authority.key, authority.certificate, undo)
+        for each, key, certificate in made:
+            _put_pair(where, each, key, certificate, undo)
+        undo.pop_all()
+    return [_issued(where, each, certificate) for each, _, certificate in made]
+
+
+def renew(
+    folder: str | Path,
+    *,
+    hosts: Sequence[str] = (),
+    analysts: Sequence[str] = (),
+    days: int = DAYS,
+    now: dt.datetime | None = None,
+) -> list[Issued]:
+    """New certificates from the authority of a folder, in place of all that are there, for the same private keys.
+
+    Each is replaced in one step. Private keys need not be in the folder, but for the authority's.
+
+    Args:
+        folder: Where the authority is.
+        hosts: By which further names and addresses the servers are called.
+        analysts: The names of further analysts, who get a private key as well.
+        days: How long the certificates last.
+        now: The present, as the clock says it unless given.
+
+    Raises:
+        CertificateError: Something in the folder is not of this authority.
+    """
+    now = now or SystemClock().now()
+    where = Path(folder)
+    _check_analysts(analysts)
+    further = [host_name(host) for host in hosts]
+    authority = _authority(where, now)
+    old = {path: _certificate(path) for path in sorted(where.glob("*.crt")) if path.stem != _AUTHORITY}
+    for path, certificate in old.items():
+        if not is_issued_by(certificate, authority.certificate):
+            raise CertificateError(f"{path} is not of the authority of this folder: take it away")
+    for each in analysts:
+        if any(path.stem.casefold() == each.casefold() for path in old):
+            raise ValueError(f"{each} has a certificate in {where} already, which is renewed without being named")
+    renewed = {path: _renewed(authority, certificate, further, days, now) for path, certificate in old.items()}
+    made = [(each, *_new(authority, _analyst(each), [], days, now)) for each in analysts]
+    for path, certificate in renewed.items():
+        replace(path, pem(certificate), PUBLIC)
+    with contextlib.ExitStack() as undo:
+        for each, key, certificate in made:
+            _put_pair(where, each, key, certificate, undo)
+        undo.pop_all()
+    return [_issued(where, path.stem, certificate) for path, certificate in renewed.items()] + [
+        _issued(where, each, certificate) for each, _, certificate in made
+    ]
+
+
+def _new(
+    authority: Authority, name: str, hosts: Sequence[x509.GeneralName], days: int, now: dt.datetime
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = new_key()
+    return key, authority.certify(key.public_key(), name, hosts, days, now)
+
+
+def _renewed(
+    authority: Authority, old: x509.Certificate, hosts: Sequence[x509.GeneralName], days: int, now: dt.datetime
+) -> x509.Certificate:
+    before = hosts_of(old)
+    key = old.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)  # noqa: S101  # this authority certifies no others
+    return authority.certify(key, common_name(old), _distinct([*before, *hosts]) if before else [], days, now)
+
+
+def _put_pair(
+    folder: Path,
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    certificate: x509.Certificate,
+    undo: contextlib.ExitStack,
+) -> None:
+    """Write both, never over anything."""
+    for path, content, mode in (
+        (folder / f"{name}.key", pem(key), OWNER_ONLY),
+        (folder / f"{name}.crt", pem(certificate), PUBLIC),
+    ):
+        put(path, content, mode)
+        undo.callback(path.unlink, missing_ok=True)
+
+
+def _issued(folder: Path, name: str, certificate: x509.Certificate) -> Issued:
+    return Issued(folder / f"{name}.crt", common_name(certificate), certificate.not_valid_after_utc)
+
+
+def _authority(folder: Path, now: dt.datetime) -> Authority:
+    path = folder / f"{_AUTHORITY}.crt"
+    certificate, key = _certificate(path), _key(folder / f"{_AUTHORITY}.key")
+    if key.public_key() != certificate.public_key():
+        raise CertificateError(f"{folder / _AUTHORITY}.key is not the key of {path}")
+    _check_time(path, certificate, now)
+    return Authority(key, certificate)
+
+
+def _check_time(path: Path, certificate: x509.Certificate, now: dt.datetime) -> None:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now >= end:
+        raise CertificateError(f"{path} was over at {end:%Y-%m-%d %H:%M} UTC: `reticent certs renew` makes it anew")
+    if now < begin:
+        raise CertificateError(f"{path} begins at {begin:%Y-%m-%d %H:%M} UTC: does this machine's clock go right?")
+    if now > begin + _OLD * (end - begin):
+        _log.warning("%s will be over at %s UTC: `reticent certs renew` makes it anew", path, f"{end:%Y-%m-%d %H:%M}")
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise CertificateError(f"{path} is no certificate in PEM") from None
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError):
+        raise CertificateError(f"{path} is no private key in PEM, or is under a passphrase") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise CertificateError(f"{path} is a key of another kind than ECDSA's")
+    return key
+
+
+def _check_analysts(names: Sequence[str]) -> None:
+    for name in names:
+        if not _ANALYST_NAME.fullmatch(name):
+            raise ValueError(f"an analyst's name is letters, digits, '.', '_' and '-', up to 48: got {name!r}")
+        if name.casefold() in {_AUTHORITY, *_SERVERS}:
+            raise ValueError(f"an analyst cannot be called {name!r}: that is the name of other files")
+    if len({name.casefold() for name in names}) < len(names):
+        raise ValueError(f"each analyst is named once: got {', '.join(names)}")
+
+
+def _analyst(name: str) -> str:
+    return f"{ANALYST} {name}"
+
+
+def _distinct(hosts: Sequence[x509.GeneralName]) -> list[x509.GeneralName]:
+    return list(dict.fromkeys(hosts))

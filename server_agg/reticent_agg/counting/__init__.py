@@ -1,0 +1,1 @@
+"""The life of a query: announced, collected, closed, decided."""

@@ -1,0 +1,314 @@
+"""A key server that is away, refuses, or will never decide: what the aggregation server makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg import AggregationServer
+from tests.agg import parties
+from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run, until
+from tests.agg.parties import KeyServer, Phone
+
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
+
+def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) -> None:
+    async def wait() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener:
+            address = listener.address
+        query = parties.ask(enough=2)
+        async with network(tmp_path, certs, address) as net:
+            analyst, phones = await net.analyst(), await net.phones()
+            announce = wire.AnnounceRequest(query=query.to_bytes())
+            assert (await refusal_of(analyst.Standing(wire.StandingRequest()))).refusal is Refusal.UNAVAILABLE
+            assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.UNAVAILABLE
+            net.server.learned(KeyServer().terms())
+            assert (await analyst.Announce(announce)).phase == wire.ANNOUNCED
+            async with keys.listener(address):
+                await until(lambda: not net.server.uncountersigned())
+            for number in range(2):
+                await phones.Contribute(Phone(number).contribution(query))
+            assert len(net.server.requests()) == 1  # and the key server is away again
+        async with keys.listener(address), network(tmp_path, certs, address) as net:  # after a restart as well
+            await until(lambda: not net.server.requests())
+            assert parties.phones_in(keys.heads[-1]) == {0, 1}
+
+    run(wait())
+
+
+def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
+    tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.driver.LONGEST", 0.2)
+    caplog.set_level("DEBUG", "reticent_agg.driver")
+
+    def logged(what: str) -> int:
+        return sum(what in record.getMessage() for record in caplog.records)
+
+    async def wait() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener:
+            address = listener.address
+        async with network(tmp_path, certs, address) as net:
+            await until(lambda: logged("the key server is away") == 1)
+            net.server.learned(KeyServer().terms())
+            query = parties.ask()
+            net.server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+            before = logged("who could be asked is not known")
+            await until(lambda: logged("who could be asked is not known") >= before + 3)
+            async with keys.listener(address):
+                await until(lambda: logged("the key server is back") == 1)
+            await until(lambda: logged("the key server is away") == 2)
+
+    run(wait())
+
+
+def test_what_the_key_server_refuses_the_analyst_is_told(tmp_path: Path, certs: Path) -> None:
+    async def refuse() -> None:
+        keys = Deciding(certs, refuses=Refusal.NOT_ENROLLED_ENOUGH)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, query = await net.analyst(), parties.ask()
+            announce = wire.AnnounceRequest(query=query.to_bytes())
+            assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.NOT_ENROLLED_ENOUGH
+            status = analyst.Status(wire.StatusRequest(id=query.id))
+            assert (await refusal_of(status)).detail == "as the test says"
+            keys.refuses = None
+            assert (await analyst.Announce(announce)).phase == wire.COLLECTING
+
+    run(refuse())
+
+
+def test_a_key_server_that_refuses_to_decide_is_asked_again_and_keeps_nobody_else_waiting(
+    tmp_path: Path, certs: Path
+) -> None:
+    async def refuse() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones, query = await net.analyst(), await net.phones(), parties.ask(cohorts=2, enough=2)
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            keys.refuses = Refusal.BAD_RECEIPTS
+            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(4)))
+            await until(lambda: len(keys.heads) >= 4)
+            assert [head.cohort for head in keys.heads[:4]] == [0, 1, 0, 1]
+            assert keys.heads[:2] == keys.heads[2:4]
+            keys.refuses = None
+            await until(lambda: not net.server.requests())
+
+    run(refuse())
+
+
+WRONG = {
+    "fault": RuntimeError("the pair of an older key cannot be opened"),
+    "refusal": Refused(Refusal.UNAVAILABLE, "not this one"),
+    "forgery": None,
+}
+
+
+def spoil(keys: Deciding, query: Query, wrong: str) -> None:
+    """Have the key server fail with one query."""
+    fault = WRONG[wrong]
+    if fault is None:
+        keys.forges.add(query.digest)
+    else:
+        keys.faults[query.digest] = fault
+
+
+def mend(keys: Deciding) -> None:
+    keys.faults.clear()
+    keys.forges.clear()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_cohort_that_cannot_be_decided_keeps_no_other_waiting(tmp_path: Path, certs: Path, wrong: str) -> None:
+    async def decide() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones = await net.analyst(), await net.phones()
+            first, second = parties.ask(enough=2), parties.ask(enough=2)
+            spoil(keys, first, wrong)
+            keys.forges, forged = set(), keys.forges  # it is countersigned rightly
+            faults, keys.faults = keys.faults, {}
+            for query in (first, second):
+                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            keys.forges, keys.faults = forged, faults
+            for query in (first, second):
+                await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
+            await until(lambda: phase(net, second) == wire.DECIDED)
+            assert phase(net, first) == wire.CLOSING
+            mend(keys)
+            await until(lambda: phase(net, first) == wire.DECIDED)
+
+    run(decide())
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_query_that_cannot_be_countersigned_keeps_no_other_waiting(tmp_path: Path, certs: Path, wrong: str) -> None:
+    async def countersign() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst = await net.analyst()
+            first, second = parties.ask(), parties.ask()
+            spoil(keys, first, wrong)
+            assert (await analyst.Announce(wire.AnnounceRequest(query=first.to_bytes()))).phase == wire.ANNOUNCED
+            assert (await analyst.Announce(wire.AnnounceRequest(query=second.to_bytes()))).phase == wire.COLLECTING
+            mend(keys)
+            await until(lambda: phase(net, first) == wire.COLLECTING)
+
+    run(countersign())
+
+
+def test_what_is_aborted_before_it_is_countersigned_is_burnt_then(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.driver.PATIENCE", 0.2)
+
+    async def abort() -> None:
+        keys = Deciding(certs, gate=asyncio.Event())
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, query = await net.analyst(), parties.ask()
+            assert keys.gate is not None
+            assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.ANNOUNCED
+            assert (await analyst.Abort(wire.AbortRequest(id=query.id))).phase == wire.ANNOUNCED
+            keys.gate.set()
+            await until(lambda: phase(net, query) == wire.DECIDED)
+
+    run(abort())
+
+
+def test_an_abort_is_not_kept_waiting_by_what_was_refused_before(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.driver.SHORTEST", 2 * DEADLINE)
+
+    async def abort() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones, query = await net.analyst(), await net.phones(), parties.ask(enough=2)
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            keys.refuses = Refusal.BAD_RECEIPTS
+            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
+            await until(lambda: len(keys.heads) == 1)
+            keys.refuses = None
+            await analyst.Abort(wire.AbortRequest(id=query.id))
+            await until(lambda: phase(net, query) == wire.DECIDED)
+
+    run(abort())
+
+
+def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path) -> None:
+    """Also where the key server was about to be asked for it, and has another cohort in hand."""
+
+    async def abort() -> None:
+        keys = Deciding(certs, decides=asyncio.Event())
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones, query = await net.analyst(), await net.phones(), parties.ask(cohorts=3, enough=2)
+            assert keys.decides is not None
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(6)))
+            await until(lambda: len(keys.heads) == 1)
+            assert (await analyst.Abort(wire.AbortRequest(id=query.id))).phase == wire.CLOSING
+            keys.decides.set()
+            await until(lambda: phase(net, query) == wire.DECIDED)
+            assert [(head.cohort, bool(head.ciphertexts)) for head in keys.heads] == [(0, True), (1, False), (2, False)]
+            cohorts = net.server.status(wire.StatusRequest(id=query.id), ANN).cohorts
+            assert [each.decision.outcome for each in cohorts] == [wire.RELEASED, wire.BURNT, wire.BURNT]
+
+    run(abort())
+
+
+def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, and says who is enrolled, but does not answer."""
+    monkeypatch.setattr("reticent_agg.driver.PATIENCE", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.LONGEST_ANSWER", 0.5)
+
+    async def hang() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones = await net.analyst(), await net.phones()
+            first, second = parties.ask(enough=2), parties.ask(enough=2)
+            keys.hangs.add(first.digest)
+            for query in (first, second):
+                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await until(lambda: phase(net, second) == wire.COLLECTING)
+            keys.hangs.clear()
+            await until(lambda: phase(net, first) == wire.COLLECTING)
+            keys.hangs.add(first.digest)
+            for query in (first, second):
+                await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
+            await until(lambda: phase(net, second) == wire.DECIDED)
+            keys.hangs.clear()
+            await until(lambda: phase(net, first) == wire.DECIDED)
+
+    run(hang())
+
+
+class Forgetful(AggregationServer):
+    """A server whose disk fails once, while a request is read from it."""
+
+    has_failed = False
+
+    def asking(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
+        yield wire.DecideRequest(head=head)
+        if not self.has_failed:
+            self.has_failed = True
+            raise OSError("the disk fails")
+        yield from itertools.islice(super().asking(head), 1, None)
+
+
+def test_a_request_that_cannot_be_read_is_read_again(tmp_path: Path, certs: Path) -> None:
+    async def decide() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address, Forgetful) as net:
+            analyst, phones, query = await net.analyst(), await net.phones(), parties.ask(enough=2)
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
+            await until(lambda: phase(net, query) == wire.DECIDED)
+
+    run(decide())
+
+
+def phase(net: Network, query: Query) -> wire.Phase.ValueType:
+    return net.server.status(wire.StatusRequest(id=query.id), ANN).phase
+
+
+@pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])
+def test_what_will_never_be_decided_is_asked_rarely_and_named(
+    tmp_path: Path,
+    certs: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Refusal,
+) -> None:
+    monkeypatch.setattr("reticent_agg.driver.LONGEST", 0.1)
+
+    async def refuse() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            analyst, phones = await net.analyst(), await net.phones()
+            lost, other = parties.ask(enough=2), parties.ask(enough=2)
+            for query in (lost, other):
+                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            keys.refuses = refusal
+            for number in range(2):
+                await phones.Contribute(Phone(number).contribution(lost))
+            await until(lambda: phase(net, lost) == wire.LOST)
+            assert len(keys.heads) == 1
+            assert f"cohort 0 of {lost.id!r} is not decided, asked again in 3600.0 s: {refusal.name}" in caplog.text
+            keys.refuses = None
+            for number in range(2):
+                await phones.Contribute(Phone(number).contribution(other))
+            await until(lambda: phase(net, other) == wire.DECIDED)  # the others are not kept waiting
+            assert [head.query for head in keys.heads] == [lost.digest, other.digest]
+
+    run(refuse())

@@ -1,0 +1,340 @@
+"""`reticent count`, run as people run it: tables, JSON for machines, exit codes, one sentence where it fails."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.console import program
+from reticent.privacy import CohortSum, Query
+from reticent.v1 import counting_pb2 as wire
+from tests.agg.counting_server import DEADLINE, CountingServer
+from tests.analyst.command import KNOWN, PROGRAM, QUESTION
+from tests.analyst.queries import SAMPLES
+
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
+Run = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "gym.toml"
+    path.write_text(QUESTION)
+    return str(path)
+
+
+@pytest.fixture
+def run(
+    server: CountingServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Run:
+    """Runs a subcommand against the server, and gives what it wrote."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+    identity = tmp_path / "identity.pub"
+    identity.write_text(server.signer.public.hex() + "\n")
+
+    def run(*arguments: str, code: int = 0) -> tuple[str, str]:
+        where = ["--address", server.address, "--certs", str(server.folder), "--analyst", "ann"]
+        assert program.main(["count", *arguments, *where, "--identity", str(identity)]) == code
+        return tuple(capsys.readouterr())  # type: ignore[return-value]
+
+    return run
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The lines of a table by their first word."""
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+
+
+# A plan, without any server.
+
+
+@pytest.mark.parametrize("name", ["gym", "flu", "walking"])
+def test_the_sample_files_are_planned(name: str) -> None:
+    done = subprocess.run(
+        [PROGRAM, "count", "plan", SAMPLES / f"{name}.toml", "--json"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    content = json.loads(done.stdout)
+    assert content["query"]["id"].startswith(name)
+    assert content["lost"] < 1e-3
+    assert content["liars"]["lost"] < 0.011
+    assert 0 < content["load"]["phone_seconds"] < 30
+    assert all(each["standard_error"] > content["trusted"] for each in content["estimates"])
+
+
+def test_a_plan_says_what_to_expect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert program.main(["count", "plan", str(SAMPLES / "flu.toml"), "--key-bits", "2048"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("flu-2027-w09: 200,000 phones, 40.0% of them absent\n")
+    table = rows(out)
+    assert table["fever"] == table["cough"] == table["doctor"]
+    for name in ("cohorts", "short", "no", "liars", "noise", "theorem", "a", "the"):
+        assert name in table, out
+
+
+def test_a_plan_needs_the_number_of_phones(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["count", "plan", file]) == 2
+    assert "does not say how many phones are asked" in capsys.readouterr().err
+    assert program.main(["count", "plan", file, "--population", "60", "--key-bits", "2048"]) == 0
+
+
+def test_a_plan_of_one_cohort_says_what_one_liar_can_do(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    Path(file).write_text(QUESTION.replace("cohorts = 3\n", "cohorts = 1\n").replace("absent", "lying = 0.01\nabsent"))
+    assert program.main(["count", "plan", file, "--population", "60", "--key-bits", "2048"]) == 0
+    out = capsys.readouterr().out
+    assert "one can put the sum anywhere, or void it" in " ".join(out.split())
+    assert "anywhere" in rows(out)["visits"]
+
+
+# Asking.
+
+
+def test_a_new_query_is_planned_asked_and_shown(server: CountingServer, run: Run, file: str) -> None:
+    server.phones = lambda _: [KNOWN[0], CohortSum(3, None), KNOWN[2]]
+    out, err = run("new", file, "--yes")
+    assert err == ""
+    assert "gym: 60 phones, 20.0% of them absent" in out
+    assert rows(out)["visits"][0] == "41.9"  # (20 + 18) * 32/29
+    said = " ".join(out.split())
+    assert "contributors 32" in said
+    assert "cohorts burnt 1: too few contributed, and their budget is not spent" in said
+    query = Query.from_bytes(server.standing["gym"].query)
+    assert (query.population, query.key_id, query.fewest) == (60, server.key.key_id.hex(), 12)
+
+
+def test_for_machines_it_is_one_json(server: CountingServer, run: Run, file: str) -> None:
+    server.phones = lambda _: KNOWN
+    out, _ = run("new", file, "--yes", "--json")
+    content = json.loads(out)
+    assert (content["value"], content["contributors"]) == ([63.0], 45)
+    [[low, high]] = content["interval_95"]
+    assert low < 63 < high
+    again, _ = run("result", "gym", "--json")
+    assert json.loads(again) == content
+
+
+def test_without_a_terminal_nobody_is_asked_by_mistake(
+    server: CountingServer, run: Run, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    _, err = run("new", file, code=2)
+    assert err == "reticent: there is no terminal to ask whether to go on: --yes does without\n"
+    assert "announce" not in server.calls
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
+def test_whoever_sits_at_the_terminal_is_asked(
+    run: Run, file: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    _, err = run("new", file, "--no-wait", code=code)
+    assert "Ask 60 phones, at (1, 1e-06) each? [y/N]" in err
+    assert ("'gym' was not asked, and nothing is spent" in err) == (code == 1)
+    out, _ = run("status", "--json")
+    assert [each["id"] for each in json.loads(out)] == ([] if code else ["gym"])
+
+
+def test_no_more_phones_are_asked_than_there_are(server: CountingServer, run: Run, file: str) -> None:
+    Path(file).write_text("population = 61\n" + QUESTION)
+    _, err = run("new", file, "--yes", code=2)
+    assert err == "reticent: 60 phones are enrolled: 61 cannot be asked\n"
+    assert "announce" not in server.calls
+
+
+def test_without_waiting_it_is_looked_at_later(server: CountingServer, run: Run, file: str) -> None:
+    out, _ = run("new", file, "--yes", "--no-wait", "--id", "second")
+    assert rows(out)["second"] == ["collecting", "0", "60", "0", "of", "3", "5", "s"]
+    query = Query.from_bytes(server.standing["second"].query)
+    server.collecting(query, 9)
+    out, _ = run("status", "second", "--json")
+    [standing] = json.loads(out)
+    assert (standing["phase"], standing["contributors"], standing["outcomes"]) == ("collecting", [9] * 3, [None] * 3)
+    _, err = run("result", "second", "--timeout", "2", code=1)
+    assert err.splitlines()[-1].startswith(
+        "reticent: 'second' is not decided after 2 s: 0 of its 3 cohorts are, and collecting"
+    )
+    threading.Timer(0.5, server.decided, [query, KNOWN]).start()
+    out, _ = run("result", "second")
+    assert rows(out)["visits"][0] == "63.0"
+
+
+def test_all_queries_are_listed(server: CountingServer, run: Run, file: str) -> None:
+    for name in ("one", "two"):
+        run("new", file, "--yes", "--no-wait", "--id", name)
+    server.decided(Query.from_bytes(server.standing["one"].query), KNOWN)
+    out, _ = run("status")
+    assert list(rows(out)) == ["query", "two", "one"]
+    assert rows(out)["one"] == ["released", "45", "60", "3", "of", "3", "-"]
+
+
+# What goes wrong.
+
+
+def test_a_query_that_is_burnt_ends_with_1(server: CountingServer, run: Run, file: str) -> None:
+    server.phones = lambda query: [CohortSum(2, None)] * query.cohorts
+    _, err = run("new", file, "--yes", code=1)
+    assert err == "reticent: 'gym' is burnt: 3 of its 3 cohorts are left out, and nothing was spent\n"
+    out, err = run("result", "gym", "--json", code=1)
+    assert (json.loads(out)["burnt"], json.loads(out)["cohorts_spent"], err) == (True, [], "")
+
+
+def test_what_a_void_cohort_has_cost_is_said(server: CountingServer, run: Run, file: str) -> None:
+    run("new", file, "--yes", "--no-wait")
+    query = Query.from_bytes(server.standing["gym"].query)
+    status = server.decided(query, [CohortSum(2, None), KNOWN[1], CohortSum(1, None)])
+    _, err = run("result", "gym", code=1)
+    assert err == (
+        "reticent: 'gym' is burnt: 2 of its 3 cohorts are left out, and 1 was decrypted, and its phones have spent "
+        "their budget\n"
+    )
+    assert status.cohorts[1].decision.outcome == wire.RELEASED
+    out, _ = run("result", "gym", "--json", code=1)
+    assert json.loads(out)["cohorts_spent"] == [1]
+
+
+def test_an_abort_burns_the_query(run: Run, file: str) -> None:
+    run("new", file, "--yes", "--no-wait")
+    out, _ = run("abort", "gym")
+    assert rows(out)["gym"][:1] == ["burnt"]
+    run("result", "gym", code=1)
+    out, err = run("abort", "gym")
+    assert rows(out)["gym"][:1] == ["burnt"]
+    assert err == "'gym' was decided before: nothing is changed\n"
+
+
+def test_a_query_is_asked_once(server: CountingServer, run: Run, file: str) -> None:
+    server.phones = lambda _: KNOWN
+    run("new", file, "--yes")
+    _, err = run("new", file, "--yes", code=1)
+    assert err == "reticent: 'gym' was decided before: a second attempt is another query\n"
+
+
+def test_an_unknown_query_is_one_sentence(run: Run) -> None:
+    for command in ("status", "result", "abort"):
+        _, err = run(command, "nothing", code=1)
+        assert err == "reticent: UNKNOWN_QUERY: there is no such query\n"
+
+
+def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, file: str) -> None:
+    run("new", file, "--yes", "--no-wait")
+    status = server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
+    status.cohorts[0].decision.contributors += 1
+    _, err = run("result", "gym", code=1)
+    assert err == "reticent: the decision about cohort 0 of 'gym' is not signed by the key server\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--certs", "nowhere"], "nowhere"),
+        (["--analyst", "bob"], "bob"),
+        (["--identity", "ab" * 31], "ab" * 31),
+        (["--patience", "0"], "waiting takes a time"),
+    ],
+)
+def test_what_does_not_name_a_server_is_one_sentence(
+    server: CountingServer, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    given = {
+        "--address": server.address,
+        "--certs": str(server.folder),
+        "--analyst": "ann",
+        "--identity": server.signer.public.hex(),
+    }
+    given |= dict([arguments])
+    assert program.main(["count", "status", *[word for pair in given.items() for word in pair]]) in {1, 2}
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_where_to_ask_may_stand_in_a_file_or_the_environment(
+    server: CountingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reticent.toml").write_text(
+        f'[count.status]\naddress = "nowhere:1"\nidentity = "{server.signer.public.hex()}"\nanalyst = "ann"\n'
+    )
+    monkeypatch.setenv("RETICENT_COUNT_STATUS_ADDRESS", server.address)
+    assert program.main(["count", "status", "--certs", str(server.folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: Path, file: str) -> None:
+    """On a terminal of its own; what is piped gets none."""
+    import os  # noqa: PLC0415
+    import pty  # noqa: PLC0415  # there is none on Windows
+
+    ours, theirs = pty.openpty()
+    server.phones = None
+    query_file = Path(file)
+    arguments: list[Any] = [PROGRAM, "count", "new", query_file, "--yes", "--address", server.address]
+    arguments += ["--certs", server.folder, "--analyst", "ann", "--identity", server.signer.public.hex()]
+    shown, is_decided = b"", False
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=tmp_path) as asked:
+        os.close(theirs)
+        guard = threading.Timer(DEADLINE, asked.kill)
+        guard.start()
+        with contextlib.suppress(OSError):  # at its end
+            while more := os.read(ours, 1 << 16):
+                shown += more
+                if b"closes in" in more and "gym" in server.standing and not is_decided:
+                    server.collecting(Query.from_bytes(server.standing["gym"].query), 7)
+                if b"21 phones; closes in" in shown and not is_decided:
+                    is_decided = True
+                    server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
+        out, _ = asked.communicate(timeout=DEADLINE)
+        guard.cancel()
+    os.close(ours)
+    assert asked.returncode == 0
+    assert b"21 phones; closes in" in shown
+    assert "63.0" in out
+    assert "phones; closes in" not in out
+
+
+HELP = """\
+Usage: reticent count COMMAND
+
+Ask phones to be counted: foresee what a query gives, ask it, read what is
+released.
+
+╭─ Commands ───────────────────────────────────────────────────────────────────╮
+│ abort   Close a query now: what is not decided yet is burnt, and its phones  │
+│         take their budget back.                                              │
+│ new     Ask a query of real phones: show what to expect, ask whether to go   │
+│         on, announce it, and wait for the release.                           │
+│ plan    Say what to expect of a query, before anybody is asked: errors,      │
+│         aborts, what liars can do, what it costs phones.                     │
+│ result  Wait for what a query gives, and show it. Asked again, it shows the  │
+│         same.                                                                │
+│ status  Say how far a query is, or all of them.                              │
+╰──────────────────────────────────────────────────────────────────────────────╯
+"""
+
+
+def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert program.main(["count", "--help"]) == 0
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()

@@ -1,0 +1,121 @@
+"""What an analyst does not believe, whichever server says it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reticent.privacy import CohortSum, estimate
+from reticent.protocol import SigningKey
+from reticent.v1 import counting_pb2 as wire
+from reticent_analyst.analyst import Analyst
+from reticent_analyst.errors import BadReply
+from tests.agg.counting_server import CountingServer, decision_of, signed
+from tests.analyst.queries import KNOWN, asked
+
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
+
+def resigned(change: Callable[[wire.Decision], object]) -> Callable[[CountingServer, wire.QueryStatus], None]:
+    """The key server itself signs what it cannot mean."""
+
+    def forge(server: CountingServer, status: wire.QueryStatus) -> None:
+        change(status.cohorts[1].decision)
+        signed(server.signer, status.cohorts[1].decision)
+
+    return forge
+
+
+def altered(change: Callable[[wire.Decision], object]) -> Callable[[CountingServer, wire.QueryStatus], object]:
+    """The aggregation server changes what was signed."""
+    return lambda _, status: change(status.cohorts[1].decision)
+
+
+def changed(**fields: Any) -> Callable[[wire.Decision], None]:
+    def change(decision: wire.Decision) -> None:
+        for name, value in fields.items():
+            setattr(decision, name, value)
+
+    return change
+
+
+def sums(*contents: bytes) -> Callable[[wire.Decision], None]:
+    def change(decision: wire.Decision) -> None:
+        del decision.sums[:]
+        decision.sums.extend(contents)
+
+    return change
+
+
+FORGERIES: dict[str, tuple[Callable[[CountingServer, wire.QueryStatus], object], str]] = {
+    "another signer": (lambda _, status: signed(SigningKey(), status.cohorts[1].decision), "not signed"),
+    "no signature": (altered(changed(signature=b"")), "not signed"),
+    "a sum": (altered(sums(b"\x63", b"\x00")), "not signed"),
+    "the contributors": (altered(changed(contributors=13)), "not signed"),
+    "the outcome": (altered(changed(outcome=wire.VOID)), "not signed"),
+    "seeded": (altered(changed(seeded=True)), "not signed"),
+    "the request": (altered(changed(request=bytes(31) + b"\x01")), "not signed"),
+    "so many contributors that they fit nowhere": (altered(changed(contributors=2**64 - 1)), "counts 18446744"),
+    "another query's": (resigned(changed(query=asked("other").digest)), "is about another query"),
+    "another cohort's": (resigned(changed(cohort=2)), "is about cohort 2"),
+    "a copy": (lambda _, status: status.cohorts[1].decision.CopyFrom(status.cohorts[0].decision), "is about cohort 0"),
+    "more than there are": (resigned(changed(contributors=21)), "counts 21 phones of 20"),
+    "too few": (resigned(changed(contributors=11)), "releases 11 contributions, of at least 12"),
+    "no outcome": (resigned(changed(outcome=0)), "has no outcome"),
+    "another outcome": (resigned(changed(outcome=9)), "has no outcome"),
+    "burnt, with sums": (resigned(changed(outcome=wire.BURNT)), "has sums, and is not released"),
+    "void, with sums": (resigned(changed(outcome=wire.VOID)), "has sums, and is not released"),
+    "a sum too few": (resigned(sums(b"\x01")), "has 1 sums, of 2 counters"),
+    "a sum too many": (resigned(sums(b"\x01", b"\x02", b"\x03")), "has 3 sums, of 2 counters"),
+    "a long sum": (resigned(sums(b"\x01", b"\x00\x02")), "not written as they must be"),
+    "an empty sum": (resigned(sums(b"\x01", b"")), "not written as they must be"),
+    "none": (lambda _, status: status.cohorts[1].ClearField("decision"), "called decided, and 1 cohorts are not"),
+    "a cohort too few": (lambda _, status: status.cohorts.pop(), "tells of 2 cohorts"),
+    "a cohort too many": (lambda _, status: status.cohorts.append(status.cohorts[0]), "tells of 4 cohorts"),
+    "no phase": (lambda _, status: setattr(status, "phase", 9), "tells of"),
+    "another query": (
+        lambda _, status: setattr(status, "query", asked("gym", epsilon=0.5).to_bytes()),
+        "another query",
+    ),
+}
+
+
+@pytest.mark.parametrize(("forge", "said"), FORGERIES.values(), ids=FORGERIES)
+def test_what_the_key_server_cannot_have_meant_is_refused(
+    server: CountingServer,
+    analyst: Analyst,
+    forge: Callable[[CountingServer, wire.QueryStatus], object],
+    said: str,
+) -> None:
+    handle = analyst.start(asked())
+    status = server.decided(asked(), KNOWN)
+    forge(server, status)
+    with pytest.raises(BadReply, match=said):
+        handle.result()
+    server.decided(asked(), KNOWN)
+    assert handle.result() == estimate(asked(), KNOWN, seeded=False)
+
+
+def test_a_decision_does_not_change(server: CountingServer, analyst: Analyst) -> None:
+    handle = analyst.start(asked())
+    status = server.collecting(asked())
+    status.cohorts[1].decision.CopyFrom(signed(server.signer, decision_of(asked(), 1, KNOWN[1])))
+    assert handle.status().outcomes == (None, "released", None)
+    server.decided(asked(), [KNOWN[0], CohortSum(16, (26, 2)), KNOWN[2]])
+    with pytest.raises(BadReply, match="two decisions about cohort 1"):
+        handle.result()
+
+
+def test_a_query_is_found_under_its_own_name_only(server: CountingServer, analyst: Analyst) -> None:
+    server.standing["other"] = server.decided(asked(), KNOWN)
+    with pytest.raises(BadReply, match=r"'other'.*'gym'"):
+        analyst.find("other")
+    server.standing["gym"].query = b"reticent.query.1\n"
+    with pytest.raises(BadReply, match="a query that is none"):
+        analyst.find("gym")
+
+
+def test_a_key_that_is_none_is_refused(server: CountingServer, analyst: Analyst) -> None:
+    server.key = type("Key", (), {"to_bytes": lambda _: b"\x00\x01\x03\x02"})()
+    with pytest.raises(BadReply, match="public key is none"):
+        analyst.terms()

@@ -1,0 +1,88 @@
+"""How many cohorts, and of how many phones each, are chosen for an analyst."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from reticent.privacy import Counter
+from reticent.privacy.cost import NoiseKind
+from reticent.privacy.defaults import LIARS_SHARE, least_liars
+from reticent_analyst import cohort_odds
+from reticent_analyst.plan import plan
+from reticent_analyst.question import Question
+from tests.analyst.queries import census
+
+
+@pytest.mark.parametrize(("population", "absent", "risk"), [(1000, 0.2, 1e-3), (50, 0.3, 0.05), (10_000, 0.0, 1e-6)])
+def test_one_cohort_insists_on_as_many_as_the_risk_allows(population: int, absent: float, risk: float) -> None:
+    crowd = cohort_odds.choose(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
+    assert (crowd.cohorts, crowd.liars) == (1, least_liars(crowd.fewest))
+    assert cohort_odds.lost(population, 1, crowd.fewest, absent) <= risk
+    assert crowd.fewest == max(
+        k for k in range(1, population + 1) if stats.binom.cdf(k - 1, population, 1 - absent) <= risk
+    )
+
+
+def test_of_many_cohorts_the_choice_is_nearly_the_most_accurate() -> None:
+    """Against all thresholds, for counters that differ little among phones."""
+    changes: dict[str, Any] = {"population": 400, "cohorts": 8, "l2_squared": 1, "l1": 1}
+
+    def error(fewest: int) -> float:
+        query = census(fewest=fewest, liars=least_liars(fewest), **changes)
+        return plan(query, absent=0.2).estimates[0].standard_error
+
+    crowd = cohort_odds.choose(population=400, absent=0.2, lying=0, risk=0.01, variance=20.0, cohorts=8)
+    allowed = [k for k in range(3, 51) if cohort_odds.lost(400, 8, k, 0.2) <= 0.01]
+    assert crowd.fewest in allowed
+    assert error(crowd.fewest) < 1.05 * min(map(error, allowed))
+
+
+@pytest.mark.parametrize(("lying", "risk"), [(1, 1e-3), (10, 1e-3), (50, 0.01), (300, 0.01)])
+def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float) -> None:
+    crowd = cohort_odds.choose(population=100_000, absent=0.2, lying=lying, risk=risk, variance=20.0)
+    assert crowd.cohorts % 2 == 1
+    assert cohort_odds.lost_to_liars(100_000, crowd.cohorts, crowd.fewest, 0.2, lying) <= risk
+    assert cohort_odds.crowded(100_000, crowd.cohorts, crowd.liars, lying) <= risk
+    assert crowd.cohorts <= 2 * lying + 1
+    fewer = cohort_odds.hit_cohorts(100_000, crowd.cohorts - 2, lying)
+    assert fewer[(crowd.cohorts - 2) // 2 + 1 :].sum() > risk / 2
+
+
+@pytest.mark.parametrize(
+    ("said", "liars"),
+    [({}, 38), ({"lying": 3}, 38), ({"lying": 100}, 100), ({"liars": 0}, 0), ({"liars": 7, "lying": 100}, 7)],
+)
+def test_a_twentieth_may_lie_unless_more_are_expected_or_it_is_said(said: dict[str, int], liars: int) -> None:
+    wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
+    crowd = cohort_odds.choose(**{**wanted, "cohorts": 1, "fewest": 760, **said})
+    assert crowd == cohort_odds.Crowd(1, 760, liars)
+
+
+@pytest.mark.parametrize("noise", ["skellam", "gaussian"])
+def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -> None:
+    question = Question(
+        id="q", counters=[Counter("a", 0, 1)], epsilon=0.5, delta=1e-7, absent=0.4, noise=noise, fraction_bits=None
+    )
+    none = replace(question, liars=0)
+    by_default, careless = (
+        plan(each.ask(200_000, "k1"), absent=0.4).estimates[0].standard_error for each in (question, none)
+    )
+    assert by_default / careless == pytest.approx((1 - LIARS_SHARE) ** -0.5, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"population": 0}, "nobody can be asked"),
+        ({"cohorts": 0}, "cannot be dealt into 0 cohorts"),
+        ({"cohorts": 1001}, "1000 phones cannot be dealt into 1001 cohorts"),
+        ({"population": 10, "lying": 9}, "no number of cohorts up to 10 bears 9 liars"),
+        ({"population": 10, "absent": 0.9}, "two honest ones more are needed"),
+    ],
+)
+def test_what_cannot_be_chosen_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
+    with pytest.raises(ValueError, match=said):
+        cohort_odds.choose(**{**wanted, **changes})

@@ -1,0 +1,186 @@
+"""What an analyst is told while something takes its time: on standard error, with and without a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.privacy import CohortSum, Query
+from reticent.protocol import Refusal, Refused
+from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent_analyst.progress import Narration
+from tests.agg.counting_server import DEADLINE, CountingServer
+from tests.analyst.clocks import SteppedClock
+from tests.analyst.command import KNOWN, PROGRAM, QUESTION
+
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
+STOPPED = 130
+
+
+def begun(server: CountingServer, folder: Path, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """A process of `reticent count`."""
+    (folder / "gym.toml").write_text(QUESTION)
+    where = ["--address", server.address, "--certs", str(server.folder), "--analyst", "ann"]
+    where += ["--identity", server.signer.public.hex()]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([PROGRAM, "count", *arguments, *where], text=True, cwd=folder, **(streams | options))
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_it_is_said_after_a_moment_what_is_waited_for_and_again_when_it_is_something_else() -> None:
+    said, clock = io.StringIO(), SteppedClock()
+    narration = Narration(said, first=0.3, every=60.0, monotonic=clock.monotonic)
+
+    def after(seconds: float) -> str:
+        clock.sleep(seconds)
+        narration.say()
+        return said.getvalue()
+
+    narration.now("first")
+    assert after(0.2) == ""
+    narration.now("")
+    assert after(0.2) == ""  # it was over soon
+    narration.now("collecting: ", "1")
+    assert after(0.2) == ""
+    narration.now("collecting: ", "2\x1b[2K")
+    assert after(0.2) == "collecting: 2\\x1b[2K\n"
+    narration.now("collecting: ", "3")
+    assert after(50.0) == "collecting: 2\\x1b[2K\n"
+    narration.now("closing: ", "0 of 3")
+    assert after(0.2) == "collecting: 2\\x1b[2K\nclosing: 0 of 3\n"
+
+
+def test_and_again_now_and_then() -> None:
+    said, clock = io.StringIO(), SteppedClock()
+    narration = Narration(said, first=2.0, every=30.0, monotonic=clock.monotonic)
+    narration.now("collecting: ", "1")
+    for _ in range(100):
+        clock.sleep(1.0)
+        narration.say()
+    assert said.getvalue().count("collecting: 1\n") == 4  # after 2, 32, 62 and 92 seconds
+
+
+def test_it_is_said_while_nobody_asks_for_it() -> None:
+    said = io.StringIO()
+    with Narration(said, first=0.0) as narration:
+        narration.now("collecting: ", "1")
+        until(lambda: said.getvalue() == "collecting: 1\n")
+
+
+def test_a_key_server_that_is_away_is_said_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
+    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 6
+    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--json") as asked:
+        guard = threading.Timer(DEADLINE, asked.kill)
+        guard.start()
+        assert asked.stderr is not None
+        assert asked.stderr.readline() == "waiting for the key server\n"
+        until(lambda: "gym" in server.standing)
+        query = Query.from_bytes(server.standing["gym"].query)
+        server.collecting(query, 7)
+        assert any(line.startswith("collecting: 21 phones; closes in") for line in asked.stderr)
+        server.decided(query, KNOWN)
+        out, _ = asked.communicate(timeout=DEADLINE)
+        guard.cancel()
+    assert json.loads(out)["value"] == [63.0]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+@pytest.mark.parametrize("command", ["new", "result"])
+def test_whoever_stops_waiting_is_told_that_the_query_goes_on(
+    server: CountingServer, tmp_path: Path, command: str, is_terminal: bool
+) -> None:
+    if command == "result":
+        with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as asked:
+            assert asked.wait(DEADLINE) == 0
+    ours, theirs = pty.openpty()
+    arguments = ["new", "gym.toml", "--yes"] if command == "new" else ["result", "gym"]
+    looks = server.calls.count("status")
+    with begun(server, tmp_path, *arguments, **({"stderr": theirs} if is_terminal else {})) as asked:
+        until(lambda: server.calls.count("status") > looks + 2)
+        asked.send_signal(signal.SIGINT)
+        _, err = asked.communicate(timeout=DEADLINE)
+    os.close(theirs)
+    err = os.read(ours, 1 << 20).decode() if is_terminal else err
+    os.close(ours)
+    assert asked.returncode == STOPPED
+    assert err.splitlines()[-1].endswith("stopped; the query goes on: reticent count result gym")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "text", ["x\x1b[2K\rgym", "[/red] :smile: [bold]x", "{task.nothing}", "\N{RIGHT-TO-LEFT OVERRIDE}x"]
+)
+def test_nothing_that_others_say_moves_a_terminal(server: CountingServer, tmp_path: Path, text: str) -> None:
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as asked:
+        asked.communicate(timeout=DEADLINE)
+    template = Query.from_bytes(server.standing["gym"].query)
+    query = replace(template, id=text)
+    server.refuse(query, text)
+    for arguments, stream in ((["status"], "out"), (["status", text], "err"), (["result", text], "err")):
+        with begun(server, tmp_path, *arguments) as asked:
+            out, err = asked.communicate(timeout=DEADLINE)
+        told = out if stream == "out" else err
+        assert shown in " ".join(told.split()) or shown in told
+        assert all(each.isprintable() or each == "\n" for each in out + err)
+        assert "Traceback" not in err
+    server.refused.clear()
+    server.decided(query, [CohortSum(2, None)] * query.cohorts)
+    with begun(server, tmp_path, "result", text) as asked:
+        out, err = asked.communicate(timeout=DEADLINE)
+    assert (asked.returncode, out) == (1, "")
+    assert all(each.isprintable() or each == "\n" for each in err)
+
+
+def test_what_is_lost_ends_with_1(server: CountingServer, tmp_path: Path) -> None:
+    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as asked:
+        asked.communicate(timeout=DEADLINE)
+    server.lost(Query.from_bytes(server.standing["gym"].query))
+    with begun(server, tmp_path, "result", "gym") as asked:
+        _, err = asked.communicate(timeout=DEADLINE)
+    assert asked.returncode == 1
+    assert err.startswith("reticent: 'gym' will never be decided: the key server was restored from a backup")
+    with begun(server, tmp_path, "status") as asked:
+        out, _ = asked.communicate(timeout=DEADLINE)
+    assert "gym: will never be decided: the key server was restored from a backup" in " ".join(out.split())
+
+
+def test_a_plan_that_cannot_be_made_is_one_sentence_at_once(tmp_path: Path) -> None:
+    question = QUESTION.replace("cohorts = 3\nfewest = 12\n", "").replace("absent", "lying = 0.6\nabsent")
+    (tmp_path / "gym.toml").write_text(question)
+    for options, said in (
+        (["--population", "1000000"], "no number of cohorts up to 5001 bears 600000 liars"),
+        (["--population", "10", "--key-bits", "7"], "keys have one of these lengths"),
+        (["--population", "1" + "0" * 400], "there are no more than"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "reticent", "count", "plan", "gym.toml", *options],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1

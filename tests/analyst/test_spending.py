@@ -1,0 +1,189 @@
+"""What a query costs that is burnt, refused or lost."""
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from reticent.privacy import BudgetExceeded, CohortSum, Cost, Counter, Ledger, QueryBurnt
+from reticent.protocol import Refusal, Refused
+from reticent.v1 import counting_pb2 as wire
+from reticent_analyst.analyst import Analyst
+from reticent_analyst.errors import NeverDecided
+from reticent_analyst.question import QuestionSequence
+from tests.agg.counting_server import CountingServer, signed
+from tests.analyst.queries import BURNT, KNOWN, asked
+
+pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    ledger = Ledger(Cost(1.5, 1e-5))
+    yield ledger
+    ledger.close()
+
+
+def test_a_query_that_is_burnt_costs_nothing(server: CountingServer, ledger: Ledger) -> None:
+    server.phones = lambda query: [BURNT] * query.cohorts
+    with server.analyst(ledger=ledger) as analyst:
+        with pytest.raises(QueryBurnt, match="nothing was spent") as burnt:
+            analyst.count(asked())
+        assert burnt.value.spent == ()
+        assert ledger.entries() == ()
+
+
+@pytest.mark.parametrize("outcome", [wire.VOID, wire.RELEASED])
+def test_what_was_decrypted_is_spent_though_the_query_is_burnt(
+    server: CountingServer, ledger: Ledger, outcome: wire.Outcome.ValueType
+) -> None:
+    with server.analyst(ledger=ledger) as analyst:
+        handle = analyst.start(asked())
+        status = server.decided(asked(), [BURNT, KNOWN[1], BURNT])
+        decision = status.cohorts[1].decision
+        if outcome == wire.VOID:
+            del decision.sums[:]
+            decision.outcome = outcome
+        signed(server.signer, decision)
+        with pytest.raises(QueryBurnt, match="1 was decrypted, and its phones have spent") as burnt:
+            handle.result()
+        with pytest.raises(QueryBurnt) as again:
+            handle.result()
+        assert str(again.value) == str(burnt.value)
+        assert burnt.value.spent == (1,)
+        assert burnt.value.left_out == ((0, 1, 2) if outcome == wire.VOID else (0, 2))
+        assert handle.progress.outcomes[1] == ("void" if outcome == wire.VOID else "released")
+        [entry] = ledger.entries()
+        assert (entry.query, entry.state) == ("gym", "spent")
+        copy = pickle.loads(pickle.dumps(burnt.value))  # noqa: S301  # it was made here
+        assert (str(copy), copy.spent) == (str(burnt.value), (1,))
+
+
+def test_a_void_cohort_is_left_out_of_the_estimate(server: CountingServer, analyst: Analyst) -> None:
+    handle = analyst.start(asked())
+    decision = server.decided(asked(), KNOWN).cohorts[2].decision
+    del decision.sums[:]
+    decision.outcome = wire.VOID
+    signed(server.signer, decision)
+    release = handle.result()
+    assert (release.cohorts_left_out, release.contributors) == ((2,), 45)
+    assert handle.progress.outcomes == ("released", "released", "void")
+
+
+def test_a_query_that_costs_too_much_is_not_announced(server: CountingServer, ledger: Ledger) -> None:
+    with server.analyst(ledger=ledger) as analyst, pytest.raises(BudgetExceeded):
+        analyst.start(asked(epsilon=2.0))
+    assert "announce" not in server.calls
+
+
+def test_a_refused_query_costs_nothing(server: CountingServer, ledger: Ledger) -> None:
+    with server.analyst(ledger=ledger) as analyst:
+        server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(Refusal.KEY_RETIRED, "k1 is destroyed")]
+        with pytest.raises(Refused, match="KEY_RETIRED: k1 is destroyed"):
+            analyst.start(asked())
+        assert ledger.entries() == ()
+
+
+@pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.BAD_QUERY, Refusal.NOT_ENROLLED_ENOUGH])
+def test_nor_what_an_analyst_had_reserved_who_was_killed_then(
+    server: CountingServer, ledger: Ledger, refusal: Refusal
+) -> None:
+    ledger.reserve(asked().account, asked().cost)
+    with server.analyst(ledger=ledger) as analyst:
+        server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(refusal)]
+        with pytest.raises(Refused, match=refusal.name):
+            analyst.start(asked())
+        assert ledger.entries() == ()
+
+
+@pytest.mark.parametrize("refusal", [Refusal.CONFLICT, Refusal.NOT_PERMITTED])
+def test_what_was_reserved_before_stays_where_phones_may_have_been_asked(
+    server: CountingServer, ledger: Ledger, refusal: Refusal
+) -> None:
+    ledger.reserve(asked().account, asked().cost)
+    with server.analyst(ledger=ledger) as analyst:
+        server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(refusal)]
+        with pytest.raises(Refused, match=refusal.name):
+            analyst.start(asked())
+        [entry] = ledger.entries()
+        assert entry.state == "reserved"
+
+
+def test_what_another_query_of_the_sequence_has_reserved_or_spent_stays(server: CountingServer, ledger: Ledger) -> None:
+    query = asked(sequence="week 9")
+    ledger.reserve(query.account, query.cost)
+    with server.analyst(ledger=ledger) as analyst:
+        for state in ("reserved", "spent"):
+            server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(Refusal.BAD_QUERY)]
+            with pytest.raises(Refused, match="BAD_QUERY"):
+                analyst.start(query)
+            [entry] = ledger.entries()
+            assert entry.state == state
+            ledger.spend(query.account)
+
+
+def test_nor_does_one_that_the_key_server_will_not_countersign(server: CountingServer, ledger: Ledger) -> None:
+    with server.analyst(ledger=ledger) as analyst:
+        handle = analyst.start(asked())
+        assert len(ledger.entries()) == 1
+        server.refusals = [Refused(Refusal.NOT_ENROLLED_ENOUGH)]
+        with pytest.raises(Refused, match="NOT_ENROLLED_ENOUGH"):
+            handle.result()
+        assert ledger.entries() == ()
+
+
+def test_a_refusal_that_says_nothing_of_the_query_gives_nothing_back(server: CountingServer, ledger: Ledger) -> None:
+    with server.analyst(ledger=ledger) as analyst:
+        handle = analyst.start(asked())
+        server.refusals = [Refused(Refusal.NOT_PERMITTED)]
+        with pytest.raises(Refused, match="NOT_PERMITTED"):
+            handle.result()
+        assert len(ledger.entries()) == 1
+
+
+def test_a_sequence_costs_once_and_is_not_given_back_while_one_of_it_may_be_spent(
+    server: CountingServer, ledger: Ledger
+) -> None:
+    week = QuestionSequence(name="week 9", epsilon=1.0, delta=1e-6, l2_squared=4, l1=4)
+    with server.analyst(ledger=ledger) as analyst:
+        for day in ("Monday", "Tuesday"):
+            question = week.question(day, [Counter("a", 0, 1)], absent=0.1, cohorts=3, fewest=12)
+            query = analyst.query(question)
+            assert (query.sequence, query.l1, query.account) == ("week 9", 4, "sequence week 9")
+            server.phones = lambda query: [CohortSum(15, (3,))] * query.cohorts
+            analyst.count(query)
+        server.phones = lambda query: [BURNT] * query.cohorts
+        with pytest.raises(QueryBurnt):
+            analyst.count(analyst.query(week.question("Wednesday", [Counter("a", 0, 1)], absent=0.1, cohorts=3)))
+        [entry] = ledger.entries()
+        assert (entry.state, entry.cost.epsilon) == ("spent", 1.0)
+
+
+# What is refused, and what is lost.
+
+
+def test_a_corrected_query_may_have_the_id_of_a_refused_one(server: CountingServer, analyst: Analyst) -> None:
+    server.refuse(asked(), "fewest must be at least 0.5 of a cohort: got 0.357")
+    with pytest.raises(Refused, match=r"got 0\.357"):
+        analyst.find("gym")
+    server.phones = lambda _: KNOWN
+    assert analyst.count(asked(fewest=13)).contributors == 45
+
+
+def test_refused_queries_are_listed_with_the_reason(server: CountingServer, analyst: Analyst) -> None:
+    server.refuse(asked(), "too dear")
+    server.collecting(asked("other"))
+    other, gym = analyst.queries()
+    assert (other.phase, other.refusal) == ("collecting", None)
+    assert (gym.phase, gym.refusal, gym.outcomes) == ("refused", "BAD_QUERY: too dear", (None,) * 3)
+    assert gym.to_json()["refusal"] == "BAD_QUERY: too dear"
+
+
+def test_a_query_that_will_never_be_decided_is_not_waited_for(server: CountingServer, ledger: Ledger) -> None:
+    with server.analyst(ledger=ledger) as analyst:
+        handle = analyst.start(asked())
+        server.lost(asked())
+        with pytest.raises(NeverDecided, match="'gym' will never be decided: the key server was restored"):
+            handle.result()
+        assert analyst.queries()[0].phase == "lost"
+        assert len(ledger.entries()) == 1  # phones may never know that it was not released

@@ -1,0 +1,237 @@
+"""An app's side for prototypes: it waits for a phone that is away, and hears every step once."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from reticent_client.apps.broker import Broker
+from reticent_client.apps.connection import Connection, connect
+from reticent_client.apps.messages import Step, position
+from reticent_client.apps.phone import Phone
+from reticent_client.errors import AppRefused
+from reticent_client.store import SqliteStore
+from tests.addresses import free_address
+from tests.client.apps.phones import MONDAY, House, at, house, limited, telling, until
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+# Made once, for these tests, and good for a hundred years:
+# openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 36500 -subj "/CN=phone of a test"
+#     -addext "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:0:0:0:0:0:0:0:1"
+CERTIFICATE = (VECTORS / "test-only-phone.crt").read_bytes()
+KEY = (VECTORS / "test-only-phone.key").read_bytes()
+
+
+class Hearer:
+    """Iterates over a stream in a thread of its own."""
+
+    def __init__(self, stream: Iterator[Step]) -> None:
+        self.heard: list[Step] = []
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._hear, args=(stream,), daemon=True)
+        self.thread.start()
+
+    def _hear(self, stream: Iterator[Step]) -> None:
+        try:
+            for step in stream:
+                self.heard.append(step)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the test asks for it
+            self.error = error
+
+    async def has(self, count: int) -> list[tuple[int, str | None]]:
+        """What was heard, once there is so much of it."""
+        await until(lambda: len(self.heard) >= count)
+        return [(step.step, step.context) for step in self.heard]
+
+    async def fails(self) -> Exception | None:
+        """Why it stopped."""
+        await until(lambda: not self.thread.is_alive())
+        return self.error
+
+
+@contextlib.asynccontextmanager
+async def connected(home: House, patience: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
+    """A connection of an app."""
+    with connect(home.broker.address, home.phone.apps.add(name), patience=patience) as connection:
+        yield connection
+
+
+@limited
+async def test_current_is_the_last_step_or_none() -> None:
+    async with house() as home, connected(home) as connection:
+        assert await asyncio.to_thread(connection.current) is None
+        await home.live("home")
+        step = await asyncio.to_thread(connection.current)
+        assert step == Step(position(MONDAY, 25), MONDAY, 25, 48, "home")
+
+
+@limited
+async def test_a_stream_begins_now_or_after_a_step() -> None:
+    async with house() as home, connected(home) as connection:
+        await home.live("home", 2)
+        later = Hearer(connection.stream(position(MONDAY, 25)))
+        assert await later.has(1) == [(26, "home")]
+        now = Hearer(connection.stream())
+        await until(lambda: home.broker.streams == 2)
+        await home.live("work")
+        assert await now.has(1) == [(27, "work")]
+        assert await later.has(2) == [(26, "home"), (27, "work")]
+
+
+@limited
+async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_path: Path) -> None:
+    """A step that the phone was killed over comes when it is back; one that it slept through does not."""
+    address, hearer = free_address(), None
+    start = at("12:00")
+    for life in range(4):
+        store = SqliteStore(tmp_path / "phone.db")
+        async with house(address=address, store=store, start=start) as home:
+            if hearer is None:
+                connection = connect(address, home.phone.apps.add("weather"), patience=30)
+                hearer = Hearer(connection.stream())
+            await until(lambda home=home: home.broker.streams == 1)  # type: ignore[misc]
+            await home.live("home", 2)
+            await home.sense_before("work")
+            await home.clock.move_to(home.phone.next_step.instant - dt.timedelta(milliseconds=500))
+            start = home.clock.now() + dt.timedelta(seconds=1)  # killed over the third
+        store.close()
+        assert len(await hearer.has(3 * life + 2)) == 3 * life + 2
+    assert hearer is not None
+    assert [step.step for step in hearer.heard] == list(range(25, 36))
+    assert [step.context for step in hearer.heard] == ["home", "home", "work"] * 3 + ["home", "home"]
+
+
+@limited
+async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
+    address = free_address()
+    with contextlib.closing(SqliteStore()) as store:
+        async with house(store=store) as home:
+            token = home.phone.apps.add("weather")
+        with connect(address, token, patience=30) as connection:
+            hearer = Hearer(connection.stream())
+            await asyncio.sleep(0.5)
+            async with house(store=store, address=address, start=at("14:00")) as home:
+                await until(lambda: home.broker.streams == 1)
+                await home.live("work")
+                assert await hearer.has(1) == [(29, "work")]
+
+
+@limited
+async def test_patience_ends() -> None:
+    with connect(free_address(), "token", patience=0.5) as connection:
+        began = time.monotonic()
+        hearer = Hearer(connection.stream())
+        assert isinstance(await hearer.fails(), ConnectionError)
+        assert 0.4 < time.monotonic() - began < 10
+        assert str(hearer.error).startswith("the phone is not there: ")
+
+
+@pytest.mark.parametrize("patience", [0, 60, float("inf")])
+@limited
+async def test_current_does_not_wait(patience: float) -> None:
+    with (
+        connect(free_address(), "token", patience=patience) as connection,
+        pytest.raises(ConnectionError, match=r"^the phone is not there: "),
+    ):
+        await asyncio.to_thread(connection.current)
+
+
+@limited
+async def test_a_refused_app_is_told_why_at_once() -> None:
+    async with house() as home:
+        with connect(home.broker.address, "wrong") as connection:
+            for refused in (connection.current, lambda: next(connection.stream()), lambda: next(connection.stream(5))):
+                with pytest.raises(AppRefused, match=r"^the phone says: a token is needed"):
+                    await asyncio.to_thread(refused)
+
+
+@limited
+async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
+    async with house() as home, connected(home) as connection:
+        hearer = Hearer(connection.stream())
+        await until(lambda: home.broker.streams == 1)
+        await home.live("home")
+        await hearer.has(1)
+        home.phone.apps.remove("weather")
+        await asyncio.sleep(1.05)
+        await home.live("home")
+        assert str(await hearer.fails()) == "the phone says: the token was taken back"
+
+
+@limited
+async def test_an_app_that_was_away_for_too_long_is_told_so() -> None:
+    async with house(telling(4), held_days=1) as home, connected(home) as connection:
+        await home.live("home", 10)
+        hearer = Hearer(connection.stream(position(MONDAY, 3)))
+        assert str(await hearer.fails()) == "the phone says: steps after this position are no longer held"
+        assert isinstance(hearer.error, AppRefused)
+
+
+@limited
+async def test_a_stream_that_is_left_is_closed() -> None:
+    """`break` is enough, and so is forgetting it."""
+    async with house() as home, connected(home) as connection:
+        await home.live("home", 3)
+
+        def first() -> Step:
+            for step in connection.stream(0):
+                return step
+            raise AssertionError("unreachable")
+
+        assert (await asyncio.to_thread(first)).step == 25
+        await until(lambda: home.broker.streams == 0)
+
+
+@limited
+async def test_hanging_up_ends_a_stream_that_waits() -> None:
+    """From another thread, as a window's close button does."""
+    async with house() as home, connected(home) as connection:
+        hearer = Hearer(connection.stream())
+        await until(lambda: home.broker.streams == 1)
+        connection.close()
+        assert await hearer.fails() is None
+
+
+# TLS
+
+
+def secured() -> grpc.ServerCredentials:
+    """The phone's side of the certificate."""
+    return grpc.ssl_server_credentials([(KEY, CERTIFICATE)])
+
+
+@limited
+async def test_apps_speak_tls_where_the_phone_has_a_certificate() -> None:
+    """And an app that does not, or trusts another one, hears nothing."""
+    async with house() as home, Broker(home.phone, "0.0.0.0:0", credentials=secured()) as broker:
+        token = home.phone.apps.add("weather")
+        await home.live("home")
+        port = broker.address.rpartition(":")[2]
+        with connect(f"localhost:{port}", token, root_certificates=CERTIFICATE) as connection:
+            step = await asyncio.to_thread(connection.current)
+            assert step is not None
+            assert step.context == "home"
+            hearer = Hearer(connection.stream())
+            await until(lambda: broker.streams == 1)
+            await home.live("work")
+            assert await hearer.has(1) == [(26, "work")]
+        for stranger in (
+            connect(f"localhost:{port}", token),
+            connect(f"localhost:{port}", token, root_certificates=b""),
+        ):
+            with stranger, pytest.raises((ConnectionError, ValueError)):
+                await asyncio.to_thread(stranger.current)
+
+
+def test_a_certificate_is_needed_beyond_this_machine() -> None:
+    with (
+        contextlib.closing(SqliteStore()) as store,
+        pytest.raises(ValueError, match=r"^0\.0\.0\.0:7117 can be reached from other machines"),
+    ):
+        Broker(Phone(telling(), store=store), "0.0.0.0:7117")

@@ -1,0 +1,121 @@
+"""Real processes, killed at moments of chance: what was told stays told, and nothing else is."""
+
+import contextlib
+import datetime as dt
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reticent_client.apps.connection import connect
+from reticent_client.apps.messages import Step
+from reticent_client.apps.phone import APPS
+from reticent_client.apps.tokens import Apps
+from reticent_client.store import SqliteStore
+from tests.addresses import free_address
+from tests.client.apps.test_connection import Hearer
+
+ROOT = Path(__file__).parents[3]
+
+
+@contextlib.contextmanager
+def worker(store: Path, began: float, address: str) -> Iterator[subprocess.Popen[str]]:
+    """A phone in a process, killed in the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.client.apps.worker", str(store), str(began), address],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+
+def begins(position: int) -> dt.datetime:
+    """When a half hour begins, by the number of its position."""
+    date = dt.date.fromordinal(position >> 20)
+    return dt.datetime.combine(date, dt.time(), dt.UTC) + dt.timedelta(minutes=30 * (position & (1 << 20) - 1))
+
+
+@pytest.mark.parametrize(
+    ("lives", "seed"),
+    [(5, 1), pytest.param(25, 2, marks=pytest.mark.slow), pytest.param(25, 3, marks=pytest.mark.slow)],
+)
+def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives: int, seed: int) -> None:
+    """Two apps, one that stays and one that comes back each time and asks for everything, hear the same."""
+    store, chance = tmp_path / "phone.db", random.Random(seed)  # noqa: S311  # when to kill is no secret
+    with contextlib.closing(SqliteStore(store)) as opened:
+        token = Apps(opened.place(APPS)).add("weather")
+    address, began = free_address(), time.time()
+    said: list[tuple[str, int, str]] = []
+    asked: list[Step] = []
+    with connect(address, token, patience=60) as staying, connect(address, token, patience=60) as returning:
+        hearer = Hearer(staying.stream(after=0))
+        for _ in range(lives):
+            with worker(store, began, address) as process:
+                stream = returning.stream(after=0)
+                asked.append(next(stream))
+                until = time.monotonic() + chance.uniform(0.3, 1.2)
+                while time.monotonic() < until:
+                    asked.append(next(stream))
+                stream.close()  # type: ignore[attr-defined]
+            assert process.stdout is not None
+            lines = [line.split() for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+            said += [(moment, int(position), context) for moment, position, context in lines]
+            process.stdout.close()
+        staying.close()
+        hearer.thread.join(10)
+    told: dict[int, set[str | None]] = {}
+    for _, position, context in said:
+        told.setdefault(position, set()).add(None if context == "None" else context)
+    for step in (*asked, *hearer.heard):
+        told.setdefault(step.position, set()).add(step.context)
+    assert len(told) >= 4 * lives
+    assert all(len(answers) == 1 for answers in told.values())
+    assert {next(iter(answers)) for answers in told.values()} == {"home", None}  # nothing was dark
+    assert all(dt.datetime.fromisoformat(moment) >= begins(position) for moment, position, _ in said)
+    positions = [step.position for step in hearer.heard]
+    assert positions == sorted(set(positions))
+    assert set(positions) >= {position for _, position, _ in said[:-5]}
+
+
+FULL = """
+import sys, pathlib, resource, signal
+from reticent_client.store import SqliteStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = SqliteStore(sys.argv[1])
+place = store.place("mask")
+place.write("first")
+size = max(each.stat().st_size for each in pathlib.Path(sys.argv[1]).parent.iterdir())
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 4096, hard))
+failures = 0
+for number in range(50):
+    try:
+        store.append(number, {"masked": bytes(20000)}, 100)
+    except OSError:
+        failures += 1
+assert failures, "the disk was never full"
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+store.append(1000, {"masked": b"again"}, 100)
+place.write("second")
+assert place.read() == "second" and store.messages()[-1] == (1000, {"masked": b"again"})
+store.close()
+"""
+
+
+def test_a_store_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path / "phone.db"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with contextlib.closing(SqliteStore(tmp_path / "phone.db")) as store:
+        assert store.read("mask") == "second"

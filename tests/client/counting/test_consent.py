@@ -1,0 +1,124 @@
+"""What a user may allow, as data; and when to come back."""
+
+import datetime as dt
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from reticent.privacy import Cost
+from reticent.randomness import seeded
+from reticent_client import Participation
+from reticent_client.counting.backoff import Backoff
+from reticent_client.errors import Declined
+from tests.client.counting.world import query
+
+LIMITS = st.none() | st.floats(1e-9, 1e9)
+COUNTS = st.none() | st.integers(0, 10**9)
+POLICIES = st.builds(
+    Participation,
+    largest_epsilon=LIMITS,
+    largest_delta=LIMITS,
+    largest_share=LIMITS,
+    queries=st.lists(st.text(), max_size=3).map(tuple),
+    counters=st.lists(st.text(), max_size=3).map(tuple),
+    least_honest=st.integers(0, 1000),
+    least_liars_share=st.floats(0, 1, exclude_max=True),
+    only_charging=st.booleans(),
+    only_unmetered=st.booleans(),
+    queries_a_day=COUNTS,
+    bytes_a_day=COUNTS,
+)
+
+
+@given(POLICIES)
+def test_a_policy_is_data(policy: Participation) -> None:
+    assert Participation.from_text(policy.to_text()) == policy
+
+
+def test_a_policy_as_toml() -> None:
+    text = 'largest_epsilon = 1\nqueries = ["gym-*"]\nonly_charging = true\nbytes_a_day = 100_000\n'
+    assert Participation.from_toml(text) == Participation(
+        largest_epsilon=1, queries=("gym-*",), only_charging=True, bytes_a_day=100_000
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"largest_epsilon": 0}, "largest_epsilon must be a positive number, or None: got 0"),
+        ({"largest_delta": float("nan")}, "largest_delta must be a positive number, or None: got nan"),
+        ({"largest_share": True}, "largest_share must be a positive number, or None: got True"),
+        ({"largest_epsilon": "1"}, "largest_epsilon must be a positive number, or None: got '1'"),
+        ({"queries_a_day": -1}, "queries_a_day must be a whole number of at least 0: got -1"),
+        ({"bytes_a_day": 1.5}, "bytes_a_day must be a whole number of at least 0: got 1.5"),
+        ({"least_honest": None}, "least_honest must be a whole number of at least 0: got None"),
+        ({"least_liars_share": 1}, "least_liars_share must be at least 0 and less than 1: got 1"),
+        ({"least_liars_share": float("nan")}, "least_liars_share must be at least 0 and less than 1: got nan"),
+        ({"only_charging": 1}, "only_charging is true or false: got 1"),
+        ({"queries": "gym-?"}, r"queries are patterns, a list of texts: got 'gym-\?'"),
+        ({"counters": [1]}, r"counters are patterns, a list of texts: got \[1\]"),
+        ({"queries": None}, "queries are patterns, a list of texts: got None"),
+    ],
+)
+def test_bad_policies_are_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        Participation(**arguments)
+
+
+@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"largest_epsilon": -1}'])
+def test_text_that_is_no_policy(text: str) -> None:
+    with pytest.raises(ValueError, match=r"this is no policy|a policy is|a policy says|largest_epsilon must"):
+        Participation.from_text(text)
+
+
+def test_what_is_exactly_allowed_is_allowed() -> None:
+    asked = query()
+    policy = Participation(
+        largest_epsilon=asked.epsilon,
+        largest_delta=asked.delta,
+        largest_share=0.25,
+        queries=("other", "g?m"),
+        counters=("visits", "swims"),
+        least_honest=asked.fewest - asked.liars,
+        least_liars_share=1 / 11,
+        queries_a_day=1,
+        bytes_a_day=1000,
+    )
+    policy.examine(asked, Cost(4.0, 4e-6))
+    policy.examine_day(asked, 400, queries=0, sent=600)
+
+
+@pytest.mark.parametrize(("fewest", "liars"), [(21, 1), (21, 0), (19, 1), (400, 19), (5572, 278)])
+def test_by_default_a_phone_hides_among_twenty_honest_ones_and_some_liars(fewest: int, liars: int) -> None:
+    asked = query(population=6000, fewest=fewest, liars=liars)
+    with pytest.raises(Declined, match="are wanted"):
+        Participation().examine(asked, Cost(4.0, 1e-5))
+    Participation(least_honest=2, least_liars_share=0.0).examine(asked, Cost(4.0, 1e-5))
+
+
+@pytest.mark.parametrize(("fewest", "liars"), [(22, 2), (140, 7), (400, 20), (5572, 279)])
+def test_by_default_a_phone_takes_an_allowance_of_a_twentieth(fewest: int, liars: int) -> None:
+    Participation().examine(query(population=6000, fewest=fewest, liars=liars), Cost(4.0, 1e-5))
+
+
+def test_a_budget_without_delta_has_no_share_to_give() -> None:
+    with pytest.raises(Declined, match="share of the budget"):
+        Participation(largest_share=1.0).examine(query(), Cost(4.0, 0.0))
+
+
+@given(st.integers(0, 10**6), st.none() | st.floats(0, 1e12), st.integers(0, 99))
+def test_a_wait_is_within_its_bounds(attempts: int, asked: float | None, seed: int) -> None:
+    backoff = Backoff(seeded(seed), dt.timedelta(seconds=2), dt.timedelta(minutes=10))
+    wait = backoff.wait(attempts, asked).total_seconds()
+    whole = min(600.0, 2.0 * 2.0 ** min(attempts, 30))
+    assert whole / 2 - 1e-5 <= wait <= max(whole, min(600.0, asked or 0.0)) + 1e-5
+    assert wait >= min(600.0, asked or 0.0) - 1e-5
+
+
+def test_the_noise_does_not_depend_on_how_often_something_was_sent() -> None:
+    """The waits have a generator of their own."""
+    noise = seeded(1, "noise")
+    Backoff(seeded(1, "waits")).wait(3)
+    assert noise.random() == seeded(1, "noise").random()

@@ -1,0 +1,174 @@
+"""What a contribution holds, and that nothing else is ever said."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.privacy import Counter, Norms, gaussian_share, skellam_share
+from reticent.protocol import AgreementKey, SigningKey, statements
+from reticent.randomness import secure, seeded
+from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting import contribution
+from reticent_client.counting.contribution import values_of
+from reticent_client.counting.enrolment import Member
+from reticent_client.counting.inputs import Counted
+from reticent_client.counting.records import State
+from tests.client.counting.world import MEMBERSHIP, Servers, device, query
+
+
+def test_a_contribution_holds_the_fitted_counters_and_one_share_of_noise(tmp_path: Path) -> None:
+    asked = query(counters=[Counter(f"c{k}", -1, 3) for k in range(300)], l1=60, l2_squared=120)
+    counted = {f"c{k}": k - 150.3 for k in range(300)}
+    with device(tmp_path, counted=counted, rng=seeded(3, "noise")) as phone:
+        said = phone.ask(asked)
+        counters, tags = phone.servers.open(asked, said)
+        fitted = asked.fit([counted[counter.name] for counter in asked.counters])
+        share = skellam_share(asked.share_variance, asked.size, seeded(3, "noise"))
+        assert counters == (fitted + share).tolist()
+        assert share.any()
+        assert len(tags) > 1
+        assert tags == phone.servers.tags(asked, said)
+        assert phone.participant.records.all()[0].norms == Norms(0, 0)  # they would tell what was counted
+        assert said.seeded
+
+
+def test_only_in_a_sequence_is_it_remembered_how_much_was_said(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.ask(query(sequence="s"))
+        assert phone.participant.records.all()[0].norms == Norms(3, 5)
+
+
+def test_real_numbers_are_said_on_the_grid_of_the_query(tmp_path: Path) -> None:
+    asked = query(noise="gaussian", fraction_bits=20)
+    with device(tmp_path, counted={"visits": 1.23456, "swims": -0.5}, rng=seeded(4, "noise")) as phone:
+        said = phone.ask(asked)
+        counters, tags = phone.servers.open(asked, said)
+        share = gaussian_share(asked.share_variance, 2, seeded(4, "noise"), 20)
+        assert counters == [round(1.23456 * 2**20) + share[0], -(2**19) + share[1]]
+        assert tags == phone.servers.tags(asked, said)
+
+
+def test_secure_noise_is_not_marked(tmp_path: Path) -> None:
+    with device(tmp_path, rng=secure()) as phone:
+        asked = query()
+        said = phone.ask(asked)
+        assert not said.seeded
+        assert phone.servers.acknowledge(asked, said).contribution
+
+
+def test_the_pads_hide_a_contribution_from_whoever_only_decrypts(tmp_path: Path) -> None:
+    """Without the phone's secret the tag slot and the counters are as good as random."""
+    asked = query()
+    with device(tmp_path) as phone:
+        said = phone.ask(asked)
+        phone.servers.agreement = type(phone.servers.agreement)()
+        counters, tags = phone.servers.open(asked, said)
+        assert tags != phone.servers.tags(asked, said)
+        assert max(map(abs, counters)) > 1
+
+
+def test_nobody_keeps_the_key_that_a_contribution_was_hidden_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the phone later, and has all that the servers have, does not learn what it said."""
+    made = contribution._agreement_key
+    keys: list[AgreementKey] = []
+
+    def kept(*arguments: Any) -> AgreementKey:
+        keys.append(made(*arguments))
+        return keys[-1]
+
+    monkeypatch.setattr(contribution, "_agreement_key", kept)
+    with device(tmp_path, rng=secure()) as phone:
+        said = phone.ask(query())
+        content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    [key] = keys
+    assert key.public == said.agreement_key
+    assert key.public in content  # what is searched is where the message is
+    for secret in (key.to_bytes(), phone.servers.secret(said)):
+        assert secret not in content
+        assert secret.hex().encode() not in content
+
+
+def test_a_phone_that_was_copied_while_it_ran_says_nothing_else_under_the_same_key(tmp_path: Path) -> None:
+    """Its generator comes twice to the same state, as that of a virtual machine that is restored does."""
+    said = []
+    for number, visits in enumerate((0, 1, 0)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with device(folder, counted={"visits": visits}, rng=seeded(5, "copied"), joined=False) as phone:
+            asked = phone.participant.enrolment.join(SERVERS.invitation())
+            copied = SigningKey(bytes(range(32)))
+            phone.participant.enrolment._keep(Member(SERVERS.invitation(), copied))
+            asked.verify_key = copied.public
+            asked.signature = copied.sign(statements.joining(asked.invitation, copied.public))
+            phone.participant.enrolment.joined(SERVERS.enrol(asked, phone.now + MEMBERSHIP))
+            phone.servers = SERVERS
+            said.append(phone.ask(query()))
+    first, other, same = said
+    assert first == same
+    assert first.agreement_key != other.agreement_key
+    assert SERVERS.tags(query(), first) != SERVERS.tags(query(), other)
+
+
+SERVERS = Servers()
+
+
+def test_what_was_said_once_is_said_again_byte_by_byte(tmp_path: Path) -> None:
+    asked = query()
+    with device(tmp_path, rng=secure()) as phone:
+        first = phone.ask(asked).SerializeToString()
+        assert phone.ask(asked).SerializeToString() == first
+        phone.counted = {"visits": 0}
+        phone.restart()
+        assert phone.ask(asked).SerializeToString() == first
+        assert [each.SerializeToString() for each in phone.participant.due()] == [first]
+        phone.participant.acknowledged(phone.servers.acknowledge(asked, wire.Contribution.FromString(first)))
+        assert phone.participant.due() == []
+        assert phone.ask(asked).SerializeToString() == first
+        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED
+
+
+def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> None:
+    asked = query()
+    with device(tmp_path) as phone:
+        phone.ask(asked)
+        phone.participant.decided(phone.servers.decide(asked, wire.RELEASED))
+        [record] = phone.participant.records.all()
+        assert record.message is None
+        assert record.state is State.RELEASED
+        assert phone.participant.wanted() == []
+
+
+@pytest.mark.parametrize("cohort", [0, 2])
+def test_a_contribution_names_its_cohort(tmp_path: Path, cohort: int) -> None:
+    asked = query(population=90, cohorts=3)
+    with device(tmp_path) as phone:
+        said = phone.ask(asked, cohort=cohort)
+        counters, tags = phone.servers.open(asked, said)
+        assert said.cohort == cohort
+        assert tags == phone.servers.tags(asked, said)
+        assert counters
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(math.nan, 0), (math.inf, 3), (-math.inf, 0), (10**400, 3), (-(10**400), 0), (1e308, 3), (True, 1), (2.4, 2.4)],
+)
+def test_whatever_arithmetic_brings_about_is_said_as_some_number(value: float, said: float) -> None:
+    """Declining it would be seen, and tell what was counted."""
+    assert values_of(query(), {"visits": value}) == [said, 0]
+
+
+def test_who_has_none_of_the_counters_says_zero(tmp_path: Path) -> None:
+    """Or a query of one rare counter would sort its phones, without any noise."""
+    path = tmp_path / "counters.csv"
+    for content in ("name,value\nsteps,9000\n", "name,value\nsteps,9000\nvisits,1\n"):
+        path.write_text(content)
+        folder = tmp_path / str(len(content))
+        folder.mkdir()
+        with device(folder) as phone:
+            phone.counted = Counted(path, ()).among(query())
+            assert phone.ask(query()).query == query().digest

@@ -1,0 +1,310 @@
+"""`reticent mask`, run as people run it: its help, its streams and its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reticent_client import MarkovChain
+from reticent_client.mask.days_file import read_days
+from tests.client.commands import days, furnish, lines
+
+PROGRAM = Path(sys.executable).with_name("reticent")
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with files."""
+    furnish(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Runs the program in that folder."""
+
+    def run(*arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [PROGRAM, "mask", *arguments],
+            cwd=folder,
+            env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+# Help
+
+HELP = {
+    (): """\
+Usage: reticent mask COMMAND
+
+Compute, run, explain and audit what a phone releases or suppresses.
+
+╭─ Commands ───────────────────────────────────────────────────────────────────╮
+│ apps     Say which apps may listen to a phone.                               │
+│ audit    Run a policy over days, and say what an adversary learned from      │
+│          them.                                                               │
+│ explain  Say why a policy suppresses or releases each context at a time, and │
+│          what a release would tell.                                          │
+│ filter   Run a policy over days: the same CSV, with an empty context where a │
+│          step is suppressed.                                                 │
+│ fit      Learn a user's chain from days.                                     │
+│ learn    Learn a user's chain from traces, and judge it on days that it was  │
+│          not learned from.                                                   │
+│ policy   Compute a policy, and say what it will release.                     │
+│ report   Say what became of a phone's steps, policy by policy, and whether   │
+│          habits have changed since they were learned.                        │
+│ serve    Be a phone: decide every step by a policy, and tell the apps what   │
+│          is released.                                                        │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+    ("fit",): """\
+Usage: reticent mask fit --output PATH [OPTIONS] [ARGS]
+
+Learn a user's chain from days.
+
+What the chain is learned from is not protected: its policy is public.
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────╮
+│ DAYS  CSV with the header day,step,context; an empty context is a gap.       │
+│       Standard input unless given.                                           │
+╰──────────────────────────────────────────────────────────────────────────────╯
+╭─ Parameters ─────────────────────────────────────────────────────────────────╮
+│ *  --output -o PATH   Where the chain goes. [required]                       │
+│    --smoothing FLOAT  Added to every count. [default: 0.0]                   │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+    ("learn",): """\
+Usage: reticent mask learn --output PATH [OPTIONS] TRACES
+
+Learn a user's chain from traces, and judge it on days that it was not learned
+from.
+
+What the chain is learned from is not protected: its policy is public.
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────╮
+│ *  TRACES  CSV (also .csv.gz) or Parquet with the columns user, time and     │
+│            context; times are ISO 8601. [required]                           │
+╰──────────────────────────────────────────────────────────────────────────────╯
+╭─ Parameters ─────────────────────────────────────────────────────────────────╮
+│ *  --output -o PATH      Where the chain goes. [required]                    │
+│    --weekend PATH        Learn weekdays and weekends apart; the chain of     │
+│                          weekends goes here.                                 │
+│    --user STR            Whose chain, where the traces are of several users. │
+│    --all                 Pool the days of all users: a population's chain.   │
+│                          [default: False]                                    │
+│    --zone STR            The time zone of local times, or in which days      │
+│                          begin, such as Europe/Paris.                        │
+│    --step STR            How long a step lasts: 1h, 30min, 1h30min, 90s.     │
+│                          [default: 1h]                                       │
+│    --hold STR            For how long a reading counts, one step unless      │
+│                          given.                                              │
+│    --lead STR            How long before it begins a step is decided, as on  │
+│                          the phone; 0s where readings stand on the           │
+│                          beginnings of steps, as in a table of hours.        │
+│                          [default: 1s]                                       │
+│    --least-filled FLOAT  The share of the steps that a day must have a       │
+│                          context at, or it is left out. [default: 0.25]      │
+│    --train FLOAT         The share of the days to learn from, the first      │
+│                          ones; the others judge. [default: 0.5]              │
+│    --least-days INT      How many days must be learned from where there is   │
+│                          no population's chain. [default: 14]                │
+│    --top INT             Keep the labels of this many contexts, the most     │
+│                          visited; all others become "other".                 │
+│    --smoothing FLOAT     How many unseen days are added, of the population   │
+│                          or of the user an hour earlier or later. [default:  │
+│                          2.0]                                                │
+│    --population PATH     The chain of other people, to complete what is not  │
+│                          known of the user.                                  │
+│    --days PATH           Where the days that judge go, as CSV for audit;     │
+│                          with --weekend, the weekdays.                       │
+│    --weekend-days PATH   With --weekend, where the weekends that judge go.   │
+│    --json                Write JSON for machines. [default: False]           │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+    ("policy",): """\
+Usage: reticent mask policy --sensitive STR... --output PATH [OPTIONS] CHAIN
+
+Compute a policy, and say what it will release.
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────╮
+│ *  CHAIN  The user's chain, as fit writes it. [required]                     │
+╰──────────────────────────────────────────────────────────────────────────────╯
+╭─ Parameters ─────────────────────────────────────────────────────────────────╮
+│ *  --sensitive STR...  LABEL, or STEP:LABEL for one step. May be repeated.   │
+│                        [required]                                            │
+│ *  --output -o PATH    Where the policy goes. [required]                     │
+│    --check CHOICE      How the policy is found. [choices: mask_sensitive,    │
+│                        simulatable, probabilistic, hybrid, adaptive,         │
+│                        optimal] [default: hybrid]                            │
+│    --delta FLOAT       By how much the belief in a sensitive context may     │
+│                        rise.                                                 │
+│    --plan CHOICE       When simulatable releases: at the first safe step, or │
+│                        where most is released. [choices: greedy, best]       │
+│    --search CHOICE     How probabilistic searches. [choices: greedy, exact]  │
+│    --grid INT          Into how many parts probabilistic divides a           │
+│                        probability.                                          │
+│    --effort INT        How many rounds hybrid, adaptive and optimal search.  │
+│    --time-limit FLOAT  After how many seconds they stop.                     │
+│    --against PATH...   The chains that adversaries may be certain of, in     │
+│                        place of the user's own.                              │
+│    --json              Write JSON for machines. [default: False]             │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+    ("filter",): """\
+Usage: reticent mask filter [OPTIONS] POLICY [ARGS]
+
+Run a policy over days: the same CSV, with an empty context where a step is
+suppressed.
+
+A report goes to standard error.
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────╮
+│ *  POLICY  The policy. [required]                                            │
+│    DAYS    CSV with the header day,step,context; an empty context is a gap.  │
+│            Standard input unless given.                                      │
+╰──────────────────────────────────────────────────────────────────────────────╯
+╭─ Parameters ─────────────────────────────────────────────────────────────────╮
+│ --seed INT        Toss coins that can be replayed. For simulation only:      │
+│                   whoever has the seed can undo suppressions.                │
+│ --output -o PATH  Where the released days go, standard output unless given.  │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+    ("explain",): """\
+Usage: reticent mask explain --at STR [OPTIONS] POLICY
+
+Say why a policy suppresses or releases each context at a time, and what a
+release would tell.
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────╮
+│ *  POLICY  The policy. [required]                                            │
+╰──────────────────────────────────────────────────────────────────────────────╯
+╭─ Parameters ─────────────────────────────────────────────────────────────────╮
+│ *  --at STR          A time of day such as 08:30, local wall clock, or the   │
+│                      number of a step. [required]                            │
+│    --context STR...  Only this context. May be repeated.                     │
+│    --released STR    The last release before it, as 08:00=home or 16=home,   │
+│                      or start for none since the day began. The most likely  │
+│                      one unless given.                                       │
+│    --json            Write JSON for machines. [default: False]               │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+    ("audit",): """\
+Usage: reticent mask audit [OPTIONS] POLICY [ARGS]
+
+Run a policy over days, and say what an adversary learned from them.
+
+Exits with 1 when a belief in a sensitive context that the user visited rose by
+more than delta.
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────╮
+│ *  POLICY  The policy. [required]                                            │
+│    DAYS    CSV with the header day,step,context; an empty context is a gap.  │
+│            Standard input unless given.                                      │
+╰──────────────────────────────────────────────────────────────────────────────╯
+╭─ Parameters ─────────────────────────────────────────────────────────────────╮
+│ --delta FLOAT  What counts as a breach, the policy's own delta unless given. │
+│ --ceiling      Compute the most that any private policy can release, where   │
+│                the policy does not know it. [default: False]                 │
+│ --seed INT     Toss coins that can be replayed. For simulation only.         │
+│ --json         Write JSON for machines. [default: False]                     │
+╰──────────────────────────────────────────────────────────────────────────────╯
+""",
+}
+
+
+@pytest.mark.parametrize("command", HELP, ids=lambda command: " ".join(command) or "mask")
+def test_help(run: Run, command: tuple[str, ...]) -> None:
+    """What each command does, and all it can be told."""
+    assert lines(run(*command, "--help").stdout) == lines(HELP[command])
+
+
+def test_no_command_is_a_question_for_help(run: Run) -> None:
+    """As for the program as a whole."""
+    assert lines(run().stdout) == lines(HELP[()])
+
+
+# A whole walk
+
+
+def test_from_days_to_an_audit(run: Run, folder: Path) -> None:
+    """Learn, compute, filter, explain, audit: each from the files of the one before."""
+    run("fit", "days.csv", "-o", "learned.json")
+    learned = MarkovChain.load(folder / "learned.json")
+    assert learned.to_json() == MarkovChain.fit([day.labels for day in days(20)]).to_json()
+    run("policy", "learned.json", "--sensitive", "s", "--delta", "0.1", "--check", "adaptive", "-o", "policy.npz")
+    run("filter", "policy.npz", "days.csv", "-o", "released.csv")
+    with (folder / "released.csv").open(newline="") as file:
+        released = read_days(file, "released.csv", 3)
+    real = {day.name: day.labels for day in days(20)}
+    assert [day.name for day in released] == list(real)
+    for day in released:
+        assert all(label in {None, real[day.name][t]} for t, label in enumerate(day.labels))
+    assert any(label for day in released for label in day.labels)
+    assert "At 00:00 (step 0), when nothing was released before" in run("explain", "policy.npz", "--at", "0").stdout
+    assert "breaches" in run("audit", "policy.npz", "days.csv").stdout
+
+
+# Streams and exit codes
+
+
+def test_filter_reads_and_writes_streams(run: Run, folder: Path) -> None:
+    """The report goes to standard error."""
+    text = (folder / "days.csv").read_text()
+    done = run("filter", "private.npz", stdin=text)
+    assert done.stdout.startswith("day,step,context\n")
+    assert done.stdout.count("\n") == 61
+    assert done.stderr.startswith("20 days: released ")
+    assert done.stderr.count("\n") == 1
+    assert "seeded" not in done.stdout + done.stderr
+
+
+def test_an_audit_with_breaches(run: Run) -> None:
+    """Exits with 1, and says where."""
+    said = run("audit", "leaky.npz", "days.csv", "--delta", "0.1", "--json", code=1)
+    facts = json.loads(said.stdout)
+    visits = sum(label == "s" for day in days(20) for label in day.labels)
+    assert facts["breaches"] == facts["visits"] == visits > 0
+    assert facts["largest"]["rise"] == pytest.approx(0.53)
+    assert facts["seeded"] is False
+    assert said.stderr == ""
+
+
+def test_a_damaged_policy_is_bad_input(run: Run, folder: Path) -> None:
+    """Not a bad answer."""
+    whole = (folder / "private.npz").read_bytes()
+    (folder / "private.npz").write_bytes(whole[:1000] + b"?" + whole[1001:])
+    done = run("audit", "private.npz", "days.csv", code=2)
+    assert done.stderr == "reticent: private.npz: the policy is damaged: its digest does not fit its content\n"
+
+
+def test_too_large_is_refused(run: Run, folder: Path) -> None:
+    """Exits with 1: it was asked properly, and cannot be done."""
+    MarkovChain.uniform([str(i) for i in range(4)], 6).save(folder / "large.json")
+    options = ["--check", "probabilistic", "--search", "exact", "-o", "p.npz"]
+    done = run("policy", "large.json", "--sensitive", "1", "--delta", "0.1", *options, code=1)
+    assert done.stderr.startswith("reticent: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_optimal_check_without_scipy(folder: Path) -> None:
+    """The extra that brings it is named."""
+    code = "import sys; sys.modules['scipy'] = None; from reticent.__main__ import main; sys.exit(main())"
+    asked = ["mask", "policy", "chain.json", "--sensitive", "s", "--delta", ".1", "--check", "optimal", "-o", "p.npz"]
+    done = subprocess.run([sys.executable, "-c", code, *asked], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'reticent[plan]'" in done.stderr
+    assert done.stderr.count("\n") == 1

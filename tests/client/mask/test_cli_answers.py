@@ -1,0 +1,333 @@
+"""What `reticent mask` answers, and what it refuses."""
+
+import inspect
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from reticent.console import program
+from reticent.randomness import seeded
+from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
+from reticent_client.cli.mask import OPTIONS
+from reticent_client.mask.days_file import NamedDay, read_days
+from reticent_client.mask.planning import checks
+from tests.client.commands import days, furnish, lines
+from tests.client.mask import chains
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a run has written."""
+
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with files, in which we are."""
+    furnish(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the program, in this process."""
+    assert folder == Path.cwd()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments: str, code: int = 0, stdin: str = "") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        returned = program.main(["mask", *arguments])
+        out, err = capsys.readouterr()
+        assert returned == code, err
+        return Said(out, err)
+
+    return run
+
+
+# Policies
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--check", "simulatable", "--plan", "best"],
+        ["--check", "probabilistic", "--search", "exact", "--grid", "2"],
+        ["--check", "probabilistic", "--grid", "4"],
+        [],
+        ["--check", "hybrid", "--effort", "2"],
+        ["--check", "adaptive", "--time-limit", "60"],
+        ["--check", "adaptive", "--against", "chain.json", "uniform.json"],
+        ["--check", "optimal", "--effort", "1"],
+    ],
+    ids=" ".join,
+)
+def test_every_check(run: Run, folder: Path, options: list[str]) -> None:
+    """The file holds the policy that the check gives, and the answer says what it releases."""
+    chain = chains.two_paths()
+    MarkovChain.uniform(chain.contexts, 3).save(folder / "uniform.json")
+    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.2", *options, "-o", "p.npz", "--json")
+    policy, facts = Policy.load(folder / "p.npz"), json.loads(said.stdout)
+    assert policy.check == (options[1] if "--check" in options else "hybrid")
+    assert policy.sensitive == {"s": 0.2}
+    assert len(policy.against) == 2 if "--against" in options else policy.against == (policy.chain,)
+    assert facts["utility"] == policy.utility > 0
+    assert facts["ceiling"] == policy.ceiling
+    assert facts["complete"] is True
+    assert [row["context"] for row in facts["contexts"]] == list(policy.contexts)
+    assert sum(row["expected"] for row in facts["contexts"]) == pytest.approx(3)
+    assert sum(row["released"] for row in facts["contexts"]) == pytest.approx(policy.utility)
+
+
+def test_a_policy_in_words(run: Run, folder: Path) -> None:
+    """How much, how near to the most that is possible, and what is suppressed."""
+    chains.coin().save(folder / "coin.json")
+    said = run("policy", "coin.json", "--sensitive", "s", "--delta", "0.25", "--check", "optimal", "-o", "p.npz")
+    assert lines(said.stdout) == [
+        "optimal: releases 0.33 of 1 steps on an average day (33.3%), 100% of the most",
+        "that is possible",
+        "What is suppressed most:",
+        "",
+        "context  steps a day  suppressed",
+        "s        0.50         100%",
+        "x        0.50         33.3%",
+    ]
+    assert said.stderr == ""
+
+
+def test_a_search_that_was_cut_short(run: Run, folder: Path) -> None:
+    """It is said."""
+    options = ["--check", "hybrid", "--time-limit", "0"]
+    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
+    assert "The search was cut short: the policy is private" in said.stdout
+    assert not Policy.load(folder / "p.npz").complete
+
+
+def test_what_is_sensitive(run: Run, folder: Path) -> None:
+    """Contexts, contexts of a step, and contexts whose name looks like one."""
+    layers = {"a": {"2:a": 1.0}}
+    chains.layered({"a": 0.5, "1:a": 0.5}, layers, {}).save(folder / "odd.json")
+    named = ["--sensitive", "1:a", "--sensitive", "0:a", "--sensitive", "1:2:a"]
+    run("policy", "odd.json", *named, "--delta", "0.2", "-o", "p.npz")
+    assert Policy.load(folder / "p.npz").sensitive == {"1:a": 0.2, (0, "a"): 0.2, (1, "2:a"): 0.2}
+
+
+def test_the_table_of_checks_is_complete() -> None:
+    """Every check that the library exports can be asked for, with all it can be told."""
+    own = {
+        name: set(inspect.signature(function).parameters) - {"chain", "sensitive"}
+        for name, function in vars(checks).items()
+        if inspect.isfunction(function) and function.__module__ == checks.__name__ and not name.startswith("_")
+    }
+    assert {name: own[name] for name in OPTIONS} == OPTIONS
+    assert own.keys() - OPTIONS.keys() <= {"ceiling", "provenance"}
+
+
+# Filters
+
+
+def test_a_seeded_filter_says_so(run: Run, folder: Path) -> None:
+    """In its output and its report; the output is read as days again."""
+    first = run("filter", "private.npz", "days.csv", "--seed", "7")
+    assert first.stdout.startswith("# seeded with 7: for simulation only\nday,step,context\n")
+    assert first.stderr.endswith("; seeded, for simulation only\n")
+    assert run("filter", "private.npz", "days.csv", "--seed", "7").stdout == first.stdout
+    mask = MaskIt(Policy.load(folder / "private.npz"), seeded(7))
+    expected = [NamedDay(day.name, mask.filter_day(day.labels)) for day in days(20)]
+    assert read_days(first.stdout.splitlines(keepends=True), "stdout", 3) == expected
+    run("audit", "private.npz", stdin=first.stdout)
+
+
+def test_surprises_are_reported(run: Run) -> None:
+    """And suppressed."""
+    done = run("filter", "leaky.npz", stdin="day,step,context\nmon,0,a\nmon,1,gym\nmon,2,\n")
+    assert done.stdout == "day,step,context\nmon,0,a\nmon,1,\nmon,2,\n"
+    assert done.stderr == (
+        "1 day: released 1 of 3 steps (33%), suppressed 0, off-model 1, missing 1; off-model contexts: 'gym' 1\n"
+    )
+
+
+# Explanations
+
+
+def test_an_explanation_in_words(run: Run) -> None:
+    """The time, the last release, and a reason for each context that is possible then."""
+    said = run("explain", "private.npz", "--at", "08:30", "--released", "00:00=a")
+    assert lines(said.stdout) == [
+        "At 08:00 (step 1), when 'a' was released last, at 00:00:",
+        "",
+        "context  suppressed  why",
+        "s        100%        a release would tell too much: 's' at 08:00 from 47% to",
+        "                     100%, allowed 57%",
+        "z        100%        cover: a release tells at most: 's' at 16:00 (later) from",
+        "                     0% to 0%, allowed 10%, which is fine, but if it were always",
+        "                     released, silence would tell: 's' at 08:00 from 47% to",
+        "                     100%, allowed 57%",
+        "",
+        "Impossible then, and suppressed as off-model if they come: 'a', 'b', 'w', 'j',",
+        "'k'.",
+    ]
+
+
+def test_the_most_likely_release(run: Run) -> None:
+    """Where none is given."""
+    said = run("explain", "private.npz", "--at", "1", "--context", "s")
+    assert lines(said.stdout)[:2] == [
+        "At 08:00 (step 1), when 'a' was released last, at 00:00 (the most likely case,",
+        "90% of days):",
+    ]
+    assert "z " not in said.stdout
+
+
+def test_an_explanation_as_json(run: Run) -> None:
+    """With all the numbers."""
+    said = run("explain", "private.npz", "--at", "23:59", "--released", "0=a", "--context", "j", "--json")
+    facts = json.loads(said.stdout)
+    assert (facts["step"], facts["released"], facts["likelihood"]) == (2, [0, "a"], None)
+    (answer,) = facts["answers"]
+    assert (answer["context"], answer["suppression"], answer["reason"]) == ("j", 1.0, "told")
+    assert answer["release"]["belief"] == pytest.approx(1.0)
+
+
+# Audits
+
+
+def test_an_audit_without_breaches(run: Run, folder: Path) -> None:
+    """Exits with 0."""
+    said = run("audit", "private.npz", "days.csv", "--seed", "1")
+    policy = Policy.load(folder / "private.npz")
+    expected = audit(policy, [day.labels for day in days(20)], rng=seeded(1))
+    assert lines(said.stdout) == str(expected).splitlines()
+
+
+def test_the_distance_to_the_ceiling(run: Run, folder: Path) -> None:
+    """Computed when it is asked for."""
+    most = ceiling(chains.two_paths(), sensitive={"s"}, delta=0.1)
+    policy = Policy.load(folder / "private.npz")
+    said = run("audit", "private.npz", "days.csv", "--ceiling")
+    assert f"at most possible             {most:.2f} a day ({policy.utility / most:.0%} reached)" in said.stdout
+    facts = json.loads(run("audit", "leaky.npz", "days.csv", "--ceiling", "--delta", "0.1", "--json", code=1).stdout)
+    assert facts["ceiling"] == pytest.approx(most)
+    assert json.loads(run("audit", "private.npz", "days.csv", "--json").stdout)["ceiling"] is None
+
+
+def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
+    """A policy made against somebody else may release more than the user's own chain allows."""
+    uniform = MarkovChain.uniform(chains.two_paths().contexts, 3)
+    simulatable(chains.two_paths(), sensitive={"s"}, delta=0.1, against=[uniform]).save(folder / "other.npz")
+    said = run("audit", "other.npz", "days.csv", "--ceiling", code=2)
+    assert said.stderr == "reticent: --ceiling is for policies made against the user's own chain\n"
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("policy chain.json --sensitive s -o p.npz", "--delta is missing: the check hybrid needs it"),
+        ("policy chain.json --sensitive s --delta 2 -o p.npz", "delta must lie in (0, 1): got 2.0"),
+        (
+            "policy chain.json --sensitive s --delta .1 --plan best -o p.npz",
+            "--plan means nothing to the check hybrid",
+        ),
+        (
+            "policy chain.json --sensitive s --check mask_sensitive --delta .1 -o p.npz",
+            "--delta means nothing to the check mask_sensitive",
+        ),
+        (
+            "policy chain.json --sensitive s --check simulatable --delta .1 --time-limit 1 -o p.npz",
+            "--time-limit means nothing to the check simulatable",
+        ),
+        (
+            "policy chain.json --sensitive gym --delta .1 -o p.npz",
+            "unknown context 'gym': this chain has 'a', 'b', 's', 'z', 'w', 'j', 'k'",
+        ),
+        (
+            "policy chain.json --sensitive 9:s --delta .1 -o p.npz",
+            "sensitive step 9 lies outside the day of 3 steps",
+        ),
+        ("policy none.json --sensitive s --delta .1 -o p.npz", "cannot read none.json: No such file or directory"),
+        ("policy days.csv --sensitive s --delta .1 -o p.npz", "days.csv: this is not a chain written by Reticent"),
+        (
+            "policy chain.json --sensitive s --delta .1 --against days.csv -o p.npz",
+            "days.csv: this is not a chain written by Reticent",
+        ),
+        ("filter chain.json days.csv", "chain.json: this is not a policy written by Reticent"),
+        ("filter none.npz days.csv", "cannot read none.npz: No such file or directory"),
+        ("filter private.npz none.csv", "none.csv: No such file or directory"),
+        ("filter private.npz chain.json", "chain.json:1: the first line must be day,step,context"),
+        ("filter private.npz long.csv", "long.csv:3: step 3 lies outside the day of 3 steps"),
+        ("filter private.npz", "standard input:1: the first line must be day,step,context"),
+        ("filter private.npz days.csv -o none/out.csv", "none/out.csv: No such file or directory"),
+        ("explain private.npz --at noon", "a step is a time of day such as 08:30, or a number: got 'noon'"),
+        ("explain private.npz --at 24:00", "24:00 is no time of day"),
+        ("explain private.npz --at 3", "step 3 lies outside the day of 3 steps"),
+        (
+            "explain private.npz --at 1 --released 00:00",
+            "--released is a time and a context, as in 08:00=home, or start: got '00:00'",
+        ),
+        (
+            "explain private.npz --at 1 --released start",
+            "the policy always releases something between that release and step 1",
+        ),
+        (
+            "explain private.npz --at 1 --context gym",
+            "unknown context 'gym': this chain has 'a', 'b', 's', 'z', 'w', 'j', 'k'",
+        ),
+        ("audit leaky.npz days.csv", "--delta is missing: a mask_sensitive policy has none of its own"),
+        ("audit private.npz days.csv --delta 0", "delta must lie in (0, 1): got 0.0"),
+        ("audit private.npz long.csv", "long.csv:3: step 3 lies outside the day of 3 steps"),
+        ("policy chain.json --sensitive s --delta .1 -o none/p.npz", "none/p.npz: No such file or directory"),
+        ("fit none.csv -o c.json", "none.csv: No such file or directory"),
+        ("fit empty.csv -o c.json", "fit needs at least one day: got none"),
+        (
+            "policy chain.json --sensitive s --delta .1 -o ./chain.json",
+            "chain.json would overwrite chain.json, which is read: give another output",
+        ),
+        (
+            "policy chain.json --sensitive s --delta .1 --against link.json -o link.json",
+            "link.json would overwrite chain.json, which is read: give another output",
+        ),
+        ("fit days.csv -o days.csv", "days.csv would overwrite days.csv, which is read: give another output"),
+        (
+            "filter private.npz days.csv -o private.npz",
+            "private.npz would overwrite private.npz, which is read: give another output",
+        ),
+        (
+            "filter private.npz days.csv -o days.csv",
+            "days.csv would overwrite days.csv, which is read: give another output",
+        ),
+        ("fit days.csv -o c.json --smoothing -1", "smoothing must be a number of at least 0: got -1.0"),
+    ],
+)
+def test_bad_input(run: Run, folder: Path, arguments: str, said: str) -> None:
+    """Exits with 2 and one sentence, and writes nothing."""
+    (folder / "long.csv").write_text("day,step,context\nmon,0,a\nmon,3,a\n")
+    (folder / "empty.csv").write_text("day,step,context\n")
+    (folder / "link.json").symlink_to("chain.json")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = run(*arguments.split(), code=2)
+    assert (done.stdout, done.stderr) == ("", f"reticent: {said}\n")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_labels_are_not_markup(run: Run, folder: Path) -> None:
+    """Whatever a label is made of, it is printed as it is."""
+    chain = chains.layered({"[red]a[/red]": 0.5, ":smile:": 0.5})
+    chain.save(folder / "odd.json")
+    said = run("policy", "odd.json", "--sensitive", ":smile:", "--delta", "0.1", "-o", "p.npz")
+    assert "[red]a[/red]" in said.stdout
+    assert ":smile:" in said.stdout
+    assert "[red]a[/red]" in run("explain", "p.npz", "--at", "0").stdout

@@ -1,0 +1,138 @@
+"""Callers that bring no messages, or bring them late, beside those that do: over TLS, from several addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+
+from reticent.protocol.calls import answered
+from reticent.protocol.refusals import Refusal, Refused
+from reticent.rpc import Limits, Listener
+from tests.core.rpc.scenes import HELLO, play, refusal
+from tests.core.rpc.services import Calls, Echo, calling, served, until
+from tests.core.rpc.ways import calling_from
+
+FEW = Limits(in_flight=8, in_flight_of_one=4)
+"""As many calls as two addresses may have at a time."""
+
+
+async def hold(calls: Calls) -> None:
+    """Have a call open that brings nothing, for ever; when it is sent away, the next one."""
+    while True:
+        with contextlib.suppress(Refused):
+            await answered(calls.open())
+
+
+@contextlib.asynccontextmanager
+async def held(echo: Echo, listener: Listener, phone: grpc.ChannelCredentials) -> AsyncIterator[None]:
+    """Two addresses, of one connection each, hold all the calls that a door stands, and open more."""
+    async with contextlib.AsyncExitStack() as stack:
+        for address in ("127.0.0.2", "127.0.0.3"):
+            calls = await stack.enter_async_context(calling_from(address, listener, phone))
+            for _ in range(6):
+                holding = asyncio.create_task(hold(calls))
+                stack.callback(holding.cancel)
+        await until(lambda: echo.inside == FEW.in_flight)
+        yield
+
+
+def test_two_addresses_that_bring_nothing_keep_nobody_out(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    async def scene() -> None:
+        async with served(folder, limits=FEW) as (echo, listener), held(echo, listener, phone):
+            async with calling(listener, phone) as calls:
+                for _ in range(20):
+                    assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            assert echo.inside <= FEW.in_flight
+
+    play(scene())
+
+
+def test_a_message_that_comes_late_is_taken_while_others_bring_nothing(
+    folder: Path, phone: grpc.ChannelCredentials
+) -> None:
+    """Who holds most of the calls loses them, and not the slow phone, however long it has been there."""
+
+    async def scene() -> None:
+        async with (
+            served(folder, limits=FEW) as (echo, listener),
+            calling(listener, phone) as calls,
+            calling_from("127.0.0.4", listener, phone) as others,
+        ):
+            slow = calls.open()
+            await until(lambda: echo.inside == 1)
+            async with held(echo, listener, phone):
+                for _ in range(20):
+                    await answered(others.once(HELLO))
+                await slow.write(HELLO.SerializeToString())
+                await slow.done_writing()
+                await answered(slow)
+
+    play(scene())
+
+
+def test_of_one_address_the_call_that_has_waited_longest_gives_way(
+    folder: Path, phone: grpc.ChannelCredentials
+) -> None:
+    async def scene() -> None:
+        limits = Limits(in_flight_of_one=2)
+        async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
+            first = calls.open()
+            await until(lambda: echo.inside == 1)
+            second = calls.open()
+            await until(lambda: echo.inside == 2)
+            await answered(calls.once(HELLO))
+            refused = await refusal(first)
+            assert (refused.refusal, refused.detail) == (Refusal.BUSY, "others came while there was no message")
+            assert refused.retry_after is not None
+            await second.write(HELLO.SerializeToString())
+            await second.done_writing()
+            await answered(second)
+            assert echo.inside == 0
+
+    play(scene())
+
+
+def test_a_call_whose_message_has_come_gives_way_to_nobody(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    async def scene() -> None:
+        limits = Limits(in_flight_of_one=3)
+        async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
+            echo.may.clear()
+            stream = calls.sum()
+            await stream.write(HELLO.SerializeToString())
+            once = asyncio.ensure_future(answered(calls.once(HELLO)))
+            many = calls.many(HELLO.SerializeToString())
+            await many.read()
+            await until(lambda: echo.inside == echo.came == 3)
+            for call in (calls.open, lambda: calls.once(HELLO)):
+                refused = await refusal(call())
+                assert (refused.refusal, refused.detail) == (Refusal.BUSY, "too many calls at a time")
+            echo.may.set()
+            await answered(once)
+            await stream.done_writing()
+            await answered(stream)
+            many.cancel()
+            await until(lambda: echo.inside == 0)
+
+    play(scene())
+
+
+def test_those_that_bring_nothing_keep_nobody_from_asking_for_health(
+    folder: Path, phone: grpc.ChannelCredentials
+) -> None:
+    async def scene() -> None:
+        async with (
+            served(folder, limits=Limits(in_flight=8)) as (_, listener),
+            calling_from("127.0.0.2", listener, phone) as strangers,
+            calling(listener, phone) as calls,
+        ):
+            idle = [strangers.health_open() for _ in range(8)]
+            for _ in range(20):
+                await answered(calls.health(b""))
+            for each in idle:
+                each.cancel()
+
+    play(scene())

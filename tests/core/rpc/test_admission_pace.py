@@ -1,0 +1,159 @@
+"""At what pace callers are let in, and what those leave behind who go away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from reticent.protocol.calls import answered
+from reticent.protocol.channels import channel_credentials
+from reticent.protocol.refusals import Refusal
+from reticent.rpc import Limits
+from reticent.rpc.rates import Rate
+from reticent.v1 import counting_pb2 as wire
+from tests.core.rpc.scenes import HELLO, play, refusal
+from tests.core.rpc.services import calling, served, until
+
+
+def test_who_calls_too_often_is_told_when_to_come_back(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    async def scene() -> None:
+        limits = Limits(address=Rate(per_second=4.0, burst=3.0))
+        async with served(folder, limits=limits) as (_, listener), calling(listener, phone) as calls:
+            for _ in range(3):
+                await answered(calls.once(HELLO))
+            refused = await refusal(calls.once(HELLO))
+            assert refused.refusal is Refusal.BUSY
+            assert refused.retry_after is not None
+            assert 0.0 < refused.retry_after <= 0.251
+            await asyncio.sleep(refused.retry_after)
+            await answered(calls.once(HELLO))
+
+    play(scene())
+
+
+@pytest.mark.parametrize("limits", [Limits(in_flight=5), Limits(in_flight_of_one=5)])
+def test_too_many_calls_at_a_time_are_told_to_come_back(
+    folder: Path, phone: grpc.ChannelCredentials, limits: Limits
+) -> None:
+    async def scene() -> None:
+        async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
+            echo.may.clear()
+            inside = [asyncio.ensure_future(answered(calls.once(HELLO))) for _ in range(5)]
+            await until(lambda: echo.inside == 5)
+            if limits.in_flight_of_one == 5:  # where all are counted, a channel keeps the next one to itself
+                refused = await refusal(calls.once(HELLO))
+                assert (refused.refusal, refused.retry_after) == (Refusal.BUSY, 1.001)
+            else:
+                async with calling(listener, phone) as others:
+                    refused = await refusal(others.once(HELLO))
+                    assert refused.refusal is Refusal.BUSY
+                    assert refused.retry_after is not None
+            echo.may.set()
+            assert len(await asyncio.gather(*inside)) == 5
+            assert echo.inside == 0
+            await answered(calls.once(HELLO))
+
+    play(scene())
+
+
+def test_who_opens_calls_and_brings_nothing_is_sent_away(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    """In a while, though nobody else comes."""
+
+    async def scene() -> None:
+        limits = Limits(patience=0.3, in_flight_of_one=10)
+        async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
+            idle = [calls.open() for _ in range(10)]
+            await until(lambda: echo.inside == 10)
+            for each in idle:
+                refused = await refusal(each)
+                assert (refused.refusal, refused.detail) == (Refusal.BUSY, "the message took too long to come")
+            assert echo.inside == 0
+            await answered(calls.once(HELLO))
+            stream = calls.sum()
+            await stream.write(HELLO.SerializeToString())
+            assert (await refusal(stream)).refusal is Refusal.BUSY
+
+    play(scene())
+
+
+def test_a_caller_that_goes_away_leaves_nothing_behind(
+    folder: Path, phone: grpc.ChannelCredentials, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a place taken nor an error logged, wherever it was when it went."""
+
+    async def scene() -> None:
+        async with served(folder) as (echo, listener), calling(listener, phone) as calls:
+            echo.may.clear()
+            hello = HELLO.SerializeToString()
+            for call in (partial(calls.once, HELLO), calls.open, calls.sum, partial(calls.many, hello)):
+                leaving = call()
+                await until(lambda: echo.inside == 1)
+                leaving.cancel()
+                await until(lambda: echo.inside == 0)
+            assert echo.streams_ended == 1
+            async with calling(listener, phone) as others:
+                calling_still = [others.once(HELLO), others.many(HELLO.SerializeToString())]
+                await until(lambda: echo.inside == len(calling_still))
+            await until(lambda: echo.inside == 0)
+            echo.may.set()
+            flood = calls.many(HELLO.SerializeToString())
+            await flood.read()
+            flood.cancel()
+            await until(lambda: echo.inside == 0)
+            await answered(calls.once(HELLO))
+
+    play(scene())
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("leaves", ["calls", "channel"])
+@pytest.mark.parametrize(("size", "pause"), [(100_000, 0.0), (10_000, 0.001)])
+def test_a_caller_that_goes_away_while_it_is_told_something(
+    folder: Path, caplog: pytest.LogCaptureFixture, size: int, pause: float, leaves: str
+) -> None:
+    """Whether it had to take a message, or to wait for the next one."""
+    phone = channel_credentials((folder / "ca.crt").read_bytes())
+
+    async def scene() -> None:
+        async with served(folder) as (echo, listener):
+            echo.pause = pause
+            async with calling(listener, phone) as calls:
+                unread = [calls.many(wire.KeyRequest(key_id=bytes(size)).SerializeToString()) for _ in range(20)]
+                for each in unread:
+                    await each.read()
+                await asyncio.sleep(0.2)  # until no more can be written
+                assert echo.inside == len(unread)
+                if leaves == "calls":
+                    for each in unread:
+                        each.cancel()
+                    await until(lambda: echo.inside == 0)
+            await until(lambda: echo.inside == 0)
+            assert echo.streams_ended == len(unread)
+
+    play(scene())
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"in_flight": 0},
+        {"in_flight_of_one": -1},
+        {"message_bytes": 0},
+        {"patience": 0.0},
+        {"outgoing_bytes": 0},
+        {"outgoing_bytes_of_one": -1},
+        {"connections": 0},
+        {"connections_of_one": 0},
+    ],
+)
+def test_limits_are_positive(wrong: dict[str, Any]) -> None:
+    [(name, value)] = wrong.items()
+    with pytest.raises(ValueError, match=f"{name} must be positive: got {value}"):
+        Limits(**wrong)

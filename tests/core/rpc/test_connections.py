@@ -1,0 +1,237 @@
+"""How many connections a listener takes, for how long it keeps those that nobody uses, and how it cuts one."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import grpc
+import pytest
+
+from reticent.protocol.calls import answered
+from reticent.rpc import Limits, Listener, connections, listener
+from reticent.rpc.connections import CONNECTIONS, Peer
+from tests.core.rpc.deaf import Deaf, careless
+from tests.core.rpc.scenes import HELLO, play
+from tests.core.rpc.services import served, until
+from tests.core.rpc.ways import calling_from
+
+
+def test_no_more_connections_are_kept_than_a_listener_stands() -> None:
+    async def run() -> tuple[int, int]:
+        async with Listener("127.0.0.1:0", {}, credentials=None, limits=Limits(connections=5)) as open_listener:
+            port = int(open_listener.address.rpartition(":")[2])
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+            greeted = await asyncio.gather(*(_is_greeted(reader) for reader, _ in held))
+            for _, writer in held:
+                writer.close()
+            for _ in range(100):  # until the listener has noticed
+                await asyncio.sleep(0.05)
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                again = await _is_greeted(reader)
+                writer.close()
+                if again:
+                    return sum(greeted), 1
+            return sum(greeted), 0
+
+    assert asyncio.run(run()) == (5, 1)
+
+
+async def _is_greeted(reader: asyncio.StreamReader) -> bool:
+    """Whether the listener begins to speak HTTP/2, rather than hang up."""
+    try:
+        return bool(await asyncio.wait_for(reader.read(1), 5))
+    except OSError:
+        return False
+
+
+def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "IDLE", 0.5)
+
+    async def run() -> None:
+        async with Listener("127.0.0.1:0", {}, credentials=None) as open_listener:
+            host, _, port = open_listener.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+            await asyncio.wait_for(reader.read(), 20)  # until it ends
+            writer.close()
+
+    asyncio.run(run())
+
+
+def test_two_listeners_leave_each_other_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Limits()
+    for files, most in (
+        (1024, 448),
+        (10, 1),
+        (1 << 20, limits.connections),
+        (resource.RLIM_INFINITY, limits.connections),
+    ):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
+        assert listener._connections(limits) == most
+
+
+@contextlib.asynccontextmanager
+async def opened(address: str, at: Listener, count: int) -> AsyncIterator[list[Deaf]]:
+    """So many connections from one address, with TLS, one after the other."""
+    port = int(at.address.rpartition(":")[2])
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Deaf.connected(address, port, careless())) for _ in range(count)]
+
+
+def still_open(held: list[Deaf]) -> list[bool]:
+    return [each.is_open for each in held]
+
+
+def test_connections_of_one_network_are_limited(
+    folder: Path, phone: grpc.ChannelCredentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those go first that are there longest and have no call inside. Connections of others stay."""
+    monkeypatch.setattr(listener, "LOOK", 0.1)
+
+    async def scene() -> None:
+        limits = Limits(connections_of_one=10)
+        async with served(folder, limits=limits) as (echo, at), opened("127.0.0.3", at, 5) as others:
+            echo.may.clear()
+            async with opened("127.0.0.2", at, 2) as calling, opened("127.0.0.2", at, 3) as first:
+                for each in calling:
+                    await each.call()
+                await until(lambda: echo.came == 2)
+                await asyncio.sleep(0.3)  # until somebody has looked
+                async with opened("127.0.0.2", at, 8) as later:
+                    await until(lambda: not any(still_open(first)))
+                    assert all(still_open(calling))
+                    echo.may.set()
+                    async with calling_from("127.0.0.9", at, phone) as calls, asyncio.timeout(2.0):
+                        await answered(calls.once(HELLO))
+                    async with calling_from("127.0.0.2", at, phone) as calls, asyncio.timeout(2.0):
+                        await answered(calls.once(HELLO))
+                    assert sum(still_open(later)) >= 7
+            assert all(still_open(others))
+
+    play(scene())
+
+
+def test_two_networks_leave_room_for_others(
+    folder: Path, phone: grpc.ChannelCredentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all together have too many, those lose that have the most."""
+    monkeypatch.setattr(listener, "LOOK", 0.1)
+
+    async def scene() -> None:
+        limits = Limits(connections=32, connections_of_one=16)
+        async with (
+            served(folder, limits=limits) as (_, at),
+            opened("127.0.0.4", at, 4) as few,
+            opened("127.0.0.2", at, 14) as many,
+            opened("127.0.0.3", at, 14) as as_many,
+        ):
+            await until(lambda: sum(still_open(many)) <= 12 and sum(still_open(as_many)) <= 12)
+            async with calling_from("127.0.0.9", at, phone) as calls, asyncio.timeout(2.0):
+                await answered(calls.once(HELLO))
+            assert all(still_open(few))
+
+    play(scene())
+
+
+@pytest.mark.parametrize(("here", "there"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")])
+def test_the_connection_of_a_peer_is_cut_and_no_other(here: str, there: str) -> None:
+    """Also where an IPv4 address is mapped into IPv6, and among files, pipes and this process's own calls."""
+    reading, writing = os.pipe()
+    family = socket.AF_INET6 if ":" in here else socket.AF_INET
+    with socket.create_server((here, 0), family=family, dualstack_ipv6=here == "::") as server:
+        port = server.getsockname()[1]
+        with socket.create_connection((there, port)) as one, socket.create_connection((there, port)) as other:
+            held = [server.accept()[0] for _ in range(2)]
+            peer = Peer(*one.getsockname()[:2])
+            assert {each.peer for each in connections._connections() if each.port == port} == {
+                peer,
+                Peer(*other.getsockname()[:2]),
+            }
+            CONNECTIONS.cut(peer)
+            CONNECTIONS.cut(Peer("192.0.2.1", 1))  # who has gone already
+            one.settimeout(5.0)
+            assert one.recv(1) == b""
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.recv(1)
+            for each in held:
+                each.close()
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_descriptor_that_belongs_to_another_connection_by_now_is_left_alone() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        socket.create_connection(server.getsockname()) as other,
+    ):
+        first, _ = server.accept()
+        found = [each for each in connections._connections() if each.peer.port == one.getsockname()[1]]
+        second, _ = server.accept()
+        os.dup2(second.fileno(), first.fileno())
+        connections._shut_down(found)
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(1)
+        first.close()
+        second.close()
+
+
+def test_a_process_that_cannot_see_its_descriptors_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cuts nothing, says so, and cuts again when it can."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        server.accept()[0],
+    ):
+        peer = Peer(*one.getsockname())
+        with monkeypatch.context() as patch:
+            patch.setattr(connections, "_DESCRIPTORS", "/nowhere")
+            CONNECTIONS.cut(peer)
+            while CONNECTIONS._cuts:
+                time.sleep(0.01)
+        assert "connections cannot be cut" in caplog.text
+        CONNECTIONS.cut(peer)
+        one.settimeout(5.0)
+        assert one.recv(1) == b""
+
+
+def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans = 0
+    scan = connections._connections
+
+    def counted() -> list[connections._Connection]:
+        nonlocal scans
+        scans += 1
+        return scan()
+
+    def peers(port: int) -> list[Peer]:
+        return [each.peer for each in scan() if each.port == port]
+
+    monkeypatch.setattr(connections, "_connections", counted)
+
+    async def scene() -> None:
+        async with Listener("127.0.0.1:0", {}, credentials=None) as at:
+            port = int(at.address.rpartition(":")[2])
+            async with contextlib.AsyncExitStack() as stack:
+                held = [await stack.enter_async_context(Deaf.connected("127.0.0.2", port)) for _ in range(50)]
+                await until(lambda: len(peers(port)) == len(held))  # until all are accepted
+                for each in peers(port):
+                    CONNECTIONS.cut(each)
+                await until(partial(_all_ended, held))
+
+    play(scene())
+    assert scans < 50
+
+
+def _all_ended(held: list[Deaf]) -> bool:
+    return not any(still_open(held))

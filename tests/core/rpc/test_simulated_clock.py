@@ -1,0 +1,103 @@
+"""A clock that a test moves over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import AsyncIterator, Mapping
+
+import grpc
+import pytest
+
+from reticent.clock import ManualClock
+from reticent.protocol.calls import answered
+from reticent.protocol.channels import channel
+from reticent.protocol.refusals import Refusal, Refused
+from reticent.rpc import Listener
+from reticent.rpc.admission import Handler
+from reticent.rpc.simulated_clock import SERVICE, check_local, simulated_clock
+from reticent.v1 import counting_pb2 as wire
+from reticent.v1 import counting_pb2_grpc
+
+START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+
+
+def milliseconds(instant: dt.datetime) -> int:
+    return int(instant.timestamp() * 1000)
+
+
+async def moved(way: grpc.aio.Channel, to: int) -> int:
+    stub = counting_pb2_grpc.SimulatedClockStub(way)
+    return (await answered(stub.Move(wire.Instant(milliseconds=to)))).milliseconds
+
+
+@contextlib.asynccontextmanager
+async def served(methods: Mapping[str, Handler]) -> AsyncIterator[grpc.aio.Channel]:
+    async with (
+        Listener("localhost:0", {SERVICE: methods}, credentials=None) as listener,
+        channel(listener.address, None) as way,
+    ):
+        yield way
+
+
+async def play(*steps: int) -> tuple[ManualClock, list[int | Refused]]:
+    """Where the clock stands after some moves, and what each of them was answered."""
+    clock, methods = simulated_clock(START)
+    answers: list[int | Refused] = []
+    async with served(methods) as way:
+        for step in steps:
+            try:
+                answers.append(await moved(way, step))
+            except Refused as refused:
+                answers.append(refused)
+    return clock, answers
+
+
+def test_it_goes_where_it_is_told() -> None:
+    wanted = [milliseconds(START), milliseconds(START + HOUR), milliseconds(START + HOUR) + 1]
+    clock, answers = asyncio.run(play(*wanted))
+    assert answers == wanted
+    assert clock.now() == START + HOUR + dt.timedelta(milliseconds=1)
+
+
+@pytest.mark.parametrize("wrong", [milliseconds(START) - 1, 0, -1, 2**63 - 1, -(2**63)])
+def test_it_goes_neither_back_nor_out_of_time(wrong: int) -> None:
+    clock, [first, second] = asyncio.run(play(wrong, milliseconds(START + HOUR)))
+    assert isinstance(first, Refused)
+    assert first.refusal is Refusal.MALFORMED
+    assert second == milliseconds(START + HOUR)
+    assert clock.now() == START + HOUR
+
+
+def test_it_stops_wherever_somebody_waits() -> None:
+    async def scene() -> None:
+        clock, methods = simulated_clock(START)
+        wanted = [START + minute * HOUR / 60 for minute in range(300)]
+        seen: list[dt.datetime] = []
+
+        async def work() -> None:
+            for instant in wanted:
+                await clock.wait_until(instant)
+                seen.append(clock.now())
+
+        working = asyncio.create_task(work())
+        waiting = asyncio.create_task(clock.wait_until(START + 5.5 * HOUR))
+        async with served(methods) as way:
+            later = [milliseconds(START + 6 * HOUR) + minute for minute in range(8)]
+            answers = await asyncio.gather(*(moved(way, to) for to in later), return_exceptions=True)
+        assert later[-1] in answers  # those that came after it are refused
+        assert all(isinstance(each, int | Refused) for each in answers)
+        assert clock.now() == START + 6 * HOUR + dt.timedelta(milliseconds=7)
+        assert seen == wanted
+        await working
+        await waiting
+
+    asyncio.run(scene())
+
+
+def test_it_is_for_this_machine_alone() -> None:
+    check_local(["127.0.0.1:50", "unix:/tmp/socket", "[::1]:0"])
+    with pytest.raises(ValueError, match=r"0\.0\.0\.0:50, example\.org:1 can be reached from others"):
+        check_local(["127.0.0.1:50", "0.0.0.0:50", "example.org:1"])

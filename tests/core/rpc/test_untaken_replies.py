@@ -1,0 +1,341 @@
+"""Callers that ask and do not take the answers, as HTTP/2 lets them, beside those that do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from reticent.protocol.calls import answered
+from reticent.protocol.refusals import Refusal, Refused
+from reticent.rpc import Door, Limits, Listener
+from reticent.v1 import counting_pb2 as wire
+from tests.core.rpc import large_answers
+from tests.core.rpc.deaf import Deaf, careless
+from tests.core.rpc.scenes import HELLO, play, refusal
+from tests.core.rpc.services import LARGE, Calls, Echo, calling, calling_at, until
+from tests.core.rpc.services import served as served_with_tls
+from tests.core.rpc.ways import calling_from
+
+ROOT = Path(__file__).parents[3]
+MEGABYTE = 1 << 20
+ANSWERED_IN = 2.0
+"""Seconds in which an honest caller is answered, on a machine that does something else as well."""
+
+
+@contextlib.asynccontextmanager
+async def served(limits: Limits, address: str = "127.0.0.1") -> AsyncIterator[tuple[Echo, Listener]]:
+    """An echo without TLS, which only this machine can call."""
+    echo = Echo(Door(limits=limits))
+    async with Listener(f"{address}:0", echo.services(), credentials=None, limits=limits) as listener:
+        yield echo, listener
+
+
+def port_of(listener: Listener) -> int:
+    return int(listener.address.rpartition(":")[2])
+
+
+def large(size: int) -> bytes:
+    """What is asked for an answer of this size."""
+    return LARGE + str(size).encode()
+
+
+async def untaken(echo: Echo, deaf: Deaf, times: int, size: int = 5) -> None:
+    """Have so many calls of a connection come, whose answers are of this size."""
+    came = echo.came + times
+    await deaf.call(large(size), times)
+    await until(lambda: echo.came >= came)
+
+
+def test_two_addresses_that_take_no_answers_keep_nobody_out() -> None:
+    async def scene() -> None:
+        limits = Limits(in_flight=8, in_flight_of_one=4)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.connected("127.0.0.2", port_of(listener)) as one,
+            Deaf.connected("127.0.0.3", port_of(listener)) as other,
+            calling(listener, None) as calls,
+        ):
+            for deaf in (one, other):
+                await untaken(echo, deaf, limits.in_flight_of_one)
+            assert one.is_open
+            for _ in range(20):
+                assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            assert echo.inside <= limits.in_flight
+
+    play(scene())
+
+
+def test_whoever_takes_no_answers_keeps_out_nobody_of_its_own_address(
+    folder: Path, phone: grpc.ChannelCredentials
+) -> None:
+    """One connection with 600 calls at a time, reopened again and again, beside honest callers behind the same NAT."""
+
+    async def attack(listener: Listener, over: asyncio.Event) -> None:
+        for _ in range(5):
+            async with Deaf.connected("127.0.0.2", port_of(listener), careless()) as deaf:
+                await deaf.call(times=600)
+                await asyncio.sleep(0.5)
+        over.set()
+
+    async def scene() -> None:
+        async with served_with_tls(folder) as (_, listener):
+            over = asyncio.Event()
+            attacking = asyncio.create_task(attack(listener, over))
+            while not over.is_set():
+                async with calling_from("127.0.0.2", listener, phone) as calls, asyncio.timeout(ANSWERED_IN):
+                    assert (await answered(calls.once(HELLO))).public_key == b"hello"
+                await asyncio.sleep(0.1)
+            await attacking
+
+    play(scene())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_a_connection_that_does_not_take_an_answer_in_time_is_cut(address: str) -> None:
+    async def scene() -> None:
+        limits = Limits(patience=0.5)
+        async with (
+            served(limits, address) as (echo, listener),
+            Deaf.connected(address.strip("[]"), port_of(listener)) as deaf,
+            calling(listener, None) as calls,
+        ):
+            await untaken(echo, deaf, 12)
+            assert deaf.is_open
+            assert echo.inside == 12
+            await asyncio.wait_for(deaf.ended(), 5.0)
+            await until(lambda: echo.inside == 0 and echo.door._outgoing.size == 0)
+            await answered(calls.once(HELLO))
+
+    play(scene())
+
+
+async def cut(deaf: Deaf) -> None:
+    async with asyncio.timeout(5.0):
+        while not await deaf.was_cut():
+            pass
+
+
+def test_a_connection_is_cut_also_where_the_call_is_cancelled_whose_answer_is_not_taken() -> None:
+    """What gRPC has begun to write it keeps."""
+
+    async def scene() -> None:
+        limits = Limits(patience=0.7)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
+        ):
+            await until(lambda: echo.came == 1)
+            await asyncio.sleep(0.2)  # until no more can be written
+            await deaf.cancel()
+            await until(lambda: echo.inside == 0)
+            assert echo.door._outgoing.size > 16 * MEGABYTE
+            await cut(deaf)
+            await until(lambda: echo.door._outgoing.size == 0)
+
+    play(scene())
+
+
+def test_refusals_that_are_not_taken_are_counted() -> None:
+    """Windows say nothing about refusals; but whoever reads nothing at all does not take them either."""
+
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes=17 * MEGABYTE)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
+            calling(listener, None) as calls,
+        ):
+            await until(lambda: echo.came == 1)
+            await asyncio.sleep(0.5)
+            await deaf.call(b"refuse", 50)
+            await until(lambda: echo.door._outgoing.size > 16 * MEGABYTE + 50 * (16 << 10))
+            await deaf.call(b"refuse", 50)
+            await cut(deaf)
+            await until(lambda: echo.door._outgoing.size == 0)
+            await answered(calls.once(HELLO))
+
+    play(scene())
+
+
+def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes_of_one=MEGABYTE)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
+            calling(listener, None) as calls,
+        ):
+            await untaken(echo, deaf, 4, 300_000)
+            await until(lambda: echo.inside == 3)  # the fourth answer is dropped
+            await untaken(echo, deaf, 1, 100_000)
+            await until(lambda: echo.inside == 4)  # there is room for a smaller one
+            assert 1_000_000 < echo.door._outgoing.size < MEGABYTE
+            assert deaf.is_open
+            for _ in range(20):
+                assert (await answered(calls.once(HELLO))).public_key == b"hello"
+
+    play(scene())
+
+
+def test_a_single_answer_may_be_larger_than_what_a_connection_may_leave() -> None:
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes_of_one=1000)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
+            calling(listener, None) as calls,
+        ):
+            assert len((await answered(calls.once(wire.KeyRequest(key_id=large(100_000))))).public_key) == 100_000
+            await untaken(echo, deaf, 1, 100_000)
+            came = echo.came
+            await deaf.call(times=5)  # are refused before anybody sees them
+            await answered(calls.once(HELLO))
+            await until(lambda: deaf.refused == 5)
+            assert echo.came == came + 1
+
+    play(scene())
+
+
+def test_where_all_is_full_the_connection_that_has_waited_longest_is_cut() -> None:
+    """Of the network with the most. Whoever has little is answered."""
+
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes=MEGABYTE, outgoing_bytes_of_one=MEGABYTE)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.connected("127.0.0.3", port_of(listener)) as few,
+            Deaf.connected("127.0.0.2", port_of(listener)) as first,
+            Deaf.connected("127.0.0.2", port_of(listener)) as second,
+            calling(listener, None) as calls,
+        ):
+            for deaf in (few, first, second):
+                await untaken(echo, deaf, 1, 300_000)
+            assert len((await answered(calls.once(wire.KeyRequest(key_id=large(200_000))))).public_key) == 200_000
+            await asyncio.wait_for(first.ended(), 5.0)
+            assert few.is_open
+            assert second.is_open
+
+    play(scene())
+
+
+def test_many_large_answers_at_once_are_not_held_where_there_is_no_room() -> None:
+    """Those that do not fit are dropped, and their callers are to come back."""
+
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes=8 * MEGABYTE)
+        async with served(limits) as (echo, listener), contextlib.AsyncExitStack() as stack:
+            echo.may.clear()
+            ways = [await stack.enter_async_context(calling(listener, None)) for _ in range(20)]
+            question = wire.KeyRequest(key_id=large(MEGABYTE))
+            asked = [asyncio.ensure_future(refusal_or_none(calls, question)) for calls in ways for _ in range(3)]
+            await until(lambda: echo.came == len(asked))
+            echo.may.set()
+            await until(lambda: echo.inside < len(asked))
+            assert echo.door._outgoing.size <= limits.outgoing_bytes
+            refusals = [each for each in await asyncio.gather(*asked) if each is not None]
+            assert all(each.refusal is Refusal.BUSY and each.retry_after for each in refusals)
+            assert len(refusals) < len(asked)
+            await until(lambda: echo.door._outgoing.size == 0)
+
+    play(scene())
+
+
+async def refusal_or_none(calls: Calls, request: wire.KeyRequest) -> Refused | None:
+    try:
+        await answered(calls.once(request))
+    except Refused as refused:
+        return refused
+    return None
+
+
+def test_answers_are_taken_as_slowly_as_they_may() -> None:
+    """Also a stream of them: what counts is the time of each."""
+
+    async def scene() -> None:
+        async with served(Limits()) as (echo, listener), calling(listener, None) as calls:
+            many = calls.many(wire.KeyRequest(key_id=bytes(100_000)).SerializeToString())
+            for _ in range(30):
+                content = await many.read()
+                assert isinstance(content, bytes)
+                assert len(content) > 100_000
+                await asyncio.sleep(0.01)
+            assert echo.inside == 1
+            many.cancel()
+            await until(lambda: echo.inside == 0)
+
+    play(scene())
+
+
+@contextlib.contextmanager
+def large_answering(folder: Path) -> Iterator[tuple[int, str]]:
+    """A server in a process of its own: its number, and the address."""
+    command = [sys.executable, "-m", large_answers.__name__, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def peak(process: int) -> int:
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
+@pytest.mark.parametrize("connections", [1, 40])
+def test_answers_that_are_not_read_take_a_bounded_memory(
+    folder: Path, phone: grpc.ChannelCredentials, connections: int
+) -> None:
+    """600 calls, of one connection or of many, with answers of 2 MB; others are served meanwhile."""
+
+    async def scene(process: int, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        before = peak(process)
+        async with contextlib.AsyncExitStack() as stack:
+            tls = careless()
+            for _ in range(connections):
+                deaf = await stack.enter_async_context(Deaf.connected("127.0.0.2", int(port), tls))
+                await deaf.call(b"2000000", 600 // connections)
+            async with calling_at(address, phone) as calls:
+                for _ in range(30):
+                    async with asyncio.timeout(ANSWERED_IN):
+                        reply = await answered(calls.once(wire.KeyRequest(key_id=b"1000")))
+                    assert len(reply.public_key) == 1000
+                    await asyncio.sleep(0.1)
+        assert host
+        grown = peak(process) - before
+        assert grown < 3 * Limits().outgoing_bytes, f"{grown >> 20} MiB"
+
+    with large_answering(folder) as (process, address):
+        play(scene(process, address))
+
+
+def test_refusals_for_answers_that_are_not_taken_name_a_time(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    """Also where the caller is gRPC itself, and reads a stream slowly."""
+
+    async def scene() -> None:
+        limits = Limits(outgoing_bytes_of_one=1000)
+        async with served_with_tls(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
+            many = calls.many(wire.KeyRequest(key_id=bytes(1_000_000)).SerializeToString())
+            await until(lambda: echo.door._outgoing.size > 0)
+            await asyncio.sleep(0.2)  # until no more can be written
+            refused = await refusal(calls.once(HELLO))
+            assert (refused.refusal, refused.detail) == (Refusal.BUSY, "earlier answers were not taken")
+            assert refused.retry_after is not None
+            many.cancel()
+            await until(lambda: echo.door._outgoing.size == 0)
+            await answered(calls.once(HELLO))
+
+    play(scene())

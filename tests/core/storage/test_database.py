@@ -1,0 +1,334 @@
+"""The file of a server: its versions, its backups, and that one process serves from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reticent.errors import ReticentError
+from reticent.storage.database import Database, Kind, Occupied, migrate
+
+
+class BadNotes(ReticentError):
+    pass
+
+
+FIRST = """
+CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL); -- here; and no further
+CREATE TABLE log (text TEXT);
+CREATE TRIGGER noted AFTER INSERT ON notes BEGIN
+    INSERT INTO log VALUES ('got ' || NEW.text);
+    INSERT INTO log VALUES ('; and more');
+END;
+"""
+SECOND = "ALTER TABLE notes ADD COLUMN author TEXT NOT NULL DEFAULT 'nobody';"
+THIRD = "CREATE INDEX by_author ON notes (author); UPDATE notes SET author = upper(author)"
+
+ONE = Kind("a notebook", 0x4E4F5445, 1, FIRST, BadNotes)
+THREE = Kind("a notebook", 0x4E4F5445, 3, FIRST, BadNotes, (SECOND, THIRD), "notes migrate")
+
+
+@contextlib.contextmanager
+def opened(path: Path | None, kind: Kind = ONE) -> Iterator[Database]:
+    with contextlib.closing(Database(path, kind)) as database:
+        yield database
+
+
+def write(database: Database, *texts: str) -> None:
+    with database.changing() as run:
+        for text in texts:
+            run("INSERT INTO notes (text) VALUES (?)", [text])
+
+
+def texts(database: Database) -> list[str]:
+    with database.reading() as run:
+        return [text for (text,) in run("SELECT text FROM notes ORDER BY id").fetchall()]
+
+
+def schema(path: Path) -> list[tuple[str, ...]]:
+    with contextlib.closing(sqlite3.connect(path)) as raw:
+        return raw.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+class TestVersions:
+    def test_statements_may_hold_others(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "notes.db") as database:
+            write(database, "a")
+            with database.reading() as run:
+                assert run("SELECT text FROM log").fetchall() == [("got a",), ("; and more",)]
+
+    def test_an_older_file_is_refused_and_the_way_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path):
+            pass
+        before = path.read_bytes()
+        with pytest.raises(BadNotes) as caught:
+            Database(path, THREE)
+        assert str(caught.value) == (
+            f"{path} has format version 1: this program reads 3; `notes migrate` brings it there"
+        )
+        assert path.read_bytes() == before
+
+    def test_a_newer_file_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path, THREE):
+            pass
+        for refused in (lambda: Database(path, ONE), lambda: migrate(path, ONE)):
+            with pytest.raises(BadNotes, match=r"has format version 3: this program reads 1$"):
+                refused()
+
+    def test_an_older_file_is_brought_to_what_a_new_one_is(self, tmp_path: Path) -> None:
+        path, new = tmp_path / "notes.db", tmp_path / "new.db"
+        with opened(path) as database:
+            write(database, "a", "b")
+        with opened(new, THREE):
+            pass
+        migrate(path, THREE)
+        assert schema(path) == schema(new)
+        with opened(path, THREE) as database:
+            assert texts(database) == ["a", "b"]
+            with database.reading() as run:
+                assert run("SELECT DISTINCT author FROM notes").fetchall() == [("NOBODY",)]
+        migrate(path, THREE)  # again is no error
+
+    def test_from_each_version(self, tmp_path: Path) -> None:
+        two = replace(THREE, version=2, migrations=(SECOND,))
+        path, new = tmp_path / "notes.db", tmp_path / "new.db"
+        with opened(path, two), opened(new, THREE):
+            pass
+        migrate(path, THREE)
+        assert schema(path) == schema(new)
+
+    def test_a_migration_that_fails_changes_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path) as database:
+            write(database, "a")
+        before = schema(path)
+        wrong = replace(THREE, migrations=(SECOND, "CREATE INDEX by_author ON lost (author)"))
+        with pytest.raises(OSError, match="no such table"):
+            migrate(path, wrong)
+        assert schema(path) == before
+        with opened(path) as database:
+            assert texts(database) == ["a"]
+
+    def test_other_files_are_not_migrated(self, tmp_path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
+            other.execute("CREATE TABLE mine (a)")
+            other.commit()
+        (tmp_path / "text").write_text("text" * 1000)
+        for name in ("other.db", "text"):
+            before = (tmp_path / name).read_bytes()
+            with pytest.raises(BadNotes, match="not a notebook"):
+                migrate(tmp_path / name, THREE)
+            assert (tmp_path / name).read_bytes() == before
+        with pytest.raises(FileNotFoundError, match=r"nothing\.db"):
+            migrate(tmp_path / "nothing.db", THREE)
+        assert not (tmp_path / "nothing.db").exists()
+
+    def test_a_kind_has_a_migration_for_each_version(self) -> None:
+        with pytest.raises(ValueError, match="version 2 of a notebook needs 1 migrations"):
+            replace(ONE, version=2)
+        with pytest.raises(ValueError, match="version 1 of a notebook needs 0 migrations"):
+            replace(THREE, version=1)
+
+    def test_what_is_no_sql_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="this is no SQL"):
+            Database(None, replace(ONE, schema="CREATE TABLE a (b); CREATE TRIGGER c AFTER INSERT ON a BEGIN SELECT 1"))
+
+
+class TestOneProcess:
+    def test_serves_and_others_may_write(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path) as server, server.claim():
+            with pytest.raises(Occupied, match=f"another process serves from {path}"):
+                claim_elsewhere(path)
+            with opened(path) as other:
+                with pytest.raises(Occupied), other.claim():
+                    pass
+                write(other, "from the command line")
+            assert texts(server) == ["from the command line"]
+            with pytest.raises(Occupied):
+                migrate(path, THREE)
+        claim_elsewhere(path)
+        assert stat.S_IMODE(Path(f"{path}.lock").stat().st_mode) == 0o600
+
+    def test_a_claim_ends_with_the_process(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        code = """
+            import sys
+            from tests.core.storage.test_database import ONE, Database, Path
+            with Database(Path(sys.argv[1]), ONE).claim():
+                print("claimed", flush=True)
+                sys.stdin.read()
+        """
+        command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "claimed\n"
+            with opened(path) as database:
+                with pytest.raises(Occupied), database.claim():
+                    pass
+                process.kill()
+                process.wait(timeout=20)
+                with database.claim():
+                    pass
+
+    def test_needs_no_file(self) -> None:
+        with opened(None) as database, database.claim(), database.claim():
+            write(database, "a")
+
+
+def claim_elsewhere(path: Path) -> None:
+    with opened(path) as database, database.claim():
+        pass
+
+
+class TestBackup:
+    def test_is_all_that_was_true(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "notes.db") as database:
+            write(database, *map(str, range(1000)))
+            database.backup(tmp_path / "copy.db")
+            write(database, "later")
+        assert {path.name for path in tmp_path.iterdir()} == {"notes.db", "copy.db"}
+        assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+        with opened(tmp_path / "copy.db") as copy:
+            assert texts(copy) == list(map(str, range(1000)))
+            write(copy, "on it goes")
+
+    def test_of_one_in_memory(self, tmp_path: Path) -> None:
+        with opened(None) as database:
+            write(database, "a")
+            database.backup(tmp_path / "copy.db")
+        with opened(tmp_path / "copy.db") as copy:
+            assert texts(copy) == ["a"]
+
+    def test_holds_no_half_of_a_change(self, tmp_path: Path) -> None:
+        """While others write in pairs, by the same and by another connection."""
+        path, stop, errors = tmp_path / "notes.db", threading.Event(), list[BaseException]()
+
+        def keep_writing(database: Database) -> None:
+            try:
+                while not stop.is_set():
+                    with database.changing() as run:
+                        run("INSERT INTO notes (text) VALUES ('one')")
+                        time.sleep(0.002)
+                        run("INSERT INTO notes (text) VALUES ('other')")
+                    time.sleep(0.002)
+            except BaseException as error:  # noqa: BLE001
+                errors.append(error)
+
+        with opened(path) as database, opened(path) as another:
+            writers = [threading.Thread(target=keep_writing, args=(each,)) for each in (database, another)]
+            for each in writers:
+                each.start()
+            lengths = []
+            for number in range(4):
+                database.backup(tmp_path / f"copy{number}.db")
+                with opened(tmp_path / f"copy{number}.db") as copy:
+                    found = texts(copy)
+                assert found == ["one", "other"] * (len(found) // 2)
+                lengths.append(len(found))
+            stop.set()
+            for each in writers:
+                each.join()
+        assert not errors
+        assert lengths == sorted(lengths)
+        assert lengths[-1] > 0
+
+    def test_waits_for_a_change_that_is_under_way(self, tmp_path: Path) -> None:
+        copying = threading.Event()
+
+        def copy() -> None:
+            copying.set()
+            database.backup(tmp_path / "copy.db")
+
+        with opened(tmp_path / "notes.db") as database:
+            with database.changing() as run:
+                run("INSERT INTO notes (text) VALUES ('one')")
+                thread = threading.Thread(target=copy)
+                thread.start()
+                copying.wait()
+                time.sleep(0.2)
+                assert not (tmp_path / "copy.db").exists()
+                run("INSERT INTO notes (text) VALUES ('other')")
+            thread.join()
+        with opened(tmp_path / "copy.db") as found:
+            assert texts(found) == ["one", "other"]
+
+    def test_is_not_made_in_the_midst_of_a_change(self, tmp_path: Path) -> None:
+        with opened(tmp_path / "notes.db") as database:
+            with pytest.raises(ValueError, match="in the midst of a change"), database.changing():
+                database.backup(tmp_path / "copy.db")
+            database.backup(tmp_path / "copy.db")
+
+    def test_overwrites_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "copy.db").write_text("mine")
+        with opened(tmp_path / "notes.db") as database:
+            for taken in (tmp_path / "copy.db", tmp_path / "notes.db"):
+                with pytest.raises(FileExistsError, match=str(taken)):
+                    database.backup(taken)
+            with pytest.raises(FileNotFoundError, match="nowhere"):
+                database.backup(tmp_path / "nowhere" / "copy.db")
+            assert texts(database) == []
+        assert (tmp_path / "copy.db").read_text() == "mine"
+        assert len(list(tmp_path.iterdir())) == 2
+
+    def test_is_whole_or_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Killed before the copy has its name, at the latest, there is no file under it."""
+        with opened(tmp_path / "notes.db") as database:
+            write(database, "a")
+
+            def killed(*_: object) -> None:
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(os, "link", killed)
+            with pytest.raises(KeyboardInterrupt):
+                database.backup(tmp_path / "copy.db")
+        assert [path.name for path in tmp_path.iterdir()] == ["notes.db"]
+
+    def test_of_a_damaged_file_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path) as database:
+            write(database, *("x" * 500 for _ in range(200)))
+        content = bytearray(path.read_bytes())
+        content[4096 * 5 + 100 : 4096 * 20] = bytes(4096 * 15 - 100)
+        path.write_bytes(content)
+        with opened(path) as database, pytest.raises(BadNotes, match=f"{path} is damaged"):
+            database.backup(tmp_path / "copy.db")
+        assert not (tmp_path / "copy.db").exists()
+
+    def test_where_there_is_no_room(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Full(sqlite3.Connection):
+            def execute(self, *_: object) -> sqlite3.Cursor:
+                raise sqlite3.OperationalError("database or disk is full")
+
+        with opened(tmp_path / "notes.db") as database:
+            monkeypatch.setattr(sqlite3, "connect", lambda path, **_: Full(path, isolation_level=None))
+            with pytest.raises(OSError, match="disk is full") as caught:
+                database.backup(tmp_path / "copy.db")
+        assert caught.value.filename == str(tmp_path / "copy.db")
+        assert not (tmp_path / "copy.db").exists()
+
+
+def test_what_breaks_a_rule_is_no_damage() -> None:
+    """A statement that is wrong, or against a constraint, says nothing of the file."""
+    with opened(None) as database:
+        for statement, error in (
+            ("INSERT INTO notes (id, text) VALUES (1, 'a'), (1, 'b')", sqlite3.IntegrityError),
+            ("INSERT INTO notes (text) VALUES (?)", sqlite3.ProgrammingError),
+        ):
+            with pytest.raises(error), database.changing() as run:
+                run(statement)
+        assert texts(database) == []
