@@ -13,8 +13,8 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain
 
 SLOTS = 48  # half hours of a day in the traces
-LEAST_SLOTS = 36  # a day with fewer readings is left out
-LEAST_DAYS = 15  # a user with fewer training days is left out
+MIN_SLOTS = 36  # a day with fewer readings is left out
+MIN_DAYS = 15  # a user with fewer training days is left out
 
 
 def learned(horizon: int, size: int, days: int, seed: int) -> MarkovChain:
@@ -59,9 +59,9 @@ def from_traces(path: Path, horizon: int, top: int) -> dict[str, MarkovChain]:
             slots[row["user"]][int(row["day"])][int(row["slot"])] = row["place"]
     chains: dict[str, MarkovChain] = {}
     for user, days in slots.items():
-        full = [day for _, day in sorted(days.items()) if len(day) >= LEAST_SLOTS]
+        full = [day for _, day in sorted(days.items()) if len(day) >= MIN_SLOTS]
         training = full[: len(full) // 2]
-        if len(training) >= LEAST_DAYS:
+        if len(training) >= MIN_DAYS:
             chains[user] = MarkovChain.fit(_labelled(training, horizon, top))
     return chains
 

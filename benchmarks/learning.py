@@ -35,7 +35,7 @@ AT_ONCE = dt.timedelta()  # the lead: tables have their readings where steps beg
 HOUR, HALF_HOUR = dt.timedelta(hours=1), dt.timedelta(minutes=30)
 USERS = 15
 TOP = 5  # places with a label of their own; the third most visited is sensitive
-LEAST_TRAINING = 30  # of real users, those are studied who have as many days before the judged ones
+MIN_TRAINING = 30  # of real users, those are studied who have as many days before the judged ones
 
 FEW = (3, 5, 7, 10, 14, 21, 28, 42, 84)
 SOME = (7, 14, 28)
@@ -129,7 +129,7 @@ def counted(known: Known) -> MarkovChain:
 
 def default(known: Known) -> MarkovChain:
     """What `learn` does unless told otherwise."""
-    return learn(known.days, train=1, least_days=1).chain
+    return learn(known.days, train=1, min_days=1).chain
 
 
 HELP: dict[str, Learner] = {
@@ -171,12 +171,12 @@ def weekends(users: Sequence[User]) -> Table:
         training, judged = days[: -user.judged], days[-user.judged :]
         for length in SOME + FEW[-1:]:
             known = training[-length:]
-            together = learn(known, train=1, least_days=1).chain
+            together = learn(known, train=1, min_days=1).chain
             for weekend in (False, True):
                 mine, theirs, ever = (
                     [day for day in part if day.is_weekend == weekend] for part in (known, judged, days)
                 )
-                own = learn(mine, train=1, least_days=1).chain
+                own = learn(mine, train=1, min_days=1).chain
                 counts = fit(mine, together.contexts)
                 shared = {each: pooled([counts, together], [len(mine), each]) for each in (1, 2, 5)}
                 ways = {"together": together, "apart": own} | {f"apart, and {n} shared": c for n, c in shared.items()}
@@ -189,10 +189,10 @@ def gaps(users: Sequence[User]) -> Table:
     """Learn from days that are filled well enough, and judge all that have any reading."""
     table: Table = defaultdict(Outcome)
     for user in users:
-        every = user.days(Sampling(HOUR, least_filled=0, lead=AT_ONCE))
+        every = user.days(Sampling(HOUR, min_filled=0, lead=AT_ONCE))
         judged = every[-user.judged :]
         for least in (0.0, 0.25, 0.5, 0.75, 0.9):
-            days = user.days(Sampling(HOUR, least_filled=least, lead=AT_ONCE))
+            days = user.days(Sampling(HOUR, min_filled=least, lead=AT_ONCE))
             known = [day for day in days if day.date < judged[0].date]
             if known:
                 chain = default(Known(known, (), ()))
@@ -260,7 +260,7 @@ def real(path: Path) -> list[User]:
             for day, slot, place in visits
         ]
         user = User(name, Traces.of(rows), "place 3", judged=20)
-        if len(user.days(Sampling(HOUR, least_filled=0.75, lead=AT_ONCE))) >= user.judged + LEAST_TRAINING:
+        if len(user.days(Sampling(HOUR, min_filled=0.75, lead=AT_ONCE))) >= user.judged + MIN_TRAINING:
             users.append(user)
     return users[:USERS]
 

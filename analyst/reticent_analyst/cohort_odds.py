@@ -16,11 +16,11 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
 from reticent.privacy import share_variance
-from reticent.privacy.defaults import least_liars
+from reticent.privacy.defaults import min_liars
 
 __all__ = [
-    "MOST_COHORTS",
-    "MOST_PHONES",
+    "MAX_COHORTS",
+    "MAX_PHONES",
     "Crowd",
     "choose",
     "crowded",
@@ -28,8 +28,8 @@ __all__ = [
     "left_out",
     "lost",
     "lost_to_liars",
+    "max_liars",
     "mean_contributors",
-    "most_liars",
     "refuse_too_many",
     "short",
     "sizes",
@@ -40,10 +40,10 @@ Floats = npt.NDArray[np.float64]
 _LEVELS: list[float] = np.logspace(-12, math.log10(0.5), 80).tolist()
 """Chances of a short cohort that are tried for the most accurate threshold."""
 
-MOST_COHORTS = 5_001
+MAX_COHORTS = 5_001
 """More are not chosen, and nothing is said of them: it would take minutes."""
 
-MOST_PHONES = 10**12
+MAX_PHONES = 10**12
 """More than there will ever be; numbers beyond lose their digits in what follows."""
 
 _NOTHING = 1e-18  # a chance that no sum here would show
@@ -115,7 +115,7 @@ def lost_to_liars(population: int, cohorts: int, fewest: int, absent: float, lia
     return float(hit_cohorts(population, cohorts, liars) @ _lost_given_hits(population, cohorts, fewest, absent))
 
 
-def most_liars(population: int, cohorts: int, fewest: int, absent: float, risk: float) -> int:
+def max_liars(population: int, cohorts: int, fewest: int, absent: float, risk: float) -> int:
     """How many liars, each of whom voids its cohort, leave the chance of no answer within the risk."""
     given_hits = _lost_given_hits(population, cohorts, fewest, absent)
     for liars, (first, window) in enumerate(islice(_hits(population, cohorts), 1, population + 1)):
@@ -180,7 +180,7 @@ def choose(
     expected = _enough_allowed(population, cohorts, lying, risk) if liars is None else 0
 
     def allowed(fewest: int) -> int:
-        return max(expected, least_liars(fewest)) if liars is None else liars
+        return max(expected, min_liars(fewest)) if liars is None else liars
 
     if fewest is None:
         fewest = _most_accurate(
@@ -195,8 +195,8 @@ def refuse_too_many(cohorts: int) -> None:
     Raises:
         ValueError: That.
     """
-    if cohorts > MOST_COHORTS:
-        raise ValueError(f"what to expect is only said of up to {MOST_COHORTS:,} cohorts: got {cohorts:,}")
+    if cohorts > MAX_COHORTS:
+        raise ValueError(f"what to expect is only said of up to {MAX_COHORTS:,} cohorts: got {cohorts:,}")
 
 
 def _bearing(population: int, lying: int, risk: float) -> int:
@@ -206,10 +206,10 @@ def _bearing(population: int, lying: int, risk: float) -> int:
         return _more_than_half(hit_cohorts(population, 2 * half + 1, lying)) <= risk / 2
 
     # As many liars as cohorts are in most of them.
-    half = _first(range(min(lying, MOST_COHORTS) // 2, min(lying, MOST_COHORTS // 2) + 1), bears)
-    if 2 * half + 1 > population or lying > MOST_COHORTS or not bears(half):
+    half = _first(range(min(lying, MAX_COHORTS) // 2, min(lying, MAX_COHORTS // 2) + 1), bears)
+    if 2 * half + 1 > population or lying > MAX_COHORTS or not bears(half):
         raise ValueError(
-            f"no number of cohorts up to {min(population, MOST_COHORTS)} bears {lying} liars among {population} phones "
+            f"no number of cohorts up to {min(population, MAX_COHORTS)} bears {lying} liars among {population} phones "
             f"with a risk of {risk:g}: expect fewer of them, or say how many cohorts there are"
         )
     return 2 * half + 1
@@ -227,7 +227,7 @@ def _most_accurate(
 ) -> int:
     """How many contributions to insist on."""
     smallest = population // cohorts
-    most = _largest_threshold(population, cohorts, absent, lying, risk)
+    most = _max_threshold(population, cohorts, absent, lying, risk)
     if most < allowed(most) + 2:
         raise ValueError(
             f"of cohorts of {smallest} phones {most} may be counted on with a risk of {risk:g}, and {allowed(most)} of "
@@ -251,7 +251,7 @@ def _enough_allowed(population: int, cohorts: int, lying: int, risk: float) -> i
     return _first(range(lying + 1), lambda allowed: crowded(population, cohorts, allowed, lying) <= risk)
 
 
-def _largest_threshold(population: int, cohorts: int, absent: float, lying: int, risk: float) -> int:
+def _max_threshold(population: int, cohorts: int, absent: float, lying: int, risk: float) -> int:
     """The most contributions to insist on; 0 if there is no such number."""
     hit = hit_cohorts(population, cohorts, lying)
     if _more_than_half(hit) > risk:  # what is not borne anyway is no reason to insist on fewer contributions

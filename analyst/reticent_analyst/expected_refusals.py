@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reticent.privacy import Cost, Query
-from reticent.privacy.defaults import BUDGET, FEWEST_SHARE, LARGEST, LEAST_HONEST, MOST_CIPHERTEXTS, least_liars
+from reticent.privacy.defaults import BUDGET, MAX_CIPHERTEXTS, MAX_COST, MIN_COHORT_SHARE, MIN_HONEST, min_liars
 
 __all__ = ["KEY_SERVERS", "PHONES", "Refusal", "refusals"]
 
@@ -33,20 +33,20 @@ def refusals(query: Query, ciphertexts: int) -> tuple[Refusal, ...]:
         query: Which one.
         ciphertexts: How many it asks of a phone.
     """
-    fewest, honest, liars = query.fewest, query.fewest - query.liars, least_liars(query.fewest)
+    fewest, honest, liars = query.fewest, query.fewest - query.liars, min_liars(query.fewest)
     smallest = query.population // query.cohorts
     cost = f"it costs ({query.epsilon:g}, {query.delta:g}), "
     found = (
         (query.liars < liars, (PHONES, KEY_SERVERS), f"liars {query.liars:,} of {fewest:,}, they want {liars:,}"),
-        (honest < LEAST_HONEST, (PHONES, KEY_SERVERS), f"{honest} honest of {fewest:,}, they want {LEAST_HONEST}"),
+        (honest < MIN_HONEST, (PHONES, KEY_SERVERS), f"{honest} honest of {fewest:,}, they want {MIN_HONEST}"),
         (_exceeds(query, BUDGET), (PHONES,), f"{cost}their budget is ({BUDGET.epsilon:g}, {BUDGET.delta:g})"),
-        (_exceeds(query, LARGEST), (KEY_SERVERS,), f"{cost}they allow ({LARGEST.epsilon:g}, {LARGEST.delta:g})"),
+        (_exceeds(query, MAX_COST), (KEY_SERVERS,), f"{cost}they allow ({MAX_COST.epsilon:g}, {MAX_COST.delta:g})"),
         (
-            fewest < FEWEST_SHARE * smallest,
+            fewest < MIN_COHORT_SHARE * smallest,
             (KEY_SERVERS,),
-            f"fewest {fewest:,} of a cohort of {smallest:,}, they want a part of {FEWEST_SHARE:g}",
+            f"fewest {fewest:,} of a cohort of {smallest:,}, they want a part of {MIN_COHORT_SHARE:g}",
         ),
-        (ciphertexts > MOST_CIPHERTEXTS, (KEY_SERVERS,), f"{ciphertexts:,} ciphertexts, they allow {MOST_CIPHERTEXTS}"),
+        (ciphertexts > MAX_CIPHERTEXTS, (KEY_SERVERS,), f"{ciphertexts:,} ciphertexts, they allow {MAX_CIPHERTEXTS}"),
     )
     return tuple(Refusal(by, why) for is_broken, by, why in found if is_broken)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from reticent.privacy import Counter, Query, Release, gaussian_sigma, share_variance, thesis_sigma
 from reticent.privacy.counts import FAR, MORE, variance_of_normal_median
-from reticent.privacy.defaults import least_liars
+from reticent.privacy.defaults import min_liars
 from reticent.privacy.gaussian import THESIS_EPSILON
 from reticent_analyst import cohort_odds
 from reticent_analyst.expected_refusals import Refusal, refusals
@@ -27,7 +27,7 @@ SURELY = 0.95
 """With this chance liars are in no more cohorts than a plan says."""
 
 _ALL_LEFT = 0.99  # where so likely all cohorts are left, the noise's own distribution says how far estimates stray
-_FEWEST_FOR_A_MEDIAN = 3  # cohorts, of which one stands out
+_MIN_MEDIAN_COHORTS = 3  # cohorts, of which one stands out
 _NORMAL = NormalDist()
 
 Floats = npt.NDArray[np.float64]
@@ -235,7 +235,7 @@ def _variance(query: Query, absent: float, left_out: int, spread: Floats) -> Flo
 
 def _variance_of_median(query: Query, absent: float, spread: Floats) -> Floats | None:
     """The same, when no cohort is left out and one stands out."""
-    if query.cohorts < _FEWEST_FOR_A_MEDIAN:
+    if query.cohorts < _MIN_MEDIAN_COHORTS:
         return None
     each, _ = _contributors(query, absent)
     others = query.cohorts - 1
@@ -294,9 +294,9 @@ def _crowding(query: Query, absent: float, lying: int, risk: float) -> Crowding:
         hit_on_average=float(hit @ np.arange(cohorts + 1)),
         lost=cohort_odds.lost_to_liars(population, cohorts, fewest, absent, lying),
         crowded=cohort_odds.crowded(population, cohorts, query.liars, lying),
-        bearable=cohort_odds.most_liars(population, cohorts, fewest, absent, risk),
+        bearable=cohort_odds.max_liars(population, cohorts, fewest, absent, risk),
         allowed=query.liars,
-        is_default=query.liars == least_liars(fewest),
+        is_default=query.liars == min_liars(fewest),
     )
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
 from reticent.privacy.cost import NoiseKind
-from reticent.privacy.query import COSTS, LARGEST, MOST_FRACTION_BITS
-from reticent.privacy.shares import LEAST_DEVIATION
+from reticent.privacy.query import COSTS, LARGEST, MAX_FRACTION_BITS
+from reticent.privacy.shares import MIN_DEVIATION
 from reticent.times import duration
-from reticent_analyst.cohort_odds import MOST_PHONES, Crowd, choose
+from reticent_analyst.cohort_odds import MAX_PHONES, Crowd, choose
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
 
@@ -134,8 +134,8 @@ class Question:
 
     def lying_among(self, population: int) -> int:
         """How many of so many phones are expected to lie."""
-        if population > MOST_PHONES:
-            raise ValueError(f"there are no more than {MOST_PHONES:,} phones: population = {population}")
+        if population > MAX_PHONES:
+            raise ValueError(f"there are no more than {MAX_PHONES:,} phones: population = {population}")
         return math.ceil(round(self.lying * population, 9))
 
     @classmethod
@@ -209,9 +209,9 @@ class Question:
         if self.fraction_bits is not None or self.noise == "skellam":
             return self.fraction_bits or 0
         bits = 0
-        while bits < MOST_FRACTION_BITS:
+        while bits < MAX_FRACTION_BITS:
             sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
-            if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= LEAST_DEVIATION:
+            if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= MIN_DEVIATION:
                 return bits
             bits += 1
         return bits

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from reticent.console.text import printable
 from reticent.privacy import Release
-from reticent.privacy.defaults import LIARS_SHARE
+from reticent.privacy.defaults import MIN_LIARS_SHARE
 from reticent.protocol.phases import in_words
 from reticent_analyst.handle import Progress
 from reticent_analyst.plan import LEVEL, Plan
@@ -119,7 +119,7 @@ def _privacy(plan: Plan) -> str:
     """Against how many it holds, and how likely a cohort is to have more, if any are expected."""
     liars = plan.liars
     most = f"at most {_number(liars.allowed)}" if liars.allowed else "none"
-    default = f" (the default, {LIARS_SHARE:.0%})" if liars.is_default else ""
+    default = f" (the default, {MIN_LIARS_SHARE:.0%})" if liars.is_default else ""
     more = f"; more are in a cohort {_chance(liars.crowded)}" if liars.liars else ""
     return f"holds if {most} of {_number(plan.query.fewest)} contributions are of liars or colluders{default}{more}"
 

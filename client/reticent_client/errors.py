@@ -98,8 +98,8 @@ class Reason(Enum):
     BAD_COUNTERS = "what the app says to it are no numbers"
     NOT_CHARGING = "the phone takes part while it is charging only"
     METERED = "the phone takes part over networks that are not metered only"
-    QUERIES_A_DAY = "the phone has answered as many queries today as are allowed"
-    BYTES_A_DAY = "the phone has sent as much today as is allowed"
+    QUERIES_PER_DAY = "the phone has answered as many queries today as are allowed"
+    BYTES_PER_DAY = "the phone has sent as much today as is allowed"
 
     @property
     def passing(self) -> bool:
@@ -118,8 +118,8 @@ _PASSING = {
     Reason.BAD_COUNTERS,
     Reason.NOT_CHARGING,
     Reason.METERED,
-    Reason.QUERIES_A_DAY,
-    Reason.BYTES_A_DAY,
+    Reason.QUERIES_PER_DAY,
+    Reason.BYTES_PER_DAY,
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 __all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_positive", "whole"]
 
-LEAST_DELTA = 1e-307
+MIN_DELTA = 1e-307
 """A smaller probability cannot be told from what rounding may hide: floats below 2.3e-308 have fewer digits."""
 
 _SHOWN = 40  # characters of a value that is no number
@@ -35,8 +35,8 @@ def checked_delta(value: Any) -> float:
     number = _number(value)
     if not 0 < number < 1:
         raise ValueError(f"delta must lie in (0, 1): got {value!r}")
-    if number < LEAST_DELTA:
-        raise ValueError(f"delta must be at least {LEAST_DELTA:g}, as floats are no finer: got {value!r}")
+    if number < MIN_DELTA:
+        raise ValueError(f"delta must be at least {MIN_DELTA:g}, as floats are no finer: got {value!r}")
     return number
 
 

@@ -23,7 +23,7 @@ from reticent.console.options import (
     ANALYSTS,
     CERTIFICATES,
     DECISIONS,
-    LONGEST_DAYS,
+    MAX_DAYS,
     AsJson,
     in_json,
 )
@@ -153,8 +153,8 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
         folder: Where the server keeps everything.
         days: How many days ago they must have been decided, by this machine's clock.
     """
-    if not 0 <= days <= LONGEST_DAYS:
-        raise ValueError(f"--days must lie between 0 and {LONGEST_DAYS:,}: got {days:g}")
+    if not 0 <= days <= MAX_DAYS:
+        raise ValueError(f"--days must lie between 0 and {MAX_DAYS:,}: got {days:g}")
     before = SystemClock().now() - dt.timedelta(days=days)
     with _database_of(folder) as database:
         forgotten = administration.prune(database, before)

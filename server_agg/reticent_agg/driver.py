@@ -33,7 +33,7 @@ RAREST = 3600.0
 """And to the next where the key server has refused to decide, the longer the more often it has."""
 PATIENCE = 10.0
 """Seconds that somebody waits who could come back."""
-LONGEST_ANSWER = 3600.0
+MAX_ANSWER = 3600.0
 """Seconds that the key server may take to countersign a query, or to decide a cohort.
 
 Many times what the receipts of a million phones need; one that hangs, though it is there, keeps nobody for ever.
@@ -153,7 +153,7 @@ class Link:
     async def _countersign(self, query: Query) -> None:
         asked = wire.CountersignRequest(query=query.to_bytes())
         try:
-            deals = await answered(_all(self._deciding.Countersign(asked, timeout=LONGEST_ANSWER)))
+            deals = await answered(_all(self._deciding.Countersign(asked, timeout=MAX_ANSWER)))
         except Refused as refused:
             if refused.refusal in PASSING:
                 raise
@@ -180,7 +180,7 @@ class Link:
     async def _ask_to_decide(self, head: wire.DecideHead) -> None:
         faults: list[Exception] = []
         try:
-            decision = await answered(self._deciding.Decide(self._messages(head, faults), timeout=LONGEST_ANSWER))
+            decision = await answered(self._deciding.Decide(self._messages(head, faults), timeout=MAX_ANSWER))
         except Refused as refused:
             await self._work(self._server.not_decided, head, refused)
             raise

@@ -16,7 +16,7 @@ from reticent.clock import Clock, first_of
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
-from reticent.protocol.layout import LARGEST_CONTRIBUTION
+from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
 from reticent.rpc import Caller, Door, Limits, Listener, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.rates import Rate, Rates
@@ -38,7 +38,7 @@ PHONE = Rate(per_second=20.0, burst=100.0)
 """Contributions of a phone from an address. Of the address as well: nobody elsewhere can use up a phone's."""
 PHONES_REMEMBERED = 4096
 """Phones whose contributions are counted; the least lately seen are forgotten."""
-LARGEST_QUESTION = 1 << 16
+MAX_REQUEST_BYTES = 1 << 16
 """The bytes of whatever else a phone says: room for as many decisions as it may want."""
 PAUSE = 1.0
 """Seconds until what the disk did not take is tried again."""
@@ -84,7 +84,7 @@ class AggregationService:
         self._began = asyncio.Event()
         self._link = Link(server, key_server, self._writer, self._began.set)
         self._rates = Rates(PHONE, PHONES_REMEMBERED)
-        of_phones = limits or Limits(message_bytes=LARGEST_CONTRIBUTION)
+        of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES)
         self._phones = Listener(
             phones, {COLLECTING: self._collecting(of_phones)}, credentials=phones_credentials, limits=of_phones
         )
@@ -164,11 +164,11 @@ class AggregationService:
             return await self._read(self._server.decisions, asked)
 
         return {
-            "Announcements": unary(door, wire.AnnouncementsRequest, announcements, message_bytes=LARGEST_QUESTION),
-            "Query": unary(door, wire.QueryRequest, query, message_bytes=LARGEST_QUESTION),
-            "Key": unary(door, wire.KeyRequest, key, message_bytes=LARGEST_QUESTION),
+            "Announcements": unary(door, wire.AnnouncementsRequest, announcements, message_bytes=MAX_REQUEST_BYTES),
+            "Query": unary(door, wire.QueryRequest, query, message_bytes=MAX_REQUEST_BYTES),
+            "Key": unary(door, wire.KeyRequest, key, message_bytes=MAX_REQUEST_BYTES),
             "Contribute": unary(door, wire.Contribution, contribute),
-            "Decisions": unary(door, wire.DecisionsRequest, decisions, message_bytes=LARGEST_QUESTION),
+            "Decisions": unary(door, wire.DecisionsRequest, decisions, message_bytes=MAX_REQUEST_BYTES),
         }
 
     def _counting(self, door: Door) -> Methods:

@@ -23,7 +23,7 @@ from reticent.console.options import (
     CERTIFICATES,
     DECISIONS,
     KEY_SERVER,
-    LONGEST_DAYS,
+    MAX_DAYS,
     AsJson,
     in_json,
 )
@@ -67,12 +67,12 @@ def serve(
     key_bits: int = KEY_BITS[0],
     simulation: bool = False,
     membership_days: int = MEMBERSHIP // _DAY,
-    most_epsilon: float = ALLOWED.epsilon,
-    most_delta: float = ALLOWED.delta,
-    least_share: float = ALLOWED.fewest_share,
-    least_honest: int = ALLOWED.honest,
-    least_liars: float = ALLOWED.liars_share,
-    most_ciphertexts: int = ALLOWED.ciphertexts,
+    max_epsilon: float = ALLOWED.max_epsilon,
+    max_delta: float = ALLOWED.max_delta,
+    min_cohort_share: float = ALLOWED.min_cohort_share,
+    min_honest: int = ALLOWED.min_honest,
+    min_liars_share: float = ALLOWED.min_liars_share,
+    max_ciphertexts: int = ALLOWED.max_ciphertexts,
     simulated_clock: Annotated[str | None, Parameter(name="--simulated-clock")] = None,
     log_level: str = "info",
     log_json: bool = False,
@@ -92,12 +92,12 @@ def serve(
         key_bits: How long new key pairs are: 3072 or 4096.
         simulation: Allow key pairs of 1024 and 2048 bits too, which are good for simulation only.
         membership_days: After how many days a phone that does not renew is no member any more.
-        most_epsilon: The largest epsilon that a query may have.
-        most_delta: The largest delta.
-        least_share: The least part of a cohort with which a query may have it decrypted.
-        least_honest: The least number of contributions, without those of liars, with which it may.
-        least_liars: The least part of the fewest contributions that a query must allow to be those of liars.
-        most_ciphertexts: The most ciphertexts that a query may ask of a phone.
+        max_epsilon: The largest epsilon that a query may have.
+        max_delta: The largest delta.
+        min_cohort_share: The least part of a cohort with which a query may have it decrypted.
+        min_honest: The least number of contributions, without those of liars, with which it may.
+        min_liars_share: The least part of the fewest contributions that a query must allow to be those of liars.
+        max_ciphertexts: The most ciphertexts that a query may ask of a phone.
         simulated_clock: For tests, on this machine only: the clock stands still at this instant, like
             2027-03-01T12:00:00Z, until it is moved.
         log_level: What is logged on standard error: debug, info, warning or error.
@@ -106,7 +106,7 @@ def serve(
     begin(log_level, log_json)
     _check_days("a membership", membership_days)
     clock, others = clock_from(simulated_clock, phones, decisions)
-    limits = QueryLimits(most_epsilon, most_delta, least_share, least_honest, most_ciphertexts, least_liars)
+    limits = QueryLimits(max_epsilon, max_delta, min_cohort_share, min_honest, max_ciphertexts, min_liars_share)
     certificate = Certificate.load(certs, "keys")
     where = Folder(folder, bits=key_bits, simulation=simulation)
     secret = process.passphrase(passphrase_file, new=not where.is_there)
@@ -259,8 +259,8 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
 
 
 def _check_days(what: str, days: int) -> None:
-    if not 1 <= days <= LONGEST_DAYS:
-        raise ValueError(f"{what} lasts from 1 to {LONGEST_DAYS} days: got {days}")
+    if not 1 <= days <= MAX_DAYS:
+        raise ValueError(f"{what} lasts from 1 to {MAX_DAYS} days: got {days}")
 
 
 async def _served(service: Service, server: KeyServer, stop: asyncio.Event) -> None:

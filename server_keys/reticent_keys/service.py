@@ -39,7 +39,7 @@ SILENCE = 60.0
 _log = logging.getLogger(__name__)
 
 Asked = TypeVar("Asked", bound=Message)
-LARGEST_OF_PHONES = 1 << 15
+MAX_PHONE_MESSAGE = 1 << 15
 """The bytes of a message by which a phone joins, renews or leaves; it needs some hundred."""
 
 Answer = TypeVar("Answer")
@@ -74,7 +74,7 @@ class Service:
         self._joins = Rates(joins, ADDRESSES)
         self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
         self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
-        of_phones = Limits(message_bytes=LARGEST_OF_PHONES)
+        of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE)
         self.phones = Listener(
             phones,
             {ENROLMENT: self._enrolment(Door(limits=of_phones)), **(others or {})},

@@ -19,7 +19,7 @@ from reticent.privacy.fitting import Integers
 from reticent.privacy.ledger import SELF, Ledger
 from reticent.privacy.query import Query
 from reticent.privacy.release import Release
-from reticent.privacy.shares import LARGEST_DEVIATION, gaussian_share, skellam_share
+from reticent.privacy.shares import MAX_DEVIATION, gaussian_share, skellam_share
 from reticent.randomness import is_seeded, seeded
 
 BLOCK = 65_536
@@ -220,7 +220,7 @@ def _noise(query: Query, variance: float, size: tuple[int, ...], rng: np.random.
     if query.noise == "skellam" and variance <= LARGEST:
         return skellam_share(variance, size, rng)
     deviation = math.ldexp(math.sqrt(variance), query.fraction_bits)
-    if query.noise == "gaussian" and deviation <= LARGEST_DEVIATION:
+    if query.noise == "gaussian" and deviation <= MAX_DEVIATION:
         return gaussian_share(variance, size, rng, query.fraction_bits)
     return np.rint(rng.normal(0.0, deviation, size)).astype(np.int64)
 

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 
 
 def test_what_finds_no_room_is_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reticent_agg.counting.batches.MOST_WAITING", 5)
-    monkeypatch.setattr("reticent_agg.counting.batches.MOST_BYTES_WAITING", 100)
-    monkeypatch.setattr("reticent_agg.counting.batches.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("reticent_agg.counting.batches.MAX_WAITING", 5)
+    monkeypatch.setattr("reticent_agg.counting.batches.MAX_BYTES_WAITING", 100)
+    monkeypatch.setattr("reticent_agg.counting.batches.MAX_BATCH", 3)
     taken: list[int] = []
 
     async def fill() -> None:

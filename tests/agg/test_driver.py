@@ -230,7 +230,7 @@ def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
 ) -> None:
     """It is there, and says who is enrolled, but does not answer."""
     monkeypatch.setattr("reticent_agg.driver.PATIENCE", 0.5)
-    monkeypatch.setattr("reticent_agg.driver.LONGEST_ANSWER", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.MAX_ANSWER", 0.5)
 
     async def hang() -> None:
         keys = Deciding(certs)

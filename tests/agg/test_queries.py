@@ -116,7 +116,7 @@ def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
     smaller = parties.ask(counters=counters[:100])
     with pytest.MonkeyPatch.context() as patch:
         largest = contribution_bytes(smaller, parties.pair().public.bits)
-        patch.setattr("reticent_agg.counting.queries.LARGEST_CONTRIBUTION", largest)
+        patch.setattr("reticent_agg.counting.queries.MAX_CONTRIBUTION_BYTES", largest)
         announce(server, smaller)
         with pytest.raises(Refused, match="does not fit a message"):
             announce(server, parties.ask(counters=counters))

@@ -11,7 +11,7 @@ from typing import Any
 from reticent.storage.database import Run
 from reticent.times import instant
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.counting.replies import ANONYMOUS_REPLY_BYTES, MOST_WANTED, Telling
+from reticent_agg.counting.replies import ANONYMOUS_REPLY_BYTES, MAX_WANTED, Telling
 from reticent_agg.database import opened
 
 MOST = 3  # decisions in a reply
@@ -43,7 +43,7 @@ def test_decisions_that_do_not_fit_a_reply_are_not_read() -> None:
         run("INSERT INTO queries (digest, id, content, plaintexts, phase, announced) VALUES (x'', 'q', x'', 1, 4, 0)")
         run("INSERT INTO decisions VALUES (1, 0, ?, 0)", (decision.SerializeToString(),))
     telling = Telling(counted, lambda: START, dt.timedelta(seconds=1))
-    reply = telling.decisions([wire.DecisionWanted(query=b"", cohort=0)] * MOST_WANTED)
+    reply = telling.decisions([wire.DecisionWanted(query=b"", cohort=0)] * MAX_WANTED)
     assert list(reply.decisions) == [decision] * MOST
     assert counted.read == MOST + 1
     counted.database.close()

@@ -8,7 +8,7 @@ from scipy import stats
 
 from reticent.privacy import Counter
 from reticent.privacy.cost import NoiseKind
-from reticent.privacy.defaults import LIARS_SHARE, least_liars
+from reticent.privacy.defaults import MIN_LIARS_SHARE, min_liars
 from reticent_analyst import cohort_odds
 from reticent_analyst.plan import plan
 from reticent_analyst.question import Question
@@ -18,7 +18,7 @@ from tests.analyst.queries import census
 @pytest.mark.parametrize(("population", "absent", "risk"), [(1000, 0.2, 1e-3), (50, 0.3, 0.05), (10_000, 0.0, 1e-6)])
 def test_one_cohort_insists_on_as_many_as_the_risk_allows(population: int, absent: float, risk: float) -> None:
     crowd = cohort_odds.choose(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
-    assert (crowd.cohorts, crowd.liars) == (1, least_liars(crowd.fewest))
+    assert (crowd.cohorts, crowd.liars) == (1, min_liars(crowd.fewest))
     assert cohort_odds.lost(population, 1, crowd.fewest, absent) <= risk
     assert crowd.fewest == max(
         k for k in range(1, population + 1) if stats.binom.cdf(k - 1, population, 1 - absent) <= risk
@@ -30,7 +30,7 @@ def test_of_many_cohorts_the_choice_is_nearly_the_most_accurate() -> None:
     changes: dict[str, Any] = {"population": 400, "cohorts": 8, "l2_squared": 1, "l1": 1}
 
     def error(fewest: int) -> float:
-        query = census(fewest=fewest, liars=least_liars(fewest), **changes)
+        query = census(fewest=fewest, liars=min_liars(fewest), **changes)
         return plan(query, absent=0.2).estimates[0].standard_error
 
     crowd = cohort_odds.choose(population=400, absent=0.2, lying=0, risk=0.01, variance=20.0, cohorts=8)
@@ -69,7 +69,7 @@ def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -
     by_default, careless = (
         plan(each.ask(200_000, "k1"), absent=0.4).estimates[0].standard_error for each in (question, none)
     )
-    assert by_default / careless == pytest.approx((1 - LIARS_SHARE) ** -0.5, abs=1e-4)
+    assert by_default / careless == pytest.approx((1 - MIN_LIARS_SHARE) ** -0.5, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from reticent_client.counting.session import enrol
 
 __all__ = ["AttackedPhone", "joined"]
 
-TRUSTING = Participation(least_honest=2, least_liars_share=0.0)
+TRUSTING = Participation(min_honest=2, min_liars_share=0.0)
 """Small counts are enough for an attack."""
 
 

@@ -24,7 +24,7 @@ from tests.system.processes import ANALYST, Servers, running
 pytestmark = pytest.mark.slow  # real processes, some seconds
 
 PHONES = 20
-SMALL = ("--least-honest", "2", "--least-liars", "0")
+SMALL = ("--min-honest", "2", "--min-liars-share", "0")
 
 
 class Aftermath:

@@ -16,7 +16,7 @@ from tests.system.processes import Servers, running
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
 PHONES = 5
-SMALL = ("--least-honest", "2", "--least-liars", "0")
+SMALL = ("--min-honest", "2", "--min-liars-share", "0")
 
 
 @pytest.fixture

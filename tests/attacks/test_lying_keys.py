@@ -39,7 +39,7 @@ async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, LyingKeyServer]
             Vault(None),
             QueryKeys(None),
             now=lambda: dt.datetime.now(dt.UTC),
-            limits=QueryLimits(honest=2, liars_share=0.0),
+            limits=QueryLimits(min_honest=2, min_liars_share=0.0),
             generate=lambda: pair(1024),
         )
         keys.signing, keys.kept = identity, []

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow  # a real process, some seconds
 
 PHONES = 4
 DAY = dt.timedelta(days=1)
-OPTIONS = ("--least-honest", "2", "--least-liars", "0", "--membership-days", "10")
+OPTIONS = ("--min-honest", "2", "--min-liars-share", "0", "--membership-days", "10")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.system.processes import ANALYST, Servers, running
 pytestmark = pytest.mark.slow  # real processes, some seconds
 
 PHONES = 2
-OPTIONS = ("--least-honest", "2", "--least-liars", "0")
+OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 COUNTERS, NAME = 9000, 50
 """Of a large query, which has half a megabyte."""
 CALLS = 600

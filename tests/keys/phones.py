@@ -25,7 +25,7 @@ BITS = 2048
 PASSPHRASE = "nobody knows"  # noqa: S105  # of tests
 YEAR = dt.timedelta(days=365)
 DAY = dt.timedelta(days=1)
-LIMITS = QueryLimits(honest=2, fewest_share=0.3, liars_share=0.0)
+LIMITS = QueryLimits(min_honest=2, min_cohort_share=0.3, min_liars_share=0.0)
 QUERY = Query(
     id="gym",
     counters=[Counter("visits", 0, 3), Counter("steps", -2, 500), Counter("late", 0, 1)],

@@ -28,7 +28,7 @@ from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone
 PROGRAM = Path(sys.executable).with_name("reticent")
 PATIENCE = 60.0
 POPULATION = 12
-LIMITS = ("--least-honest", "2", "--least-share", "0.3", "--least-liars", "0")
+LIMITS = ("--min-honest", "2", "--min-cohort-share", "0.3", "--min-liars-share", "0")
 LISTENING = re.compile(r"listening for (phones|the aggregation server) at (\S+)")
 
 

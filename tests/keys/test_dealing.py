@@ -47,7 +47,7 @@ def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_dist
     fewest = data.draw(st.integers(3, population // cohorts))
     query = full.query(id=f"sizes {next(NUMBERS)}", population=population, cohorts=cohorts, fewest=fewest, liars=1)
     query = dataclasses.replace(query, counters=query.counters[:1], l1=3, l2_squared=9)
-    if fewest / (population // cohorts) < LIMITS.fewest_share:
+    if fewest / (population // cohorts) < LIMITS.min_cohort_share:
         refused(Refusal.BAD_QUERY, lambda: dealt(full.server, query))
         return
     phones = dealt(full.server, query)
@@ -155,19 +155,22 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        (QueryLimits(epsilon=0.99, honest=2, fewest_share=0.3), "epsilon may be at most 0.99: got 1"),
-        (QueryLimits(delta=9e-6, honest=2, fewest_share=0.3), "delta may be at most 9e-06: got 1e-05"),
-        (QueryLimits(honest=5, fewest_share=0.3), "fewest must exceed liars by at least 5: got 4"),
-        (QueryLimits(honest=2, fewest_share=0.51), "fewest must be at least 0.51 of the smallest cohort: got 0.5"),
-        (QueryLimits(honest=2, liars_share=0.21), "of 5 contributions, liars must be at least 2: got 1"),
-        (QueryLimits(honest=2, ciphertexts=1), "asked for at most 1 ciphertexts: got "),
+        (QueryLimits(max_epsilon=0.99, min_honest=2, min_cohort_share=0.3), "epsilon may be at most 0.99: got 1"),
+        (QueryLimits(max_delta=9e-6, min_honest=2, min_cohort_share=0.3), "delta may be at most 9e-06: got 1e-05"),
+        (QueryLimits(min_honest=5, min_cohort_share=0.3), "fewest must exceed liars by at least 5: got 4"),
+        (
+            QueryLimits(min_honest=2, min_cohort_share=0.51),
+            "fewest must be at least 0.51 of the smallest cohort: got 0.5",
+        ),
+        (QueryLimits(min_honest=2, min_liars_share=0.21), "of 5 contributions, liars must be at least 2: got 1"),
+        (QueryLimits(min_honest=2, max_ciphertexts=1), "asked for at most 1 ciphertexts: got "),
     ],
 )
 def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> None:
     with House(limits=limits) as house:
         house.enrolled(20)
         many = [Counter(f"counter {place}", 0, 500) for place in range(200)]
-        query = house.query(counters=many if limits.ciphertexts == 1 else house.query().counters)
+        query = house.query(counters=many if limits.max_ciphertexts == 1 else house.query().counters)
         refused(Refusal.BAD_QUERY, lambda: dealt(house.server, query), sentence)
         house.limits = LIMITS
         house.server = house.open(house.server.journal)
@@ -194,13 +197,13 @@ def test_an_operator_who_says_nothing_wants_twenty_honest_phones_and_some_liars(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"epsilon": 0.0},
-        {"delta": 0.0},
-        {"delta": 2.0},
-        {"fewest_share": 1.5},
-        {"honest": -1},
-        {"ciphertexts": 0},
-        {"liars_share": 1.0},
+        {"max_epsilon": 0.0},
+        {"max_delta": 0.0},
+        {"max_delta": 2.0},
+        {"min_cohort_share": 1.5},
+        {"min_honest": -1},
+        {"max_ciphertexts": 0},
+        {"min_liars_share": 1.0},
     ],
 )
 def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:

@@ -77,7 +77,7 @@ def test_the_probabilistic_check_is_the_one_that_the_text_lists() -> None:
 
 @pytest.mark.parametrize("system", COMPUTED)
 def test_an_answer_counts_every_step_once_and_no_private_check_breaches(system: str) -> None:
-    [who, *_] = from_population(1, 1, steps=12, most_days=60)
+    [who, *_] = from_population(1, 1, steps=12, max_days=60)
     sensitive = who.sensitive(1, 2)
     question = Question(who.name, system, sensitive, 0.1, audited=True)
     found = answer(who, question, 1)
@@ -94,7 +94,7 @@ def test_an_answer_counts_every_step_once_and_no_private_check_breaches(system: 
 
 
 def test_the_hybrid_takes_the_check_that_expects_more() -> None:
-    [who, *_] = from_population(1, 1, steps=12, most_days=60)
+    [who, *_] = from_population(1, 1, steps=12, max_days=60)
     one, other = (
         answer(who, Question(who.name, system, who.sensitive(1, 2), 0.1), 1) for system in (SIMULATABLE, PROBABILISTIC)
     )

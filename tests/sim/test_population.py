@@ -13,12 +13,12 @@ from reticent_client.habits.traces import Traces
 from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.experiments.subjects import Subject, from_population, from_traces
 from reticent_sim.month import follows
-from reticent_sim.world import FIRST_DAY, MOST_DAYS, Resident, resident, write_traces
+from reticent_sim.world import FIRST_DAY, MAX_DAYS, Resident, resident, write_traces
 from reticent_sim.world.people import HOME, HOURS
 from reticent_sim.world.phone import APP, CALL, IDLE, RIDING, SITTING, TEXT, WALKING
 from reticent_sim.world.resident import AWAY
 
-SEEDS, NUMBERS, DAYS = st.integers(0, 2**32), st.integers(0, 10_000), st.integers(0, MOST_DAYS)
+SEEDS, NUMBERS, DAYS = st.integers(0, 2**32), st.integers(0, 10_000), st.integers(0, MAX_DAYS)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_there_are_as_many_contexts_and_days_as_in_the_published_traces(everybod
     assert 17 < sum(sizes) / len(sizes) < 21
     lengths = [who.recorded for who in everybody]
     assert min(lengths) >= 30
-    assert max(lengths) <= MOST_DAYS
+    assert max(lengths) <= MAX_DAYS
     assert 110 < sum(lengths) / len(lengths) < 134
 
 
@@ -143,7 +143,7 @@ def test_traces_begin_on_a_monday_and_say_where_nothing_was_read(tmp_path: Path)
     assert first == "p00,2027-01-04T00:00:00,home"
     assert FIRST_DAY.weekday() == 0
     traces = Traces.read(tmp_path / "traces.csv")
-    sampled = Sampling(least_filled=0, lead=dt.timedelta()).days(traces).days
+    sampled = Sampling(min_filled=0, lead=dt.timedelta()).days(traces).days
     lived = [day for day in resident(1, 0).days() if any(day)]
     assert [list(day.labels) for day in sampled] == lived
     assert UNKNOWN not in traces.users

@@ -39,7 +39,7 @@ from tests.system.processes import Servers
 
 LEAST = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
-ALLOWED = ("--least-honest", "2", "--least-liars", "0")
+ALLOWED = ("--min-honest", "2", "--min-liars-share", "0")
 DIGITS = 8  # phones in a counter
 COHORTS = 4
 AT_A_TIME, AGAIN = 48, 32

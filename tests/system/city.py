@@ -25,7 +25,7 @@ from tests.system.processes import ANALYST, PATIENCE, Process, Servers, reticent
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 PHONES = 8
-OPTIONS = ("--least-honest", "2", "--least-liars", "0", "--membership-days", "1")
+OPTIONS = ("--min-honest", "2", "--min-liars-share", "0", "--membership-days", "1")
 LARGEST = 1 << 20
 
 ENROLMENT = {"Join": wire.JoinRequest, "Renew": wire.RenewRequest, "Leave": wire.LeaveRequest}

@@ -21,7 +21,7 @@ from tests.system.processes import PATIENCE, Servers, reticent
 
 PHONES, COHORTS = 16, 2
 FEWEST = 5  # of the eight of a cohort
-OPTIONS = ("--least-honest", "2", "--least-liars", "0")
+OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 
 Sent = tuple[wire.DecideHead, list[wire.Receipt]]
 numbers = itertools.count()

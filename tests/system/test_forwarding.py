@@ -262,7 +262,7 @@ def participant(forwarder: Forwarder, tmp_path: Path) -> Iterator[tuple[Particip
             ledger,
             rng=secure(),
             now=lambda: dt.datetime.now(dt.UTC),
-            policy=Participation(least_honest=2, least_liars_share=0.0),
+            policy=Participation(min_honest=2, min_liars_share=0.0),
             counters=lambda _: {"visits": 2.0},
             simulation=True,
         )

@@ -74,7 +74,7 @@ def person(house: House, number: int, token: bytes) -> Person:
         ledger,
         rng=seeded("noise of sums", number),
         now=house.clock.now,
-        policy=Participation(least_honest=2, least_liars_share=0.0),
+        policy=Participation(min_honest=2, min_liars_share=0.0),
         counters=lambda _: {f"{number % COUNTERS}": 1.0},
         simulation=True,
     )

@@ -16,7 +16,7 @@ from reticent_client.apps.messages import Step
 from reticent_client.errors import AppRefused
 
 _DEADLINE = 10.0  # seconds for an answer
-_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds between attempts to come back
+_PAUSE, _MAX_PAUSE = 0.2, 5.0  # seconds between attempts to come back
 
 _AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
@@ -77,7 +77,7 @@ class Connection:
                 if call is not None:
                     call.cancel()
             self._closed.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE)
 
     def current(self) -> Step | None:
         """The step that began last, None where none has.

@@ -20,7 +20,7 @@ from reticent.times import duration
 from reticent_client.errors import FileError
 from reticent_client.habits import learning
 from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
-from reticent_client.habits.sampling import DEFAULT_LEAST_FILLED, SampledDays, Sampling
+from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, SampledDays, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import NamedDay, write_days
@@ -39,9 +39,9 @@ def learn(
     step: str = "1h",
     hold: str | None = None,
     lead: str = "1s",
-    least_filled: float = DEFAULT_LEAST_FILLED,
+    min_filled: float = DEFAULT_MIN_FILLED,
     train: float = learning.DEFAULT_TRAIN,
-    least_days: int = learning.DEFAULT_LEAST_DAYS,
+    min_days: int = learning.DEFAULT_MIN_DAYS,
     top: int | None = None,
     smoothing: float = learning.DEFAULT_SMOOTHING,
     population: Path | None = None,
@@ -64,9 +64,9 @@ def learn(
         hold: For how long a reading counts, one step unless given.
         lead: How long before it begins a step is decided, as on the phone; 0s where readings stand on the beginnings of
             steps, as in a table of hours.
-        least_filled: The share of the steps that a day must have a context at, or it is left out.
+        min_filled: The share of the steps that a day must have a context at, or it is left out.
         train: The share of the days to learn from, the first ones; the others judge.
-        least_days: How many days must be learned from where there is no population's chain.
+        min_days: How many days must be learned from where there is no population's chain.
         top: Keep the labels of this many contexts, the most visited; all others become "other".
         smoothing: How many unseen days are added, of the population or of the user an hour earlier or later.
         population: The chain of other people, to complete what is not known of the user.
@@ -84,7 +84,7 @@ def learn(
     sampling = Sampling(
         duration(step, "--step"),
         None if hold is None else duration(hold, "--hold"),
-        least_filled,
+        min_filled,
         duration(lead, "--lead"),
     )
     others = None if population is None else _chain(population)
@@ -105,7 +105,7 @@ def learn(
             population=others,
             apart=weekend is not None,
             top=top,
-            least_days=least_days,
+            min_days=min_days,
         )
         contents = _contents(habits, output, weekend, days, weekend_days)
     files.write_all(contents, files.PUBLIC)
@@ -148,7 +148,7 @@ def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) 
     console.print(table)
     if facts["few"]:
         sys.stderr.write(
-            f"warning: {_count(len(habits.training), 'day')} to learn from, fewer than {learning.DEFAULT_LEAST_DAYS}: "
+            f"warning: {_count(len(habits.training), 'day')} to learn from, fewer than {learning.DEFAULT_MIN_DAYS}: "
             "expect to release less than the policy says\n"
         )
     for kind, each in facts["chains"].items():
@@ -168,7 +168,7 @@ def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]
         "days": sum(len(each.days) for each in sampled.values()),
         "left_out": sum(each.left_out for each in sampled.values()),
         "trained": len(habits.training),
-        "few": len(habits.training) < learning.DEFAULT_LEAST_DAYS,
+        "few": len(habits.training) < learning.DEFAULT_MIN_DAYS,
         "chains": {kind: _facts_of_kind(habits, kind) for kind in habits.chains},
         "judged": None
         if judgement is None
@@ -191,7 +191,7 @@ def _facts_of_kind(habits: Habits, kind: str) -> dict[str, Any]:
         "steps": habits.chains[kind].horizon,
         "contexts": list(habits.chains[kind].contexts),
         "days": days,
-        "few": days < (learning.DEFAULT_LEAST_DAYS if kind == DAY else learning.FEW_OF_A_KIND),
+        "few": days < (learning.DEFAULT_MIN_DAYS if kind == DAY else learning.FEW_OF_A_KIND),
     }
 
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from reticent.privacy import Cost, Query
-from reticent.privacy.defaults import LEAST_HONEST, LIARS_SHARE, least_liars
+from reticent.privacy.defaults import MIN_HONEST, MIN_LIARS_SHARE, min_liars
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["Participation", "Situation"]
@@ -33,43 +33,43 @@ class Participation:
     `reticent.privacy.defaults` says for all parties.
 
     Args:
-        largest_epsilon: Of one query.
-        largest_delta: Of one query.
-        largest_share: Of the whole budget, that one query may take: of its epsilon and of its delta.
+        max_epsilon: Of one query.
+        max_delta: Of one query.
+        max_budget_share: Of the whole budget, that one query may take: of its epsilon and of its delta.
         queries: Patterns such as "gym-*" of which the query's name must fit one.
         counters: Patterns of which each counter's name must fit one.
-        least_honest: Among how many honest phones this one wants to be at least: fewest less liars of a query.
-        least_liars_share: How large a part of the fewest a query must at least allow to be liars, who add no noise or
+        min_honest: Among how many honest phones this one wants to be at least: fewest less liars of a query.
+        min_liars_share: How large a part of the fewest a query must at least allow to be liars, who add no noise or
             tell theirs: 0.1 wants a tenth of them, and 0 none.
         only_charging: Take part while the phone is charging only.
         only_unmetered: Take part over networks that are not metered only.
-        queries_a_day: How many queries to answer in any 24 hours.
-        bytes_a_day: How much to send in any 24 hours.
+        max_queries_per_day: How many queries to answer in any 24 hours.
+        max_bytes_per_day: How much to send in any 24 hours.
 
-    >>> policy = Participation(largest_epsilon=1.0, queries=("gym-*", "steps-*"))
+    >>> policy = Participation(max_epsilon=1.0, queries=("gym-*", "steps-*"))
     >>> Participation.from_text(policy.to_text()) == policy
     True
     """
 
-    largest_epsilon: float | None = None
-    largest_delta: float | None = None
-    largest_share: float | None = None
+    max_epsilon: float | None = None
+    max_delta: float | None = None
+    max_budget_share: float | None = None
     queries: tuple[str, ...] = ("*",)
     counters: tuple[str, ...] = ("*",)
-    least_honest: int = LEAST_HONEST
-    least_liars_share: float = LIARS_SHARE
+    min_honest: int = MIN_HONEST
+    min_liars_share: float = MIN_LIARS_SHARE
     only_charging: bool = False
     only_unmetered: bool = False
-    queries_a_day: int | None = None
-    bytes_a_day: int | None = None
+    max_queries_per_day: int | None = None
+    max_bytes_per_day: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("largest_epsilon", "largest_delta", "largest_share"):
+        for name in ("max_epsilon", "max_delta", "max_budget_share"):
             _refuse_bad_limit(name, getattr(self, name))
-        for name in ("queries_a_day", "bytes_a_day"):
+        for name in ("max_queries_per_day", "max_bytes_per_day"):
             _refuse_bad_count(name, getattr(self, name), optional=True)
-        _refuse_bad_count("least_honest", self.least_honest)
-        _refuse_bad_part("least_liars_share", self.least_liars_share)
+        _refuse_bad_count("min_honest", self.min_honest)
+        _refuse_bad_part("min_liars_share", self.min_liars_share)
         for name in ("only_charging", "only_unmetered"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} is true or false: got {getattr(self, name)!r}")
@@ -86,14 +86,14 @@ class Participation:
         Raises:
             Declined: It is not allowed.
         """
-        if self.largest_epsilon is not None and query.epsilon > self.largest_epsilon:
-            raise _over(Reason.EPSILON, query, "epsilon", query.epsilon, self.largest_epsilon)
-        if self.largest_delta is not None and query.delta > self.largest_delta:
-            raise _over(Reason.DELTA, query, "delta", query.delta, self.largest_delta)
-        if self.largest_share is not None:
+        if self.max_epsilon is not None and query.epsilon > self.max_epsilon:
+            raise _over(Reason.EPSILON, query, "epsilon", query.epsilon, self.max_epsilon)
+        if self.max_delta is not None and query.delta > self.max_delta:
+            raise _over(Reason.DELTA, query, "delta", query.delta, self.max_delta)
+        if self.max_budget_share is not None:
             share = max(_share(query.epsilon, limit.epsilon), _share(query.delta, limit.delta))
-            if share > self.largest_share:
-                raise _over(Reason.SHARE_OF_BUDGET, query, "a share of the budget", share, self.largest_share)
+            if share > self.max_budget_share:
+                raise _over(Reason.SHARE_OF_BUDGET, query, "a share of the budget", share, self.max_budget_share)
         for what, name, patterns in (
             ("query", query.id, self.queries),
             *(("counter", counter.name, self.counters) for counter in query.counters),
@@ -104,14 +104,14 @@ class Participation:
                     Reason.NOT_ALLOWED, f"no {what} of the name {name!r} is allowed, but {allowed}", query.id
                 )
         honest = query.fewest - query.liars
-        if honest < self.least_honest:
+        if honest < self.min_honest:
             raise Declined(
                 Reason.FEW_HONEST,
-                f"{query.id!r} may be decrypted with {honest} honest phones, and {self.least_honest} are wanted",
+                f"{query.id!r} may be decrypted with {honest} honest phones, and {self.min_honest} are wanted",
                 query.id,
             )
 
-        liars = least_liars(query.fewest, self.least_liars_share)
+        liars = min_liars(query.fewest, self.min_liars_share)
         if query.liars < liars:
             raise Declined(
                 Reason.FEW_LIARS,
@@ -150,19 +150,19 @@ class Participation:
         Raises:
             Declined: It is too much for now, or for any day.
         """
-        if self.bytes_a_day is not None and size > self.bytes_a_day:
-            raise _over(Reason.TOO_LARGE, query, "bytes", size, self.bytes_a_day)
-        if self.queries_a_day is not None and queries >= self.queries_a_day:
+        if self.max_bytes_per_day is not None and size > self.max_bytes_per_day:
+            raise _over(Reason.TOO_LARGE, query, "bytes", size, self.max_bytes_per_day)
+        if self.max_queries_per_day is not None and queries >= self.max_queries_per_day:
             raise Declined(
-                Reason.QUERIES_A_DAY,
-                f"{queries} queries were answered in the last 24 hours, and {self.queries_a_day} are allowed",
+                Reason.QUERIES_PER_DAY,
+                f"{queries} queries were answered in the last 24 hours, and {self.max_queries_per_day} are allowed",
                 query.id,
             )
-        if self.bytes_a_day is not None and sent + size > self.bytes_a_day:
+        if self.max_bytes_per_day is not None and sent + size > self.max_bytes_per_day:
             raise Declined(
-                Reason.BYTES_A_DAY,
-                f"{sent} bytes were sent in the last 24 hours, {query.id!r} takes {size}, and {self.bytes_a_day} are "
-                "allowed",
+                Reason.BYTES_PER_DAY,
+                f"{sent} bytes were sent in the last 24 hours, {query.id!r} takes {size}, and "
+                f"{self.max_bytes_per_day} are allowed",
                 query.id,
             )
 

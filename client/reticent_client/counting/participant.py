@@ -29,7 +29,7 @@ import numpy as np
 from reticent.paillier import PublicKey
 from reticent.privacy import BudgetExceeded, Contradiction, Ledger, Norms, Query
 from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
-from reticent.protocol.layout import LARGEST_CONTRIBUTION, contribution_bytes
+from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, contribution_bytes
 from reticent.randomness import secure
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
@@ -359,7 +359,7 @@ class Participant:
             size = contribution_bytes(query, key.bits)
         except ValueError as error:
             raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
-        if size > LARGEST_CONTRIBUTION:
+        if size > MAX_CONTRIBUTION_BYTES:
             raise Declined(Reason.TOO_LARGE, f"an answer to {query.id!r} would have {size} bytes", query.id)
         queries, sent = self.records.since(self._now() - DAY)
         self.policy.examine_day(query, size, queries=queries, sent=sent)

@@ -36,7 +36,7 @@ SOONEST, LATEST = dt.timedelta(seconds=1), dt.timedelta(hours=6)
 AT_ONCE = 100
 """Decisions that are asked for in one message."""
 
-MOST_ANNOUNCEMENTS = 1000
+MAX_ANNOUNCEMENTS = 1000
 """How many of one answer are looked at."""
 
 _GONE = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
@@ -215,7 +215,7 @@ class _Visit:
         if reply.again_in_ms:
             asked = dt.timedelta(milliseconds=min(reply.again_in_ms, LATEST // dt.timedelta(milliseconds=1)))
             self._again = max(SOONEST, asked)
-        return reply.announcements[:MOST_ANNOUNCEMENTS]
+        return reply.announcements[:MAX_ANNOUNCEMENTS]
 
     async def _answer(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)

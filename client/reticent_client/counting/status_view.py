@@ -24,7 +24,7 @@ __all__ = ["Status", "Teller", "declined", "membership"]
 TOLD = 2000
 """How many things are told again only when they have changed: those told longest ago are forgotten."""
 
-LONGEST_ID, LONGEST_LINE = 80, 500
+MAX_ID, MAX_LINE = 80, 500
 """Characters that are shown of a query's id, and of a line: others choose how long those are."""
 
 
@@ -130,8 +130,8 @@ class Status:
         spent, reserved = (
             _sum([entry.cost for entry in self.entries if entry.state == state]) for state in ("spent", "reserved")
         )
-        (epsilon, delta), (most_epsilon, most_delta) = added([spent, reserved]), added([self.budget])
-        left = Cost(max(0.0, float(most_epsilon - epsilon)), max(0.0, float(most_delta - delta)))
+        (epsilon, delta), (max_epsilon, max_delta) = added([spent, reserved]), added([self.budget])
+        left = Cost(max(0.0, float(max_epsilon - epsilon)), max(0.0, float(max_delta - delta)))
         return spent, reserved, left
 
 
@@ -157,11 +157,11 @@ def _of_declined(declined: Declined) -> str:
 
 
 def _id(query_id: str) -> str:
-    return _cut(query_id, LONGEST_ID)
+    return _cut(query_id, MAX_ID)
 
 
 def _shown(line: str) -> str:
-    return printable(_cut(line, LONGEST_LINE))
+    return printable(_cut(line, MAX_LINE))
 
 
 def _cut(text: str, longest: int) -> str:

@@ -29,7 +29,7 @@ DAY, WEEKDAY, WEEKEND = "day", "weekday", "weekend"
 
 DEFAULT_TRAIN = 0.5
 DEFAULT_SMOOTHING = 2.0
-DEFAULT_LEAST_DAYS = 14
+DEFAULT_MIN_DAYS = 14
 SHARED_DAYS = 2.0
 """How many days of all kinds a chain for weekdays or weekends takes in."""
 
@@ -75,7 +75,7 @@ def learn(
     population: MarkovChain | None = None,
     apart: bool = False,
     top: int | None = None,
-    least_days: int = DEFAULT_LEAST_DAYS,
+    min_days: int = DEFAULT_MIN_DAYS,
 ) -> Habits:
     """Learn the habits of a user, or of a population, from the first of their days, and judge them on the others.
 
@@ -90,15 +90,15 @@ def learn(
             seen on weekdays only; without days of its own it is the chain of all days.
         top: How many contexts keep their label, those in which most steps of the training days are spent and those that
             the population knows; all others become "other", together with a context that is called so.
-        least_days: With fewer days to learn from, and no population's chain, `TooFewDays` is raised.
+        min_days: With fewer days to learn from, and no population's chain, `TooFewDays` is raised.
     """
-    _check(train, smoothing, top, least_days)
+    _check(train, smoothing, top, min_days)
     by_user = days if isinstance(days, Mapping) else {"": days}
     cuts = {user: int(len(theirs) * train + 1e-9) for user, theirs in by_user.items()}
     training = [day for user, theirs in by_user.items() for day in _in_order(theirs)[: cuts[user]]]
     judged = [day for user, theirs in by_user.items() for day in _in_order(theirs)[cuts[user] :]]
-    if len(training) < least_days and population is None:
-        raise TooFewDays(len(training), least_days)
+    if len(training) < min_days and population is None:
+        raise TooFewDays(len(training), min_days)
     if top is not None:
         known = _most_visited(training, top) | set(() if population is None else population.contexts)
         training, judged = ([merged(day, known) for day in part] for part in (training, judged))
@@ -170,15 +170,15 @@ def _most_visited(days: Days, top: int) -> set[str]:
     return set(sorted(visits, key=lambda label: (-visits[label], label))[:top])
 
 
-def _check(train: float, smoothing: float, top: int | None, least_days: int) -> None:
+def _check(train: float, smoothing: float, top: int | None, min_days: int) -> None:
     if not 0 < train <= 1:
         raise ValueError(f"train is the share of the days to learn from, above 0 and at most 1: got {train}")
     if not (smoothing >= 0 and np.isfinite(smoothing)):
         raise ValueError(f"smoothing is a number of days, at least 0: got {smoothing}")
     if top is not None and whole_number(top, "top is a number of contexts") < 1:
         raise ValueError(f"top is a number of contexts, at least 1: got {top}")
-    if whole_number(least_days, "least_days is a number of days") < 1:
-        raise ValueError(f"least_days is a number of days, at least 1: got {least_days}")
+    if whole_number(min_days, "min_days is a number of days") < 1:
+        raise ValueError(f"min_days is a number of days, at least 1: got {min_days}")
 
 
 def _check_size(days: Days, population: MarkovChain | None) -> None:

@@ -16,7 +16,7 @@ from reticent_client.habits.traces import Reading, Traces
 from reticent_client.mask.timetable import DAY, LEAD, Timetable
 
 DEFAULT_STEP = dt.timedelta(hours=1)
-DEFAULT_LEAST_FILLED = 0.25
+DEFAULT_MIN_FILLED = 0.25
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Sampling:
     """How readings become days.
 
     >>> traces = Traces.of([("ada", "2027-03-01T08:30", "home"), ("ada", "2027-03-01T16:00", "work")])
-    >>> Sampling(dt.timedelta(hours=4), least_filled=0).days(traces).days[0].labels
+    >>> Sampling(dt.timedelta(hours=4), min_filled=0).days(traces).days[0].labels
     (None, None, None, 'home', None, 'work')
-    >>> Sampling(dt.timedelta(hours=4), least_filled=0, lead=dt.timedelta()).days(traces).days[0].labels
+    >>> Sampling(dt.timedelta(hours=4), min_filled=0, lead=dt.timedelta()).days(traces).days[0].labels
     (None, None, None, 'home', 'work', None)
     """
 
@@ -61,7 +61,7 @@ class Sampling:
     """How long a step lasts; it divides 24 hours."""
     hold: dt.timedelta | None = None
     """For how long a reading counts: it is younger when a step is decided. One step unless given, and a day at most."""
-    least_filled: float = DEFAULT_LEAST_FILLED
+    min_filled: float = DEFAULT_MIN_FILLED
     """The share of the steps that a day must have a context at; a day without any is always left out."""
     lead: dt.timedelta = LEAD
     """How long before its beginning a step is decided, as by a phone. A lead of 0 is for tables whose rows say where
@@ -79,8 +79,8 @@ class Sampling:
             raise ValueError(f"hold must lie between nothing and 24 hours: got {self.hold}")
         if not dt.timedelta() <= self.lead < self.step:
             raise ValueError(f"the lead must be shorter than a step of {self.step}: got {self.lead}")
-        if not 0 <= self.least_filled <= 1:
-            raise ValueError(f"least_filled is a share, between 0 and 1: got {self.least_filled}")
+        if not 0 <= self.min_filled <= 1:
+            raise ValueError(f"min_filled is a share, between 0 and 1: got {self.min_filled}")
 
     @property
     def horizon(self) -> int:
@@ -102,7 +102,7 @@ class Sampling:
     def _sampled(self, readings: tuple[Reading, ...], timetable: Timetable) -> SampledDays:
         dates = sorted({timetable.date(reading.time) for reading in readings})
         days = [DatedDay(date, self._labels(readings, timetable.day(date))) for date in dates]
-        kept = tuple(day for day in days if day.filled >= max(self.least_filled, 1e-9))
+        kept = tuple(day for day in days if day.filled >= max(self.min_filled, 1e-9))
         return SampledDays(kept, (dates[-1] - dates[0]).days + 1 - len(kept))
 
     def _labels(

@@ -34,7 +34,7 @@ from typing import Any
 RECENT_DAYS = 7
 """How many finished days count as recent. With fourteen a change takes more than a week to show."""
 
-LEAST_DAYS = 5
+MIN_DAYS = 5
 """The fewest recent days on which habits are said to have changed: one odd day, or a weekend, is none."""
 
 FIRST_DAYS = 14
@@ -50,11 +50,11 @@ FACTOR = 2.0
 MARGIN = 0.05
 """Habits have changed where more than `FACTOR` times the usual share is unusual, and `MARGIN` more."""
 
-MOST_USUAL = 0.25
+MAX_USUAL = 0.25
 """No larger share passes for usual, and until the first days are over this one does: a chain by which more than half of
 all steps are unusual does not describe its user."""
 
-MOST_OFF_MODEL = 0.25
+MAX_OFF_MODEL = 0.25
 """Where more than this share is off the model the chain does not describe its user, whatever was so at first: habits
 may have changed before the first of those days."""
 
@@ -91,13 +91,13 @@ class Recent:
     @property
     def limit(self) -> float:
         """The unusual share above which habits have changed."""
-        usual = MOST_USUAL if self.usual is None else min(self.usual, MOST_USUAL)
+        usual = MAX_USUAL if self.usual is None else min(self.usual, MAX_USUAL)
         return FACTOR * usual + MARGIN
 
     @property
     def stale(self) -> bool:
         """Whether habits have changed, so that they should be learned anew."""
-        if self.rate is None or self.days < LEAST_DAYS:
+        if self.rate is None or self.days < MIN_DAYS:
             return False
         return self._off or self.rate > self.limit
 
@@ -126,7 +126,7 @@ class Recent:
     @property
     def _off(self) -> bool:
         """Whether the chain does not describe these days, whatever was usual at first."""
-        return self.off_model_rate is not None and self.off_model_rate > MOST_OFF_MODEL
+        return self.off_model_rate is not None and self.off_model_rate > MAX_OFF_MODEL
 
 
 class Watch:

@@ -15,7 +15,7 @@ __all__ = [
     "CERTIFICATES",
     "DECISIONS",
     "KEY_SERVER",
-    "LONGEST_DAYS",
+    "MAX_DAYS",
     "AsJson",
     "in_json",
 ]
@@ -30,7 +30,7 @@ AGGREGATION_SERVER = "127.0.0.1:7201"
 ANALYSTS = "127.0.0.1:7202"
 """Where the aggregation server is asked."""
 
-LONGEST_DAYS = 36_500
+MAX_DAYS = 36_500
 """The longest that anything is said to last."""
 
 AsJson = Annotated[bool, Parameter(name="--json")]

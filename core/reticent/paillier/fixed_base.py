@@ -23,7 +23,7 @@ __all__ = ["Blinding", "Comb", "FixedBase"]
 # Twice as much memory would save an eighth of the products, and take twice as long to build.
 TABLE_BYTES = 8_000_000
 OBJECT_BYTES = 72  # what a number takes in memory beside its digits, in a list
-MOST_TEETH = 12
+MAX_TEETH = 12
 # Building the table takes as long as about six powers without one. Who needs fewer does not build it, and who needs
 # more has lost about as much again.
 POWERS_WITHOUT_TABLE = 6
@@ -51,7 +51,7 @@ class Comb:
         entry_bytes = 2 * (key_bits // 8 + OBJECT_BYTES)
         combs = [
             cls(teeth, blocks + blocks % 2, depth)
-            for teeth in range(1, MOST_TEETH + 1)
+            for teeth in range(1, MAX_TEETH + 1)
             for columns in [_ceil(exponent_bits, teeth)]
             for depth in range(1, columns + 1)
             for blocks in [_ceil(columns, depth)]

@@ -31,7 +31,7 @@ KEY_BITS = (3072, 4096)
 SIMULATION_KEY_BITS = (1024, 2048)
 """Lengths that are faster, and for simulation only."""
 
-LARGEST_SMALL_FACTOR = 1 << 16
+MAX_SMALL_FACTOR = 1 << 16
 SMALL_ORDERS = gmpy2.lcm(*range(1, 101))
 LENGTH_BYTES = 2  # of the length of n, at the head of a key's bytes
 KEY_ID = b"reticent.paillier.key-id\x00"  # separates key ids from any other use of the same hash
@@ -192,8 +192,8 @@ def _check_modulus(n: int, allowed: tuple[int, ...]) -> None:
         raise ValueError(f"n must have {_listed(allowed)} bits: got {n.bit_length()}")
     if n % 4 != 1:
         raise ValueError(f"n must be 1 modulo 4, as a product of two primes that are 3: got {n % 4}")
-    if gmpy2.gcd(n, gmpy2.primorial(LARGEST_SMALL_FACTOR)) != 1:
-        raise ValueError(f"n must be a product of two large primes: it has a factor below {LARGEST_SMALL_FACTOR}")
+    if gmpy2.gcd(n, gmpy2.primorial(MAX_SMALL_FACTOR)) != 1:
+        raise ValueError(f"n must be a product of two large primes: it has a factor below {MAX_SMALL_FACTOR}")
     if gmpy2.is_power(n):
         raise ValueError("n must be a product of two large primes: it is a power")
     if gmpy2.is_prime(n):

@@ -24,7 +24,7 @@ __all__ = [
 LEAST = 2.3e-308  # a probability that is never understated: the smallest normal number
 ULP = 2.0**-52
 THESIS_EPSILON = 1.0  # theorem 1 is stated up to here
-MOST_EPSILON = 100.0  # of integer noise
+MAX_EPSILON = 100.0  # of integer noise
 
 
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:
@@ -109,8 +109,8 @@ def sequence_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 def bounded_epsilon(value: float) -> float:
     """An epsilon that integer noise may be asked for."""
     epsilon = checked_positive("epsilon", value)
-    if epsilon > MOST_EPSILON:
-        raise ValueError(f"epsilon above {MOST_EPSILON:g} promises nothing: got {value!r}")
+    if epsilon > MAX_EPSILON:
+        raise ValueError(f"epsilon above {MAX_EPSILON:g} promises nothing: got {value!r}")
     return epsilon
 
 

@@ -43,10 +43,10 @@ COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
 _DIGEST = b"reticent.query.digest.1\n"  # separates these digests from any other use of the same hash
 _SEQUENCE = "sequence "  # how the account of a sequence begins, and that of no single query
 _SUMS = 2**62  # sums of one phone's squares stay below this, so that they are exact in 64 bits
-MOST_FRACTION_BITS = 52
+MAX_FRACTION_BITS = 52
 """More than a float has would say nothing."""
 
-_MOST_COHORTS = 100_000  # whoever reads a query counts the phones of each
+_MAX_COHORTS = 100_000  # whoever reads a query counts the phones of each
 
 
 class Counter(NamedTuple):
@@ -291,8 +291,8 @@ class Query:
         return Norms(min(self.l1 << self.fraction_bits, _SUMS), min(self.l2_squared << 2 * self.fraction_bits, _SUMS))
 
     def _refuse_bounds_that_do_not_fit(self) -> None:
-        if self.fraction_bits > MOST_FRACTION_BITS:
-            raise ValueError(f"fraction_bits must be at most {MOST_FRACTION_BITS}: got {self.fraction_bits}")
+        if self.fraction_bits > MAX_FRACTION_BITS:
+            raise ValueError(f"fraction_bits must be at most {MAX_FRACTION_BITS}: got {self.fraction_bits}")
         largest = sum(max(-counter.low, counter.high) ** 2 for counter in self.counters) << 2 * self.fraction_bits
         if largest >= _SUMS:
             raise ValueError(
@@ -313,8 +313,8 @@ class Query:
             )
 
     def _refuse_cohorts_that_do_not_fit(self) -> None:
-        if self.cohorts > _MOST_COHORTS:
-            raise ValueError(f"there are at most {_MOST_COHORTS} cohorts: got {self.cohorts}")
+        if self.cohorts > _MAX_COHORTS:
+            raise ValueError(f"there are at most {_MAX_COHORTS} cohorts: got {self.cohorts}")
         smallest = self.population // self.cohorts
         if self.fewest > smallest:
             raise ValueError(

@@ -32,9 +32,9 @@ DOUBT = 2.0**-37  # exp(-x) computed in floating point is this close to the trut
 TABLE_DOUBT = 2.0**-32  # the same for a sum of probabilities
 DIGITS = 40  # decimal digits at first, where floating point does not decide
 SMALLEST, LARGEST = 2.0**-40, 2.0**40
-LARGEST_MEAN = 2.0**30
-MOST_OF_A_TABLE = 2.0**20  # a Poisson variable of a larger mean is the sum of several
-LONGEST_SHIFT = 62  # nothing is left of a 64-bit integer
+MAX_MEAN = 2.0**30
+MAX_TABLE_MEAN = 2.0**20  # a Poisson variable of a larger mean is the sum of several
+MAX_SHIFT = 62  # nothing is left of a 64-bit integer
 SLACK = 60.0  # nats of a Poisson distribution's tails that its table leaves out
 
 
@@ -77,9 +77,9 @@ def poisson(mean: float, size: Size, rng: np.random.Generator) -> Integers:
     >>> poisson(2.0, 5, seeded(1, "poisson")).shape
     (5,)
     """
-    mean = _checked("mean", mean, LARGEST_MEAN)
+    mean = _checked("mean", mean, MAX_MEAN)
     parts = 1
-    while mean > MOST_OF_A_TABLE:
+    while mean > MAX_TABLE_MEAN:
         mean, parts = mean / 2, parts * 2
     first, table = _poisson_table(mean)
     total: Integers = np.zeros(math.prod(np.atleast_1d(size)), dtype=np.int64)
@@ -100,7 +100,7 @@ def _laplace(numerator: int, shift: int, size: int, rng: np.random.Generator) ->
     found: Integers = np.zeros(size, dtype=np.int64)
     open_ = np.arange(size)
     while open_.size:
-        draws, kept = _laplace_draws(numerator, min(shift, LONGEST_SHIFT), open_.size, rng)
+        draws, kept = _laplace_draws(numerator, min(shift, MAX_SHIFT), open_.size, rng)
         found[open_[kept]] = draws[kept]
         open_ = open_[~kept]
     return found

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reticent.arguments import checked_integer, checked_positive
-from reticent.privacy.samplers import LARGEST, LARGEST_MEAN, SMALLEST, Size, discrete_gaussian, poisson
+from reticent.privacy.samplers import LARGEST, MAX_MEAN, SMALLEST, Size, discrete_gaussian, poisson
 
 __all__ = [
-    "LARGEST_DEVIATION",
+    "MAX_DEVIATION",
     "gaussian_share",
     "refuse_gaussian_share",
     "refuse_skellam_share",
@@ -22,9 +22,9 @@ __all__ = [
     "skellam_share",
 ]
 
-LEAST_DEVIATION = 4.0  # of a Gaussian share, in steps of its grid: sums of such shares are discrete Gaussians
-LARGEST_DEVIATION = LARGEST  # of one, in the same steps, that can be drawn
-LEAST_VARIANCE, LARGEST_VARIANCE = 2 * SMALLEST, 2 * LARGEST_MEAN  # of a Skellam share that can be drawn
+MIN_DEVIATION = 4.0  # of a Gaussian share, in steps of its grid: sums of such shares are discrete Gaussians
+MAX_DEVIATION = LARGEST  # of one, in the same steps, that can be drawn
+MIN_VARIANCE, MAX_VARIANCE = 2 * SMALLEST, 2 * MAX_MEAN  # of a Skellam share that can be drawn
 
 
 def share_variance(variance: float, fewest: int, liars: int) -> float:
@@ -83,14 +83,14 @@ def gaussian_share(variance: float, size: Size, rng: np.random.Generator, fracti
 def refuse_skellam_share(variance: float) -> None:
     """Refuse Skellam noise that no phone can draw, as a query of such shares is refused before anybody is asked."""
     said = f"each phone would add Skellam noise of variance {variance:.3g}"
-    if variance > LARGEST_VARIANCE:
+    if variance > MAX_VARIANCE:
         raise ValueError(
-            f"{said}, and can draw 2^{math.log2(LARGEST_VARIANCE):g} at most: count in larger steps, ask more phones, "
+            f"{said}, and can draw 2^{math.log2(MAX_VARIANCE):g} at most: count in larger steps, ask more phones, "
             f"or take noise = 'gaussian'"
         )
-    if variance < LEAST_VARIANCE:
+    if variance < MIN_VARIANCE:
         raise ValueError(
-            f"{said}, and can draw 2^{math.log2(LEAST_VARIANCE):g} at least: take more cohorts, or a lower epsilon"
+            f"{said}, and can draw 2^{math.log2(MIN_VARIANCE):g} at least: take more cohorts, or a lower epsilon"
         )
 
 
@@ -98,14 +98,14 @@ def refuse_gaussian_share(variance: float, fraction_bits: int) -> None:
     """Refuse Gaussian noise whose grid is too coarse for it, or finer than phones can draw."""
     deviation = math.sqrt(variance)
     steps = math.ldexp(deviation, fraction_bits)
-    if steps < LEAST_DEVIATION:
-        enough = math.ceil(math.log2(LEAST_DEVIATION / deviation))
+    if steps < MIN_DEVIATION:
+        enough = math.ceil(math.log2(MIN_DEVIATION / deviation))
         raise ValueError(
             f"shares of deviation {deviation:.3g} need at least {enough} fraction bits: got {fraction_bits}, "
-            f"a deviation of {steps:.3g} steps where {LEAST_DEVIATION:g} are needed"
+            f"a deviation of {steps:.3g} steps where {MIN_DEVIATION:g} are needed"
         )
-    if steps > LARGEST_DEVIATION:
+    if steps > MAX_DEVIATION:
         raise ValueError(
-            f"shares of deviation {deviation:.3g} have more than 2^{math.log2(LARGEST_DEVIATION):g} steps with "
+            f"shares of deviation {deviation:.3g} have more than 2^{math.log2(MAX_DEVIATION):g} steps with "
             f"{fraction_bits} fraction bits: take fewer, or count in larger steps"
         )

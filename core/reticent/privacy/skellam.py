@@ -22,10 +22,10 @@ from reticent.privacy.skellam_loss import beyond, last_variance, losses, thresho
 __all__ = ["skellam_delta", "skellam_variance"]
 
 ALMOST_WHOLE = 1e-9  # a squared norm this far, in parts, below a whole number was meant to be it
-MOST_STEPS = 4000.0  # counted exactly up to here; beyond, the steps of the noise are fine and the bound is taken
-MOST_VARIANCE = 3e5  # and up to here, as the tails of larger noise are too long
-MOST_ENTRIES = 4  # a contribution of more than these is not enumerated
-MOST_ATOMS = 20_000  # pairs of noises that are listed, at most
+MAX_STEPS = 4000.0  # counted exactly up to here; beyond, the steps of the noise are fine and the bound is taken
+MAX_VARIANCE = 3e5  # and up to here, as the tails of larger noise are too long
+MAX_ENTRIES = 4  # a contribution of more than these is not enumerated
+MAX_ATOMS = 20_000  # pairs of noises that are listed, at most
 LEFT_OUT = 1e-10  # of the bound: the mass that an enumeration may cut off, and counts as lost
 NATS = 25.0  # a tail is summed until less than exp(-25) of it is left
 
@@ -54,7 +54,7 @@ def skellam_delta(variance: float, epsilon: float, sensitivity: float, *, l1: fl
     if total == 1:
         bound = min(bound, one_counter_from(variance, epsilon))
         return min(bound, _one_counter(variance, epsilon)) if _is_countable(variance, epsilon) else bound
-    if total <= MOST_ENTRIES or square <= MOST_ENTRIES:
+    if total <= MAX_ENTRIES or square <= MAX_ENTRIES:
         return min(bound, _enumerated(variance, epsilon, square, total, bound))
     return bound
 
@@ -103,7 +103,7 @@ def _steps(variance: float, epsilon: float) -> float:
 
 def _is_countable(variance: float, epsilon: float) -> bool:
     """Whether one counter's noise is counted step by step within a few milliseconds."""
-    return variance <= MOST_VARIANCE and _steps(variance, epsilon) <= MOST_STEPS
+    return variance <= MAX_VARIANCE and _steps(variance, epsilon) <= MAX_STEPS
 
 
 def _one_counter(variance: float, epsilon: float) -> float:
@@ -135,16 +135,16 @@ def _last_unsafe(bound: float, epsilon: float, delta: float) -> float:
 
 def _enumerated(variance: float, epsilon: float, square: int, total: int, bound: float) -> float:
     """The worst of all contributions within the norms, or infinity where listing its losses would take too long."""
-    if 4 * variance > MOST_ATOMS:
+    if 4 * variance > MAX_ATOMS:
         return math.inf
     cut = max(bound * LEFT_OUT, LEAST)
-    tails = upper_tails(variance, MOST_ENTRIES, NATS - math.log(cut))
+    tails = upper_tails(variance, MAX_ENTRIES, NATS - math.log(cut))
     reach = int((tails.above > cut).sum())
-    if (2 * reach + 1) ** 2 > MOST_ATOMS:
+    if (2 * reach + 1) ** 2 > MAX_ATOMS:
         return math.inf
-    atoms = {change: losses(tails, change, reach) for change in range(1, MOST_ENTRIES + 1)}
+    atoms = {change: losses(tails, change, reach) for change in range(1, MAX_ENTRIES + 1)}
     worst = max(beyond([atoms[change] for change in each], epsilon) for each in _contributions(square, total, total))
-    return worst * (1 + ALMOST_WHOLE) + 2 * MOST_ENTRIES * cut
+    return worst * (1 + ALMOST_WHOLE) + 2 * MAX_ENTRIES * cut
 
 
 def _contributions(square: int, total: int, largest: int) -> Iterator[list[int]]:

@@ -14,7 +14,7 @@ __all__ = ["REFUSAL", "RETRY_AFTER", "STATUS", "answered", "failure_of"]
 REFUSAL = "refusal"
 RETRY_AFTER = "retry-after-ms"
 _TOO_LARGE = "larger than max"
-_LONGEST_WAIT = 9  # digits of milliseconds: eleven days
+_MAX_WAIT = 9  # digits of milliseconds: eleven days
 
 STATUS = {
     Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
@@ -75,6 +75,6 @@ def failure_of(error: grpc.RpcError) -> Refused | Unreachable:
 
 def _wait(told: str) -> float | None:
     """The seconds after which to come back, if a server says so in a way that makes sense."""
-    if not (told.isascii() and told.isdecimal() and len(told) <= _LONGEST_WAIT):
+    if not (told.isascii() and told.isdecimal() and len(told) <= _MAX_WAIT):
         return None
     return int(told) / 1000

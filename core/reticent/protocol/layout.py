@@ -10,7 +10,7 @@ from reticent.protocol.keys import PHONE_BYTES, SIGNATURE_BYTES
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = [
-    "LARGEST_CONTRIBUTION",
+    "MAX_CONTRIBUTION_BYTES",
     "ciphertexts_from",
     "ciphertexts_to",
     "contribution_bytes",
@@ -18,7 +18,7 @@ __all__ = [
     "plaintext_count",
 ]
 
-LARGEST_CONTRIBUTION = 1 << 18
+MAX_CONTRIBUTION_BYTES = 1 << 18
 """The bytes of a phone's message: room for over 300 ciphertexts, and not too much when many come at a time."""
 
 

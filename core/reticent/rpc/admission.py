@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 REMEMBERED = 20_000
 """Addresses whose calls are counted; the least lately seen are forgotten."""
 
-_LONGEST_DETAIL = 400  # characters: what goes out with a refusal must fit a header
+_MAX_DETAIL = 400  # characters: what goes out with a refusal must fit a header
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Trailing: TypeAlias = tuple[tuple[str, str], ...]
@@ -306,7 +306,7 @@ async def _failure(kind: type[Message], call: Awaitable[None]) -> tuple[grpc.Sta
         trailing = [(REFUSAL, refused.refusal.name)]
         if refused.retry_after is not None:
             trailing.append((RETRY_AFTER, str(int(refused.retry_after * 1000) + 1)))
-        return STATUS[refused.refusal], refused.detail[:_LONGEST_DETAIL], tuple(trailing)
+        return STATUS[refused.refusal], refused.detail[:_MAX_DETAIL], tuple(trailing)
     except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets a status
         _log.error("a call failed", exc_info=error, extra={"asked": kind.DESCRIPTOR.name})
         return grpc.StatusCode.INTERNAL, "the server has a fault of its own", ()

@@ -15,11 +15,11 @@ __all__ = ["Batches"]
 
 _log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 256
+MAX_BATCH = 256
 """Contributions in a transaction."""
-MOST_WAITING = 2048
+MAX_WAITING = 2048
 """Contributions that wait for one."""
-MOST_BYTES_WAITING = 64 << 20
+MAX_BYTES_WAITING = 64 << 20
 """And how many bytes they have."""
 COME_BACK = 1.0
 """In so many seconds, where there is no room, or the disk fails."""
@@ -46,7 +46,7 @@ class Batches:
         Raises:
             Refused: It is not; BUSY where too many wait.
         """
-        if len(self._waiting) >= MOST_WAITING or self._bytes >= MOST_BYTES_WAITING:
+        if len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_BYTES_WAITING:
             raise Refused(Refusal.BUSY, "too many contributions at a time", retry_after=COME_BACK)
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append((contribution, answer))
@@ -62,7 +62,7 @@ class Batches:
         """Have all written that wait, also those that begin to wait meanwhile."""
         try:
             while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
+                batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
                 self._bytes -= sum(len(contribution.ciphertexts) for contribution, _ in batch)
                 await self._write_these(batch)
         finally:

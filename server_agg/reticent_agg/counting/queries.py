@@ -14,7 +14,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES
-from reticent.protocol.layout import LARGEST_CONTRIBUTION, ciphertexts_to, contribution_bytes
+from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, ciphertexts_to, contribution_bytes
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.storage.database import Database, Run
 from reticent.times import Now, milliseconds
@@ -289,7 +289,7 @@ def _plaintexts(query: Query, key: PublicKey) -> int:
         plaintexts = plaintext_count(query, key.bits)
     except ValueError as error:
         raise Refused(Refusal.BAD_QUERY, str(error)) from error
-    if contribution_bytes(query, key.bits) > LARGEST_CONTRIBUTION:
+    if contribution_bytes(query, key.bits) > MAX_CONTRIBUTION_BYTES:
         raise Refused(Refusal.BAD_QUERY, f"a contribution of {plaintexts} ciphertexts does not fit a message")
     return plaintexts
 

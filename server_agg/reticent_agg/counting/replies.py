@@ -22,7 +22,7 @@ REPLY_BYTES = 3 << 20
 """Replies stop before they have more: gRPC's clients take messages of 4 MiB unless told otherwise."""
 ANONYMOUS_REPLY_BYTES = 1 << 16
 """And these before they have more, which are for whoever asks: a phone has not proved who it is. But one is sent."""
-MOST_WANTED = 1000
+MAX_WANTED = 1000
 """Decisions that may be asked for at once."""
 
 Piece = TypeVar("Piece", bound=Message)
@@ -151,8 +151,8 @@ def refuse_odd_phone(phone: bytes) -> None:
 
 def refuse_too_many(wanted: Sequence[wire.DecisionWanted]) -> None:
     """Refuse to look for more decisions than a phone can want."""
-    if len(wanted) > MOST_WANTED:
-        raise Refused(Refusal.OVERSIZED, f"{MOST_WANTED} decisions can be asked for at once: got {len(wanted)}")
+    if len(wanted) > MAX_WANTED:
+        raise Refused(Refusal.OVERSIZED, f"{MAX_WANTED} decisions can be asked for at once: got {len(wanted)}")
 
 
 _ANNOUNCED = """

@@ -64,7 +64,7 @@ class Settings:
             return from_traces(self.traces, steps=self.steps, people=self.people or few, zone=self.zone)
         people = self.people or few or PEOPLE
         days = QUICK_DAYS if self.quick else None
-        return from_population(self.seed, people, steps=self.steps, most_days=days, activities=activities)
+        return from_population(self.seed, people, steps=self.steps, max_days=days, activities=activities)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
-from reticent_client.habits.sampling import DEFAULT_LEAST_FILLED, Sampling
+from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.month import follows
@@ -23,9 +23,9 @@ from reticent_sim.world.people import HOURS
 
 Day = tuple[str | None, ...]
 
-LEAST_DAYS = 30
+MIN_DAYS = 30
 """Whoever has fewer days takes no part."""
-LEAST_CONTEXTS = 2
+MIN_CONTEXTS = 2
 """With fewer in the first half there is nothing to choose a sensitive one from."""
 NIGHT = 6  # o'clock, until which most people are at home
 
@@ -86,13 +86,13 @@ class Subject:
 
 
 def from_population(
-    seed: int, people: int, *, steps: int, most_days: int | None = None, activities: bool = False
+    seed: int, people: int, *, steps: int, max_days: int | None = None, activities: bool = False
 ) -> list[Subject]:
     """The residents of a seed; of their activities, those of whom they were recorded."""
     everybody = (resident(seed, number) for number in range(people))
     taking_part = (who for who in everybody if who.uses or not activities)
     return _able(
-        Subject(who.name, tuple(_kept(_days(who, most_days, activities=activities), steps))) for who in taking_part
+        Subject(who.name, tuple(_kept(_days(who, max_days, activities=activities), steps))) for who in taking_part
     )
 
 
@@ -103,8 +103,8 @@ def from_traces(path: Path, *, steps: int, people: int | None = None, zone: str 
     found = _able(Subject(user, tuple(day.labels for day in days.days)) for user, days in sampled.items())
     if not found:
         raise ValueError(
-            f"{path}: nobody has {LEAST_DAYS} days or more with readings at half of their steps, and "
-            f"{LEAST_CONTEXTS} contexts in the first half of them"
+            f"{path}: nobody has {MIN_DAYS} days or more with readings at half of their steps, and "
+            f"{MIN_CONTEXTS} contexts in the first half of them"
         )
     return found[:people]
 
@@ -118,9 +118,9 @@ def _kept(days: Iterable[Sequence[str | None]], steps: int) -> Iterator[Day]:
     """Days of so many steps, by the rule for traces: a day needs readings at half of them."""
     for day in days:
         labels = tuple(day[:: HOURS // steps])
-        if sum(label is not None for label in labels) >= DEFAULT_LEAST_FILLED * steps:
+        if sum(label is not None for label in labels) >= DEFAULT_MIN_FILLED * steps:
             yield labels
 
 
 def _able(subjects: Iterable[Subject]) -> list[Subject]:
-    return [who for who in subjects if len(who.days) >= LEAST_DAYS and len(who.contexts) >= LEAST_CONTEXTS]
+    return [who for who in subjects if len(who.days) >= MIN_DAYS and len(who.contexts) >= MIN_CONTEXTS]

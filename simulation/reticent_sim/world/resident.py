@@ -13,7 +13,7 @@ from reticent_sim.world.people import HOURS, Day, Habit, Person, weekday
 from reticent_sim.world.places import places
 from reticent_sim.world.routine import habits
 
-FEWEST_DAYS, MOST_DAYS = 36, 269
+MIN_DAYS, MAX_DAYS = 36, 269
 """How long a phone recorded. In Reality Mining it is 30 to 269 days; here some days of everybody have few readings."""
 LENGTHS = (1.15, 1.84)
 """The beta distribution between the two whose average is that of Reality Mining, 122 days, and a few more."""
@@ -23,7 +23,7 @@ ACTIVE_EVERY = 4
 
 AWAY = "away"
 HOLIDAYS = 70  # days from one to the next, on average
-LONGEST_HOLIDAY = 8
+MAX_HOLIDAY = 8
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def resident(seed: int, number: int) -> Resident:
     """
     rng = seeded(seed, "resident", number)
     person = Person(seed, number, habits(rng, places(rng)))
-    recorded = FEWEST_DAYS + round((MOST_DAYS - FEWEST_DAYS) * rng.beta(*LENGTHS))
+    recorded = MIN_DAYS + round((MAX_DAYS - MIN_DAYS) * rng.beta(*LENGTHS))
     holidays = tuple(_holidays(rng))
     uses = phone.uses(rng) if number % ACTIVE_EVERY == 1 else ()
     return Resident(person, recorded, holidays, uses)
@@ -90,8 +90,8 @@ def resident(seed: int, number: int) -> Resident:
 
 def _holidays(rng: np.random.Generator) -> Iterator[Holiday]:
     first = int(rng.exponential(HOLIDAYS))
-    while first < MOST_DAYS:
-        last = first + int(rng.integers(2, LONGEST_HOLIDAY))
+    while first < MAX_DAYS:
+        last = first + int(rng.integers(2, MAX_HOLIDAY))
         yield Holiday(first, last)
         first = last + 7 + int(rng.exponential(HOLIDAYS))
 

@@ -15,7 +15,7 @@ from reticent_client.apps.phone import Phone
 from reticent_client.cli.report import report
 from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.schedule import Schedule
-from reticent_client.mask.staleness import FIRST_DAYS, LEAST_DAYS
+from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS
 from reticent_client.store import SqliteStore
 from tests.client.apps.phones import at, limited, telling
 from tests.client.apps.tellings import phone_on
@@ -73,19 +73,19 @@ def test_a_phone_that_runs_is_reported(path: Path, read: Read) -> None:
                 pass
             await live(phone, clock, "home", FIRST_DAYS)
             assert read() == (0, f"policy {fingerprint(policy)[:8]}, last on 2027-02-15: {phone.reports()[0]}\n")
-            await live(phone, clock, NEW, LEAST_DAYS)
+            await live(phone, clock, NEW, MIN_DAYS)
             code, text = read()
             assert code == 1
             assert text == f"policy {fingerprint(policy)[:8]}, last on 2027-02-20: {phone.reports()[0]}\n"
             assert "habits have changed" in text
             await live(phone, clock, "home", 1)  # and it was not disturbed
-            assert phone.reports()[0].off_model == LEAST_DAYS * STEPS
+            assert phone.reports()[0].off_model == MIN_DAYS * STEPS
 
     run()
 
 
 def test_a_phone_that_has_stopped_is_reported_as_before(path: Path, read: Read) -> None:
-    _lived(path, NEW, LEAST_DAYS + 1)
+    _lived(path, NEW, MIN_DAYS + 1)
     before = path.read_bytes()
     assert read()[0] == 1
     assert read() == read()
@@ -93,11 +93,11 @@ def test_a_phone_that_has_stopped_is_reported_as_before(path: Path, read: Read) 
 
 
 def test_machines_read_the_same(path: Path, read: Read) -> None:
-    _lived(path, NEW, LEAST_DAYS + 1)
+    _lived(path, NEW, MIN_DAYS + 1)
     code, (found,) = read(as_json=True)
     assert code == 1
     assert (found["policy"], found["day"]) == (fingerprint(telling(STEPS)), "2027-02-07")
-    assert found["report"]["off_model_contexts"] == {NEW: (LEAST_DAYS + 1) * STEPS}
+    assert found["report"]["off_model_contexts"] == {NEW: (MIN_DAYS + 1) * STEPS}
     recent = found["report"]["recent"]
     assert (recent["stale"], recent["off_model_rate"], recent["usual"]) == (True, 1.0, None)
 

@@ -18,17 +18,17 @@ LIMITS = st.none() | st.floats(1e-9, 1e9)
 COUNTS = st.none() | st.integers(0, 10**9)
 POLICIES = st.builds(
     Participation,
-    largest_epsilon=LIMITS,
-    largest_delta=LIMITS,
-    largest_share=LIMITS,
+    max_epsilon=LIMITS,
+    max_delta=LIMITS,
+    max_budget_share=LIMITS,
     queries=st.lists(st.text(), max_size=3).map(tuple),
     counters=st.lists(st.text(), max_size=3).map(tuple),
-    least_honest=st.integers(0, 1000),
-    least_liars_share=st.floats(0, 1, exclude_max=True),
+    min_honest=st.integers(0, 1000),
+    min_liars_share=st.floats(0, 1, exclude_max=True),
     only_charging=st.booleans(),
     only_unmetered=st.booleans(),
-    queries_a_day=COUNTS,
-    bytes_a_day=COUNTS,
+    max_queries_per_day=COUNTS,
+    max_bytes_per_day=COUNTS,
 )
 
 
@@ -38,24 +38,24 @@ def test_a_policy_is_data(policy: Participation) -> None:
 
 
 def test_a_policy_as_toml() -> None:
-    text = 'largest_epsilon = 1\nqueries = ["gym-*"]\nonly_charging = true\nbytes_a_day = 100_000\n'
+    text = 'max_epsilon = 1\nqueries = ["gym-*"]\nonly_charging = true\nmax_bytes_per_day = 100_000\n'
     assert Participation.from_toml(text) == Participation(
-        largest_epsilon=1, queries=("gym-*",), only_charging=True, bytes_a_day=100_000
+        max_epsilon=1, queries=("gym-*",), only_charging=True, max_bytes_per_day=100_000
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"largest_epsilon": 0}, "largest_epsilon must be a positive number, or None: got 0"),
-        ({"largest_delta": float("nan")}, "largest_delta must be a positive number, or None: got nan"),
-        ({"largest_share": True}, "largest_share must be a positive number, or None: got True"),
-        ({"largest_epsilon": "1"}, "largest_epsilon must be a positive number, or None: got '1'"),
-        ({"queries_a_day": -1}, "queries_a_day must be a whole number of at least 0: got -1"),
-        ({"bytes_a_day": 1.5}, "bytes_a_day must be a whole number of at least 0: got 1.5"),
-        ({"least_honest": None}, "least_honest must be a whole number of at least 0: got None"),
-        ({"least_liars_share": 1}, "least_liars_share must be at least 0 and less than 1: got 1"),
-        ({"least_liars_share": float("nan")}, "least_liars_share must be at least 0 and less than 1: got nan"),
+        ({"max_epsilon": 0}, "max_epsilon must be a positive number, or None: got 0"),
+        ({"max_delta": float("nan")}, "max_delta must be a positive number, or None: got nan"),
+        ({"max_budget_share": True}, "max_budget_share must be a positive number, or None: got True"),
+        ({"max_epsilon": "1"}, "max_epsilon must be a positive number, or None: got '1'"),
+        ({"max_queries_per_day": -1}, "max_queries_per_day must be a whole number of at least 0: got -1"),
+        ({"max_bytes_per_day": 1.5}, "max_bytes_per_day must be a whole number of at least 0: got 1.5"),
+        ({"min_honest": None}, "min_honest must be a whole number of at least 0: got None"),
+        ({"min_liars_share": 1}, "min_liars_share must be at least 0 and less than 1: got 1"),
+        ({"min_liars_share": float("nan")}, "min_liars_share must be at least 0 and less than 1: got nan"),
         ({"only_charging": 1}, "only_charging is true or false: got 1"),
         ({"queries": "gym-?"}, r"queries are patterns, a list of texts: got 'gym-\?'"),
         ({"counters": [1]}, r"counters are patterns, a list of texts: got \[1\]"),
@@ -67,24 +67,24 @@ def test_bad_policies_are_one_sentence(arguments: dict[str, Any], sentence: str)
         Participation(**arguments)
 
 
-@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"largest_epsilon": -1}'])
+@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"max_epsilon": -1}'])
 def test_text_that_is_no_policy(text: str) -> None:
-    with pytest.raises(ValueError, match=r"this is no policy|a policy is|a policy says|largest_epsilon must"):
+    with pytest.raises(ValueError, match=r"this is no policy|a policy is|a policy says|max_epsilon must"):
         Participation.from_text(text)
 
 
 def test_what_is_exactly_allowed_is_allowed() -> None:
     asked = query()
     policy = Participation(
-        largest_epsilon=asked.epsilon,
-        largest_delta=asked.delta,
-        largest_share=0.25,
+        max_epsilon=asked.epsilon,
+        max_delta=asked.delta,
+        max_budget_share=0.25,
         queries=("other", "g?m"),
         counters=("visits", "swims"),
-        least_honest=asked.fewest - asked.liars,
-        least_liars_share=1 / 11,
-        queries_a_day=1,
-        bytes_a_day=1000,
+        min_honest=asked.fewest - asked.liars,
+        min_liars_share=1 / 11,
+        max_queries_per_day=1,
+        max_bytes_per_day=1000,
     )
     policy.examine(asked, Cost(4.0, 4e-6))
     policy.examine_day(asked, 400, queries=0, sent=600)
@@ -95,7 +95,7 @@ def test_by_default_a_phone_hides_among_twenty_honest_ones_and_some_liars(fewest
     asked = query(population=6000, fewest=fewest, liars=liars)
     with pytest.raises(Declined, match="are wanted"):
         Participation().examine(asked, Cost(4.0, 1e-5))
-    Participation(least_honest=2, least_liars_share=0.0).examine(asked, Cost(4.0, 1e-5))
+    Participation(min_honest=2, min_liars_share=0.0).examine(asked, Cost(4.0, 1e-5))
 
 
 @pytest.mark.parametrize(("fewest", "liars"), [(22, 2), (140, 7), (400, 20), (5572, 279)])
@@ -105,7 +105,7 @@ def test_by_default_a_phone_takes_an_allowance_of_a_twentieth(fewest: int, liars
 
 def test_a_budget_without_delta_has_no_share_to_give() -> None:
     with pytest.raises(Declined, match="share of the budget"):
-        Participation(largest_share=1.0).examine(query(), Cost(4.0, 0.0))
+        Participation(max_budget_share=1.0).examine(query(), Cost(4.0, 0.0))
 
 
 @given(st.integers(0, 10**6), st.none() | st.floats(0, 1e12), st.integers(0, 99))

@@ -172,21 +172,21 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
         "'g' name other",
     ),
     ("booked elsewhere", Reason.BOOKED_ELSEWHERE, _booked, "booked for 'gym' already"),
-    ("epsilon", Reason.EPSILON, _allow(Participation(largest_epsilon=0.9)), "epsilon of 1, and 0.9 is allowed"),
-    ("delta", Reason.DELTA, _allow(Participation(largest_delta=1e-7)), "delta of 1e-06, and 1e-07 is allowed"),
-    ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(largest_share=0.3)), "0.333333, and 0.3 is allowed"),
+    ("epsilon", Reason.EPSILON, _allow(Participation(max_epsilon=0.9)), "epsilon of 1, and 0.9 is allowed"),
+    ("delta", Reason.DELTA, _allow(Participation(max_delta=1e-7)), "delta of 1e-06, and 1e-07 is allowed"),
+    ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(max_budget_share=0.3)), "0.333333, and 0.3 is allowed"),
     ("name", Reason.NOT_ALLOWED, _allow(Participation(queries=("steps-*",))), "no query of the name 'gym'"),
     ("counter", Reason.NOT_ALLOWED, _allow(Participation(counters=("vis*",))), "no counter of the name 'swims'"),
-    ("few honest", Reason.FEW_HONEST, _allow(Participation(least_honest=21)), "with 20 honest phones, and 21"),
+    ("few honest", Reason.FEW_HONEST, _allow(Participation(min_honest=21)), "with 20 honest phones, and 21"),
     (
         "few liars",
         Reason.FEW_LIARS,
-        _allow(Participation(least_liars_share=0.091)),
+        _allow(Participation(min_liars_share=0.091)),
         "allows for 2 liars among 22, and 3 are wanted",
     ),
     ("few honest by default", Reason.FEW_HONEST, _ask(fewest=21), "with 19 honest phones, and 20 are wanted"),
     ("no liars by default", Reason.FEW_LIARS, _ask(liars=0), "allows for 0 liars among 22, and 2 are wanted"),
-    ("large for a day", Reason.TOO_LARGE, _allow(Participation(bytes_a_day=500)), "bytes of 633, and 500"),
+    ("large for a day", Reason.TOO_LARGE, _allow(Participation(max_bytes_per_day=500)), "bytes of 633, and 500"),
     ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),
     ("nothing to say", Reason.NOTHING_TO_SAY, _say(None), "no counters for 'gym'"),
     ("no number", Reason.BAD_COUNTERS, _say({"visits": None}), "'visits' must be a number: got a NoneType"),
@@ -195,14 +195,14 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     ("metered", Reason.METERED, _allow(Participation(only_unmetered=True)), "not metered only"),
     (
         "queries a day",
-        Reason.QUERIES_A_DAY,
-        _allow(Participation(queries_a_day=3), _full),
+        Reason.QUERIES_PER_DAY,
+        _allow(Participation(max_queries_per_day=3), _full),
         "3 queries were answered in the last 24 hours, and 3",
     ),
     (
         "bytes a day",
-        Reason.BYTES_A_DAY,
-        _allow(Participation(bytes_a_day=1900), _full),
+        Reason.BYTES_PER_DAY,
+        _allow(Participation(max_bytes_per_day=1900), _full),
         r"\d+ bytes were sent in the last 24 hours, '2' takes 633, and 1900",
     ),
 ]
@@ -212,7 +212,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     ("reason", "asking", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_it_declines_with_a_reason(tmp_path: Path, reason: Reason, asking: Asking, sentence: str) -> None:
-    with device(tmp_path, limit=Cost(3.0, 1e-5) if reason is not Reason.QUERIES_A_DAY else Cost(9.0, 1e-4)) as phone:
+    with device(tmp_path, limit=Cost(3.0, 1e-5) if reason is not Reason.QUERIES_PER_DAY else Cost(9.0, 1e-4)) as phone:
         with pytest.raises(Declined, match=sentence) as declined:
             asking(phone)
         assert declined.value.reason is reason
@@ -230,7 +230,7 @@ def test_every_reason_has_a_case() -> None:
 
 
 def test_an_answer_that_no_server_would_take_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGEST_CONTRIBUTION", 1000)
+    monkeypatch.setattr(module, "MAX_CONTRIBUTION_BYTES", 1000)
     with device(tmp_path) as phone, pytest.raises(Declined) as declined:
         phone.ask(query(counters=[Counter(f"c{k}", -(2**18), 2**18) for k in range(200)], l1=5, l2_squared=13))
     assert declined.value.reason is Reason.TOO_LARGE
@@ -290,7 +290,7 @@ HONEST = Servers()
 
 
 def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with device(tmp_path, policy=Participation(largest_epsilon=0.5)) as phone:
+    with device(tmp_path, policy=Participation(max_epsilon=0.5)) as phone:
         announcement = phone.servers.announce(query())
         assert phone.participant.query_wanted(announcement) is not None
         assert phone.participant.key_wanted(query().to_bytes()) == key_pair().public.key_id
@@ -307,10 +307,10 @@ def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkey
 
 
 def test_another_policy_is_another_answer(tmp_path: Path) -> None:
-    with device(tmp_path, policy=Participation(largest_epsilon=0.5)) as phone:
+    with device(tmp_path, policy=Participation(max_epsilon=0.5)) as phone:
         with pytest.raises(Declined):
             phone.ask(query())
-        phone.policy = Participation(largest_epsilon=1.0)
+        phone.policy = Participation(max_epsilon=1.0)
         phone.restart()
         assert phone.ask(query()).query == query().digest
         assert DeclinedQueries(phone.store).all() == []
@@ -338,7 +338,7 @@ def test_what_passes_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_new_day_has_room_again(tmp_path: Path) -> None:
-    with device(tmp_path, policy=Participation(queries_a_day=1)) as phone:
+    with device(tmp_path, policy=Participation(max_queries_per_day=1)) as phone:
         phone.ask(query())
         phone.pass_time(hours=23)
         with pytest.raises(Declined):

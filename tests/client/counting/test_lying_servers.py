@@ -22,7 +22,7 @@ from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import State
 from reticent_client.counting.servers import Servers as Channels
-from reticent_client.counting.session import MOST_ANNOUNCEMENTS, Round, enrol, run, take_part
+from reticent_client.counting.session import MAX_ANNOUNCEMENTS, Round, enrol, run, take_part
 from reticent_client.counting.status_view import Status, Teller
 from reticent_client.errors import ForeignAnswer, Reason
 from tests.client.counting.network import Context, Network
@@ -110,7 +110,7 @@ def test_a_bounded_number_of_announcements_is_looked_at(tmp_path: Path) -> None:
             network.announced = [wire.Announcement(cohort=number) for number in range(20_000)]
             done = await take_part(phone.participant, servers, SITUATION)
             assert [declined.sentence for declined in done.declined] == [
-                f"the key server has not countersigned this query, nor {MOST_ANNOUNCEMENTS - 1} others"
+                f"the key server has not countersigned this query, nor {MAX_ANNOUNCEMENTS - 1} others"
             ]
 
     _within(live())
@@ -118,7 +118,7 @@ def test_a_bounded_number_of_announcements_is_looked_at(tmp_path: Path) -> None:
 
 def test_an_announcement_that_is_there_often_is_answered_once(tmp_path: Path) -> None:
     async def live() -> None:
-        async with lied_to(tmp_path, policy=Participation(largest_epsilon=1.0)) as (network, phone, servers):
+        async with lied_to(tmp_path, policy=Participation(max_epsilon=1.0)) as (network, phone, servers):
             good, dear = (phone.servers.announce(each) for each in (query(), query(id="dear", epsilon=1.5)))
             network.announced = [good, dear] * 10
             network.queries = [query(), query(id="dear", epsilon=1.5)]
@@ -255,7 +255,7 @@ def test_what_is_told_is_cut_and_not_remembered_for_ever(
     for number in (*range(8), 7, 0):
         teller.round(_round(number, 100_000))
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= status_view.LONGEST_LINE + len("...")
+    assert max(map(len, lines)) <= status_view.MAX_LINE + len("...")
     # What was told not long ago is not told again.
     assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5", "6", "7", "0"]
     assert len(teller._told) == 5
@@ -267,5 +267,5 @@ def test_a_status_is_cut(tmp_path: Path) -> None:
         declined = _round(1, 100_000).declined
         records = phone.participant.records.all()
         shown = Status(None, Cost(1.0, 1e-5), phone.ledger.entries(), records, declined).to_text()
-        assert max(map(len, shown.splitlines())) <= status_view.LONGEST_LINE + len("...")
+        assert max(map(len, shown.splitlines())) <= status_view.MAX_LINE + len("...")
         assert shown.count("x...: ") == 3

@@ -27,7 +27,7 @@ from tests.client.counting.world import MEMBERSHIP, PHONE, Servers, device, quer
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
-POLICY = 'largest_epsilon = 1.0\nqueries = ["gym*", "steps"]\nonly_charging = true\n'
+POLICY = 'max_epsilon = 1.0\nqueries = ["gym*", "steps"]\nonly_charging = true\n'
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -197,7 +197,7 @@ def everything(folder: Path) -> dict[Path, bytes | None]:
 )
 def test_few_days_of_a_kind_are_warned_of(run: Run, train: str, warnings: dict[str, int]) -> None:
     """Of fewer than four; the traces begin on a Monday."""
-    asked = ["ada.csv", "-o", "d.json", "--weekend", "e.json", "--train", train, "--least-days", "1"]
+    asked = ["ada.csv", "-o", "d.json", "--weekend", "e.json", "--train", train, "--min-days", "1"]
     code, _, errors = run(*asked)
     assert code == 0
     told = [line for line in errors.splitlines() if "fewer than 4" in line]

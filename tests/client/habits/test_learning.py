@@ -37,7 +37,7 @@ def dated(days: Sequence[Labels], begin: dt.date = MONDAY) -> list[DatedDay]:
 
 def everything(days: Sequence[Labels], smoothing: float = 0.0, population: MarkovChain | None = None) -> MarkovChain:
     """The chain of all of the days."""
-    return learn(dated(days), train=1, smoothing=smoothing, population=population, least_days=1).chain
+    return learn(dated(days), train=1, smoothing=smoothing, population=population, min_days=1).chain
 
 
 # Counts
@@ -65,7 +65,7 @@ def test_without_smoothing_the_chain_is_the_counts(days: list[Labels]) -> None:
 def test_the_order_in_which_days_are_given_does_not_matter(days: list[Labels], rng: object) -> None:
     shuffled = dated(days)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
-    one, other = (learn(each, least_days=1, population=everything(days)) for each in (dated(days), shuffled))
+    one, other = (learn(each, min_days=1, population=everything(days)) for each in (dated(days), shuffled))
     assert one.chain.to_json() == other.chain.to_json()
     assert (one.training, one.judged, one.judgement) == (other.training, other.judged, other.judgement)
 
@@ -133,7 +133,7 @@ def joint(chain: MarkovChain, labels: Sequence[str]) -> np.ndarray[tuple[int, ..
 
 def test_many_users_are_pooled_and_each_is_split_alone() -> None:
     people = {"ada": dated([["a", "a"]] * 4 + [["b", "b"]] * 4), "bob": dated([["a", "b"]] * 2 + [["c", "c"]] * 2)}
-    habits = learn(people, smoothing=0, least_days=1)
+    habits = learn(people, smoothing=0, min_days=1)
     assert (len(habits.training), len(habits.judged)) == (6, 6)
     assert habits.chain.to_json() == MarkovChain.fit([["a", "a"]] * 4 + [["a", "b"]] * 2).to_json()
 
@@ -144,7 +144,7 @@ def test_many_users_are_pooled_and_each_is_split_alone() -> None:
 @pytest.mark.parametrize(("train", "cut"), [(0.5, 10), (0.25, 5), (0.29, 6), (1.0, 21)])
 def test_the_first_days_are_learned_from_and_the_others_judge(train: float, cut: int) -> None:
     days = dated([["a", "b"]] * 21)
-    habits = learn(days, train=train, least_days=1)
+    habits = learn(days, train=train, min_days=1)
     assert habits.training == tuple(days[:cut])
     assert habits.judged == tuple(days[cut:])
     assert (habits.judgement is None) == (train == 1)
@@ -201,9 +201,9 @@ def test_weekdays_and_weekends_are_learned_apart_and_share_a_little() -> None:
 
 
 def test_a_weekend_that_was_never_seen_is_like_any_day() -> None:
-    habits = learn(dated([["home", "work"]] * 5), apart=True, train=1, smoothing=0, least_days=5)
+    habits = learn(dated([["home", "work"]] * 5), apart=True, train=1, smoothing=0, min_days=5)
     assert habits.chains["weekend"].prior[1].tolist() == [0, 1]
-    assert learn(dated([["home", "work"]] * 5), train=1, least_days=5).on(MONDAY).contexts == ("home", "work")
+    assert learn(dated([["home", "work"]] * 5), train=1, min_days=5).on(MONDAY).contexts == ("home", "work")
 
 
 # The most visited contexts
@@ -280,7 +280,7 @@ def test_what_is_learned_makes_a_policy() -> None:
         (lambda days: learn(days, smoothing=float("nan")), "smoothing is a number of days"),
         (lambda days: learn(days, top=0), "top is a number of contexts, at least 1: got 0"),
         (lambda days: learn(days, top=1.5), "top is a number of contexts: got 1.5"),  # type: ignore[arg-type]
-        (lambda days: learn(days, least_days=0), "least_days is a number of days, at least 1: got 0"),
+        (lambda days: learn(days, min_days=0), "min_days is a number of days, at least 1: got 0"),
         (lambda days: learn(days + days[:1]), "the day 2027-03-01 is given twice"),
         (lambda days: learn([*days, DatedDay(dt.date(2020, 1, 1), ("a",))]), "day 1 has 2 steps where 1 were expected"),
         (lambda days: learn(days, population=MarkovChain.fit([["a"]])), "chains of different numbers of steps"),

@@ -53,14 +53,14 @@ def test_a_step_has_what_was_read_last_when_it_began() -> None:
     assert day.labels == ("a", "b", None, "c")
     (day,) = sampled(Sampling(6 * HOUR, hold=6 * HOUR + SECOND, lead=AT_ONCE), *rows).days
     assert day.labels == ("a", "b", "b", "c")
-    (day,) = sampled(Sampling(6 * HOUR, hold=SECOND, least_filled=0, lead=AT_ONCE), *rows).days
+    (day,) = sampled(Sampling(6 * HOUR, hold=SECOND, min_filled=0, lead=AT_ONCE), *rows).days
     assert day.labels == ("a", "b", None, None)
 
 
 @pytest.mark.parametrize("lead", [None, SECOND, HOUR])
 def test_a_step_is_decided_a_moment_before_it_begins(lead: dt.timedelta | None) -> None:
     """By the last reading until then, and its age then; a second, unless said otherwise."""
-    sampling = Sampling(6 * HOUR, hold=2 * HOUR, least_filled=0, **({} if lead is None else {"lead": lead}))
+    sampling = Sampling(6 * HOUR, hold=2 * HOUR, min_filled=0, **({} if lead is None else {"lead": lead}))
     decided = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC) - (lead or SECOND)
     tick = dt.timedelta(microseconds=1)
     for read, counts in (
@@ -129,7 +129,7 @@ def test_a_phone_that_lives_the_readings_has_the_same_contexts(
     read = {at: data.draw(st.sampled_from([*ALL, None])) for at in new}
     assume(read)
     traces = Traces.of([("a", at, label) for at, label in read.items()], zone=zone)
-    sampling = Sampling(DAY / horizon, hold=hold, least_filled=0)
+    sampling = Sampling(DAY / horizon, hold=hold, min_filled=0)
     found = {day.date: list(day.labels) for day in sampling.days(traces).days}
     told = asyncio.run(lived(sampling, traces, decided[0] - HOUR, decided[-1] + MINUTE))
     for each in {timetable.date(at) for at in read}:
@@ -149,7 +149,7 @@ def test_days_read_once_a_step_are_had_again(days: list[list[str | None]]) -> No
         if label is not None
     ]
     assume(rows)
-    found = sampled(Sampling(3 * HOUR, least_filled=0, lead=AT_ONCE), *rows).days
+    found = sampled(Sampling(3 * HOUR, min_filled=0, lead=AT_ONCE), *rows).days
     assert [list(day.labels) for day in found] == [day for day in days if any(day)]
 
 
@@ -165,23 +165,23 @@ def test_a_reading_of_yesterday_evening_counts_in_the_morning() -> None:
 
 def test_days_without_readings_and_with_too_few_are_left_out() -> None:
     rows = [("2027-03-01T00:00", "a"), ("2027-03-03T00:00", "a"), ("2027-03-03T06:00", "a"), ("2027-03-05T23:00", "a")]
-    half = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0.5, lead=AT_ONCE), *rows)
+    half = sampled(Sampling(6 * HOUR, hold=HOUR, min_filled=0.5, lead=AT_ONCE), *rows)
     assert [day.date.day for day in half.days] == [3]
     assert half.left_out == 4
-    every = sampled(Sampling(6 * HOUR, hold=HOUR, least_filled=0, lead=AT_ONCE), *rows)
+    every = sampled(Sampling(6 * HOUR, hold=HOUR, min_filled=0, lead=AT_ONCE), *rows)
     assert [day.date.day for day in every.days] == [1, 3]  # on the 5th no step began after the reading
     assert every.left_out == 3
 
 
 def test_everybody_is_sampled_as_they_are_alone() -> None:
     traces = Traces.of([(user, f"2027-03-0{day}T08:00", user) for user in "ab" for day in (1, 2)])
-    sampling = Sampling(8 * HOUR, least_filled=0)
+    sampling = Sampling(8 * HOUR, min_filled=0)
     assert sampling.everybody(traces) == {user: sampling.days(traces, user) for user in "ab"}
 
 
 def test_local_days_are_those_of_the_zone() -> None:
     """Half past eleven at night in London is the next day in Paris."""
-    (day,) = sampled(Sampling(HOUR, least_filled=0), ("2027-03-01T23:30Z", "a"), zone="Europe/Paris").days
+    (day,) = sampled(Sampling(HOUR, min_filled=0), ("2027-03-01T23:30Z", "a"), zone="Europe/Paris").days
     assert (day.date, day.labels.index("a")) == (dt.date(2027, 3, 2), 1)
 
 
@@ -223,7 +223,7 @@ def test_days_are_as_a_look_at_each_minute_would_have_them(
     begin = dt.datetime.combine(date - DAY, dt.time(), ZoneInfo(zone)).astimezone(dt.UTC)
     read = dict(readings)
     traces = Traces.of([("a", begin + MINUTE * minute, label) for minute, label in read.items()], zone=zone)
-    found = Sampling(DAY / horizon, hold=hold * MINUTE, least_filled=0, lead=lead * MINUTE).days(traces)
+    found = Sampling(DAY / horizon, hold=hold * MINUTE, min_filled=0, lead=lead * MINUTE).days(traces)
     wanted: dict[dt.date, dict[int, str | None]] = {}
     for minute in range(-2 * 60, 4 * 24 * 60):
         local = (begin + MINUTE * minute).astimezone(ZoneInfo(zone))
@@ -257,8 +257,8 @@ def test_days_are_as_a_look_at_each_minute_would_have_them(
         ({"lead": -SECOND}, "the lead must be shorter than a step of 1:00:00: got -1 day"),
         ({"lead": HOUR}, "the lead must be shorter than a step of 1:00:00: got 1:00:00"),
         ({"step": SECOND}, "the lead must be shorter than a step of 0:00:01: got 0:00:01"),
-        ({"least_filled": 1.5}, "least_filled is a share, between 0 and 1: got 1.5"),
-        ({"least_filled": float("nan")}, "least_filled is a share"),
+        ({"min_filled": 1.5}, "min_filled is a share, between 0 and 1: got 1.5"),
+        ({"min_filled": float("nan")}, "min_filled is a share"),
     ],
 )
 def test_bad_arguments_are_one_error(arguments: dict[str, object], said: str) -> None:

@@ -103,8 +103,8 @@ def test_what_traces_hold_can_be_told_to_apps(label: str) -> None:
 def test_the_first_and_the_last_time_become_days(zone: str, time: str) -> None:
     """At the ends of the calendar, where some zones have run out of time."""
     traces = Traces.of([("a", time, "x")], zone=zone)
-    assert len(Sampling(least_filled=0).days(traces).days) <= 1
-    assert len(Sampling(dt.timedelta(minutes=1), least_filled=0).everybody(traces)) == 1
+    assert len(Sampling(min_filled=0).days(traces).days) <= 1
+    assert len(Sampling(dt.timedelta(minutes=1), min_filled=0).everybody(traces)) == 1
 
 
 @pytest.mark.parametrize(

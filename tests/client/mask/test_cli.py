@@ -90,8 +90,8 @@ What the chain is learned from is not protected: its policy is public.
     ("learn",): """\
 Usage: reticent mask learn --output PATH [OPTIONS] TRACES
 
-Learn a user's chain from traces, and judge it on days that it was not learned
-from.
+Learn a user's chain from traces, and judge it on days that it was not learned  
+from.                                                                           
 
 What the chain is learned from is not protected: its policy is public.
 
@@ -100,39 +100,37 @@ What the chain is learned from is not protected: its policy is public.
 │            context; times are ISO 8601. [required]                           │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --output -o PATH      Where the chain goes. [required]                    │
-│    --weekend PATH        Learn weekdays and weekends apart; the chain of     │
-│                          weekends goes here.                                 │
-│    --user STR            Whose chain, where the traces are of several users. │
-│    --all                 Pool the days of all users: a population's chain.   │
-│                          [default: False]                                    │
-│    --zone STR            The time zone of local times, or in which days      │
-│                          begin, such as Europe/Paris.                        │
-│    --step STR            How long a step lasts: 1h, 30min, 1h30min, 90s.     │
-│                          [default: 1h]                                       │
-│    --hold STR            For how long a reading counts, one step unless      │
-│                          given.                                              │
-│    --lead STR            How long before it begins a step is decided, as on  │
-│                          the phone; 0s where readings stand on the           │
-│                          beginnings of steps, as in a table of hours.        │
-│                          [default: 1s]                                       │
-│    --least-filled FLOAT  The share of the steps that a day must have a       │
-│                          context at, or it is left out. [default: 0.25]      │
-│    --train FLOAT         The share of the days to learn from, the first      │
-│                          ones; the others judge. [default: 0.5]              │
-│    --least-days INT      How many days must be learned from where there is   │
-│                          no population's chain. [default: 14]                │
-│    --top INT             Keep the labels of this many contexts, the most     │
-│                          visited; all others become "other".                 │
-│    --smoothing FLOAT     How many unseen days are added, of the population   │
-│                          or of the user an hour earlier or later. [default:  │
-│                          2.0]                                                │
-│    --population PATH     The chain of other people, to complete what is not  │
-│                          known of the user.                                  │
-│    --days PATH           Where the days that judge go, as CSV for audit;     │
-│                          with --weekend, the weekdays.                       │
-│    --weekend-days PATH   With --weekend, where the weekends that judge go.   │
-│    --json                Write JSON for machines. [default: False]           │
+│ *  --output -o PATH     Where the chain goes. [required]                     │
+│    --weekend PATH       Learn weekdays and weekends apart; the chain of      │
+│                         weekends goes here.                                  │
+│    --user STR           Whose chain, where the traces are of several users.  │
+│    --all                Pool the days of all users: a population's chain.    │
+│                         [default: False]                                     │
+│    --zone STR           The time zone of local times, or in which days       │
+│                         begin, such as Europe/Paris.                         │
+│    --step STR           How long a step lasts: 1h, 30min, 1h30min, 90s.      │
+│                         [default: 1h]                                        │
+│    --hold STR           For how long a reading counts, one step unless       │
+│                         given.                                               │
+│    --lead STR           How long before it begins a step is decided, as on   │
+│                         the phone; 0s where readings stand on the beginnings │
+│                         of steps, as in a table of hours. [default: 1s]      │
+│    --min-filled FLOAT   The share of the steps that a day must have a        │
+│                         context at, or it is left out. [default: 0.25]       │
+│    --train FLOAT        The share of the days to learn from, the first ones; │
+│                         the others judge. [default: 0.5]                     │
+│    --min-days INT       How many days must be learned from where there is no │
+│                         population's chain. [default: 14]                    │
+│    --top INT            Keep the labels of this many contexts, the most      │
+│                         visited; all others become "other".                  │
+│    --smoothing FLOAT    How many unseen days are added, of the population or │
+│                         of the user an hour earlier or later. [default: 2.0] │
+│    --population PATH    The chain of other people, to complete what is not   │
+│                         known of the user.                                   │
+│    --days PATH          Where the days that judge go, as CSV for audit; with │
+│                         --weekend, the weekdays.                             │
+│    --weekend-days PATH  With --weekend, where the weekends that judge go.    │
+│    --json               Write JSON for machines. [default: False]            │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("policy",): """\

@@ -13,7 +13,7 @@ from reticent_client import MarkovChain, MaskIt, Recent, hybrid, mask_sensitive,
 from reticent_client.mask.maskit import _digest
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.report import Report
-from reticent_client.mask.staleness import FIRST_DAYS, LEAST_DAYS, RECENT_DAYS, Watch
+from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS, RECENT_DAYS, Watch
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, person
 from tests.client.mask.chains import FAST
 
@@ -93,7 +93,7 @@ def test_a_chain_that_never_was_the_users_is_reported_before_anything_is_usual()
     """From the fifth day on, where more than half of the steps are unusual."""
     mask = MaskIt(routine(smoothing=0.05))  # that the gym and the cafe are rare is all that is known
     days: list[str | None] = ["home", "clinic", "cafe"]
-    assert not after(mask, days, LEAST_DAYS - 1).stale
+    assert not after(mask, days, MIN_DAYS - 1).stale
     report = after(mask, days)
     assert report.stale
     assert (report.recent.usual, report.recent.off_model) == (None, 0)
@@ -105,8 +105,8 @@ def test_habits_that_were_new_from_the_first_day_on_are_reported_for_ever() -> N
     """What the chain does not know is no chain of theirs, though it is all that was ever seen: a third of the steps."""
     mask = MaskIt(routine())
     days: list[str | None] = ["home", "gym", "home"]
-    assert not after(mask, days, LEAST_DAYS - 1).stale
-    reports = [after(mask, days) for _ in range(LEAST_DAYS, 91)]
+    assert not after(mask, days, MIN_DAYS - 1).stale
+    reports = [after(mask, days) for _ in range(MIN_DAYS, 91)]
     assert all(report.stale for report in reports)
     report = reports[-1]
     assert report.recent.rate == report.recent.usual == pytest.approx(1 / 3)
@@ -238,7 +238,7 @@ def test_the_watch_survives_a_restart_at_every_step() -> None:
 def test_a_state_stored_before_the_off_model_was_counted_is_resumed() -> None:
     """Its days have two numbers: what was off the model in them is not known, and counts as nothing."""
     mask = MaskIt(routine())
-    after(mask, [*OTHER], LEAST_DAYS)
+    after(mask, [*OTHER], MIN_DAYS)
     mask.observe("home")
     state: dict[str, Any] = json.loads(mask.snapshot())
     del state["digest"]
@@ -246,7 +246,7 @@ def test_a_state_stored_before_the_off_model_was_counted_is_resumed() -> None:
     state["watch"] = watch | {"today": watch["today"][:2], "recent": [day[:2] for day in watch["recent"]]}
     again = MaskIt(routine())
     again.restore(json.dumps(state | {"digest": _digest(state)}))
-    assert again.report().recent == Recent(days=LEAST_DAYS, steps=15, unusual=10, off_model=0, usual=None)
+    assert again.report().recent == Recent(days=MIN_DAYS, steps=15, unusual=10, off_model=0, usual=None)
     assert after_rest(again).recent == Recent(days=6, steps=18, unusual=10, off_model=0, usual=None)
     assert after(again, [*OTHER]).recent == Recent(days=7, steps=21, unusual=12, off_model=2, usual=None)
 

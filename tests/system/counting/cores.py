@@ -25,7 +25,7 @@ from reticent_agg import AggregationServer
 from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, QueryLimits, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 from tests.system.counting.phones import Killed, trap
-from tests.system.counting.world import AGGREGATION, KEYS, LEAST_HONEST, MEMBERSHIP, START, Fault, Kill, World
+from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, MIN_HONEST, START, Fault, Kill, World
 
 __all__ = ["Cores"]
 
@@ -110,7 +110,7 @@ class Cores(World):
             self._vault,
             self._query_keys,
             now=lambda: self.now(KEYS),
-            limits=QueryLimits(honest=LEAST_HONEST, fewest_share=0.0, liars_share=0.0),
+            limits=QueryLimits(min_honest=MIN_HONEST, min_cohort_share=0.0, min_liars_share=0.0),
             lifetime=MEMBERSHIP,
             generate=self._generated,
             rng=seeded(next(self._dealings), "dealing"),

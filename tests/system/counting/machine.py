@@ -22,12 +22,12 @@ from reticent.v1 import counting_pb2 as wire
 from tests.system.counting.invariants import DEALT, Invariants
 from tests.system.counting.phones import Device
 from tests.system.counting.strangers import BAD, WRONG_REQUEST, made_bad, made_wrong, signed
-from tests.system.counting.world import AGGREGATION, KEYS, LEAST_HONEST, Fault, Kill, World
+from tests.system.counting.world import AGGREGATION, KEYS, MIN_HONEST, Fault, Kill, World
 
 __all__ = ["CountingMachine"]
 
-MOST_PHONES = 10
-MOST_QUERIES = 8
+MAX_PHONES = 10
+MAX_QUERIES = 8
 ROUNDS = 3
 """Visits of each phone until nothing is left to do, when nothing fails."""
 HOUR, DAY = 3600, 86_400
@@ -110,7 +110,7 @@ class CountingMachine(RuleBasedStateMachine):
     @rule(which=WHICH, change=st.sampled_from(["join", "join", "leave", "revoke", "rejoin"]), faults=FAULTS)
     def membership_changes(self, which: int, change: str, faults: Sequence[Fault]) -> None:
         device = self._device(which)
-        if change == "join" and len(self.world.devices) < MOST_PHONES:
+        if change == "join" and len(self.world.devices) < MAX_PHONES:
             self.world.enrol(faults)
         elif change == "leave":
             self.world.leave(device, faults)
@@ -294,13 +294,13 @@ class CountingMachine(RuleBasedStateMachine):
         """Announce a query to as many as can be asked, or a few less."""
         terms = self.world.terms()
         population = terms.population - asked.without
-        if len(self.asked) == MOST_QUERIES or population < LEAST_HONEST:
+        if len(self.asked) == MAX_QUERIES or population < MIN_HONEST:
             return
-        cohorts = min(asked.cohorts, population // LEAST_HONEST)
+        cohorts = min(asked.cohorts, population // MIN_HONEST)
         smallest = population // cohorts
         noise, sequence = asked.kind
-        fewest = LEAST_HONEST + (
-            0 if sequence else min(asked.more, smallest - LEAST_HONEST)
+        fewest = MIN_HONEST + (
+            0 if sequence else min(asked.more, smallest - MIN_HONEST)
         )  # the queries of a sequence say the same
         query = Query(
             id=self.world.name_of(len(self.asked)),

@@ -135,7 +135,7 @@ class Device:
             self.ledger,
             rng=self._rng,
             now=self._now,
-            policy=Participation(least_honest=2, least_liars_share=0.0),
+            policy=Participation(min_honest=2, min_liars_share=0.0),
             counters=self.counted,
             backoff=Backoff(seeded(self.number, "the waits of a phone"), longest=dt.timedelta(seconds=30)),
             simulation=True,

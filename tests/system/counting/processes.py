@@ -47,7 +47,7 @@ PAUSE = 0.02
 """Seconds from one look to the next, while something is waited for."""
 KILLS_A_SCHEDULE = {KEYS: 0.5, AGGREGATION: 1.0}
 """At most, counted from the first schedule on: to begin again takes seconds."""
-MOST_WHILE_ANSWERING = 0.012
+MAX_WHILE_ANSWERING = 0.012
 """Seconds until a server is killed that has been called: most answers take about as long."""
 
 
@@ -111,8 +111,8 @@ class Deployment:
         common = ("--certs", "certs", "--simulation", "--log-level", "warning")
         keys = (
             "keys", "serve", "--folder", "keys", "--phones", self.address("phones"), "--decisions",
-            self.address("decisions"), "--passphrase-file", "passphrase", "--key-bits", str(BITS), "--least-honest",
-            "2", "--least-liars", "0", "--least-share", "0", "--membership-days", str(MEMBERSHIP.days),
+            self.address("decisions"), "--passphrase-file", "passphrase", "--key-bits", str(BITS), "--min-honest",
+            "2", "--min-liars-share", "0", "--min-cohort-share", "0", "--membership-days", str(MEMBERSHIP.days),
         )  # fmt: skip
         aggregation = (
             "agg", "serve", "--folder", "aggregation", "--phones", self.address("collecting"), "--analysts",
@@ -263,7 +263,7 @@ class Processes(World):
         answer = asyncio.create_task(self.deliver(call, message))
         self._moments += 1
         moment = self._moments * 0.618 % 1  # spread over the time that an answer takes
-        await asyncio.sleep(MOST_WHILE_ANSWERING * moment if kill.after else 0)
+        await asyncio.sleep(MAX_WHILE_ANSWERING * moment if kill.after else 0)
         await asyncio.to_thread(self._deployment.end, party)
         await asyncio.wait([answer])
         await asyncio.to_thread(self._deployment.start, party)

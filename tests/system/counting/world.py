@@ -32,7 +32,7 @@ __all__ = ["AGGREGATION", "KEYS", "START", "Fault", "Kill", "Way", "World"]
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 MEMBERSHIP = dt.timedelta(days=4)
-LEAST_HONEST = 2
+MIN_HONEST = 2
 KEYS, AGGREGATION = "the key server", "the aggregation server"
 
 

@@ -17,7 +17,7 @@ from reticent_client.mask.chain import Bools, Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.planning.automata import Nodes
 from reticent_client.mask.planning.release_times import safe_steps
-from reticent_client.mask.planning.vectors import FAR, LEAST_RELEASE
+from reticent_client.mask.planning.vectors import FAR, MIN_RELEASE
 from reticent_client.mask.planning.windows import Masses, Table, Window
 from reticent_client.mask.policy import SILENT, START
 from reticent_client.mask.problem import SEARCH, SLACK, TINY, Opponent, Problem
@@ -265,7 +265,7 @@ def _end(rows: Floats, masses: Floats, suppressions: Floats, x: int, *, down: bo
     short = left < -SLACK * (masses @ others)
     needed = -left[short] / np.maximum(rows[short, x], TINY)
     target = min(value, float(needed.max(initial=0.0)))
-    return value if value == 1 and target > 1 - LEAST_RELEASE else target
+    return value if value == 1 and target > 1 - MIN_RELEASE else target
 
 
 def nodes_of_table(table: Table) -> Nodes:

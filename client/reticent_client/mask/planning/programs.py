@@ -21,7 +21,7 @@ from reticent_client.mask.planning.unfolding import Ints, Level, Solution, State
 from reticent_client.mask.planning.windows import Window
 from reticent_client.mask.problem import SEARCH
 
-MOST_TRACKED = 60  # bits that a set may use
+MAX_TRACKED = 60  # bits that a set may use
 SNAP = 1e-9  # a fraction this close to 0 or 1 is the solver's way of saying 0 or 1
 
 Flow = tuple[Floats, Floats]
@@ -33,8 +33,8 @@ class Program:
 
     def __init__(self, window: Window, tracked: list[State], limit: int) -> None:
         self.window = window
-        self.tracked = tracked[:MOST_TRACKED]
-        until = tracked[MOST_TRACKED][0] if len(tracked) > MOST_TRACKED else window.problem.chain.horizon
+        self.tracked = tracked[:MAX_TRACKED]
+        until = tracked[MAX_TRACKED][0] if len(tracked) > MAX_TRACKED else window.problem.chain.horizon
         self.levels, self.entries = unfold(window, self.tracked, limit, max(until, window.first + 1))
         releasable = window.problem.releasable
         self.allowed = [releasable[level.step, level.contexts] for level in self.levels]

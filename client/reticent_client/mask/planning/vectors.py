@@ -21,16 +21,16 @@ from reticent_client.mask.chain import Bools, Floats
 from reticent_client.mask.limits import Deadline
 from reticent_client.mask.problem import SEARCH, SLACK, TINY, Opponent, Problem
 
-LEAST_RELEASE = 1e-6
+MIN_RELEASE = 1e-6
 """A release less likely than this is not worth the windows it opens, nor the rounding it would rest on."""
 
-LARGEST_SCALE = 250.0
+MAX_SCALE = 250.0
 """The power of ten that all weights together may reach: no mass can exceed it, and so none overflows."""
 
 FAR = 0.9
 """A coordinate that cannot fall this far waits for the others."""
 
-LARGEST_BLOCK = 1 << 22  # beliefs held at once, in numbers
+MAX_BLOCK = 1 << 22  # beliefs held at once, in numbers
 WORK = 4e8  # beliefs that one round of orders may look at before no further order is begun
 ORDERS = 3  # orders in one round
 EXACT_STATES = 40  # states that an exact search may choose for
@@ -94,7 +94,7 @@ class _View:
         here, before, after = _level(t, n), slice(0, 1 + t * n), slice(1 + (t + 1) * n, None)
         mean = float(self.opponent.chain.prior[t] @ row)
         others = float(self.scales.sum() - self.scales[t])
-        self.scales[t] = min(-math.log10(max(mean, TINY)), LARGEST_SCALE - others)
+        self.scales[t] = min(-math.log10(max(mean, TINY)), MAX_SCALE - others)
         self.weight[here] = row * 10 ** self.scales[t]
         self.work += (here.start * n * (len(self.mass) - here.stop)) / 10  # multiplied by the fast library
         self.mass[before, after] = (self.mass[before, here] * self.weight[here]) @ self.mass[here, after]
@@ -207,7 +207,7 @@ class Lowering:
         """
         waiting = [(t, self._lower(t, contexts, FAR, grid)) for t, contexts in order]
         for t, contexts in waiting:
-            self._lower(t, contexts, LEAST_RELEASE, grid)
+            self._lower(t, contexts, MIN_RELEASE, grid)
         return self.table
 
     def _lower(self, t: int, contexts: Sequence[int], least: float, grid: int | None) -> tuple[int, ...]:
@@ -318,7 +318,7 @@ def _on_grid(value: float, grid: int | None) -> float:
     """The value, or the next one up on the grid; 1 when what is left to release is not worth having."""
     if grid is not None:
         value = math.ceil(value * grid * (1 - 1e-12)) / grid
-    return 1.0 if value > 1 - LEAST_RELEASE else value
+    return 1.0 if value > 1 - MIN_RELEASE else value
 
 
 def _level(t: int, n: int) -> slice:
@@ -329,6 +329,6 @@ def _level(t: int, n: int) -> slice:
 def _blocks(rows: int, width: int) -> Iterator[slice]:
     """Rows in blocks of bounded size."""
     if width:
-        size = max(1, LARGEST_BLOCK // width)
+        size = max(1, MAX_BLOCK // width)
         for start in range(0, rows, size):
             yield slice(start, min(start + size, rows))
