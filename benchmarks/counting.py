@@ -54,7 +54,7 @@ AGREEMENT_KEY = bytes(range(32))  # nothing is decrypted here
 ECHO = "reticent.benchmarks.Echo"
 LOCAL = "127.0.0.1:0"
 DEADLINE = 1200.0  # seconds for anything
-UNHINDERED = Limits(address=Rate(1e9, 1e9))
+UNHINDERED = Limits(call_rate=Rate(1e9, 1e9))
 CERTS = "certs"
 KEY = "key"
 IDENTITY = SigningKey(bytes(32))

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reticent.storage.database import Database, Kind, Occupied, Run, claimed
+from reticent.storage.database import Database, Execute, FileFormat, InUse, claimed
 from reticent_client.errors import FileError
 
 APPLICATION = 0x52455443  # "RETC"
@@ -37,7 +37,7 @@ CREATE TABLE declined (
 _DROPPED = "dropped"  # the place of the position of the last message that was forgotten
 
 
-_KIND = Kind("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError, migrations=(_COUNTING,))
+_KIND = FileFormat("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError, migrations=(_COUNTING,))
 
 
 class SqliteStore:
@@ -74,12 +74,12 @@ class SqliteStore:
         """Be the one process that runs the phone of this file, or a part of the phone.
 
         Raises:
-            Occupied: Another one does.
+            InUse: Another one does.
         """
         if self.path is None:
             yield
             return
-        taken = Occupied(f"another process runs the phone of {self.path}")
+        taken = InUse(f"another process runs the phone of {self.path}")
         with claimed(Path(f"{self.path}{part and f'.{part}'}"), taken):
             yield
 
@@ -97,20 +97,20 @@ class SqliteStore:
 
     def write(self, name: str, content: str) -> None:
         """Put a text in the place of what was there."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
 
     def keep_only(self, prefix: str, names: Iterable[str]) -> None:
         """Forget the places whose names begin so, but for some."""
         kept = set(names)
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             for (name,) in run("SELECT name FROM places").fetchall():
                 if name.startswith(prefix) and name not in kept:
                     run("DELETE FROM places WHERE name = ?", (name,))
 
     def change(self, name: str, function: Callable[[str | None], str]) -> None:
         """Put in a place what a function makes of what it holds; nobody else writes in between."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             row = run("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
             content = function(None if row is None else str(row[0]))
             run("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
@@ -121,7 +121,7 @@ class SqliteStore:
         What is kept: the first message, where one was kept for this position before.
         """
         kept = {}
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             _drop(run, list(messages), held - 1)
             for stream, message in messages.items():
                 run("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
@@ -175,7 +175,7 @@ class Place:
         self._store.change(self.name, function)
 
 
-def _drop(run: Run, streams: Sequence[str], held: int) -> None:
+def _drop(run: Execute, streams: Sequence[str], held: int) -> None:
     """Forget the messages of other streams, and remember up to where those of these were forgotten."""
     marks = ", ".join("?" * len(streams))
     run(f"DELETE FROM messages WHERE stream NOT IN ({marks})", streams)  # noqa: S608  # only marks

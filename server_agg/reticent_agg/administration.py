@@ -70,11 +70,11 @@ def prune(database: Database, before: dt.datetime) -> list[str]:
         old = run(_OLD, (wire.DECIDED, moment)).fetchall()
         refused = run(_REFUSED, (wire.ANNOUNCED, moment)).fetchall()
     if refused:
-        with database.changing() as run:
+        with database.transaction() as run:
             for number, _ in refused:
                 run("DELETE FROM queries WHERE number = ? AND refusal IS NOT NULL", (number,))
     for number, _ in old:
-        with database.changing() as run:  # one after the other: the server may want to write meanwhile
+        with database.transaction() as run:  # one after the other: the server may want to write meanwhile
             for table in ("dealt", "receipts", "requests"):
                 run(f"DELETE FROM {table} WHERE query = ?", (number,))  # noqa: S608  # one of three names
             run("UPDATE queries SET pruned = 1 WHERE number = ?", (number,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reticent.storage.database import Database, Kind
+from reticent.storage.database import Database, FileFormat
 from reticent_agg.errors import BadStore
 
 __all__ = ["KIND", "opened"]
@@ -81,7 +81,7 @@ CREATE TABLE decisions (
 );
 """
 
-KIND = Kind("an aggregation server's file", 0x52414747, 1, _SCHEMA, BadStore, command="reticent agg migrate")
+KIND = FileFormat("an aggregation server's file", 0x52414747, 1, _SCHEMA, BadStore, command="reticent agg migrate")
 
 
 def opened(path: Path | None) -> Database:

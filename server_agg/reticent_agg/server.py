@@ -136,7 +136,7 @@ class AggregationServer:
         Raises:
             BadAnswer: The countersignature is wrong, or these are not the phones of the query.
         """
-        with self._changed.changing() as run:
+        with self._changed.transaction() as run:
             if self._queries.countersigned(run, query, deals):
                 self._closing.countersigned_late(run, query.digest)
 
@@ -199,7 +199,7 @@ class AggregationServer:
         """Be the one process that serves from the file; others may still look at it, and prune it.
 
         Raises:
-            Occupied: Another one does.
+            InUse: Another one does.
         """
         return self._changed.claim()
 

@@ -17,7 +17,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
-from reticent.rpc import Caller, Door, Limits, Listener, unary
+from reticent.rpc import Admission, Caller, Limits, Listener, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
@@ -44,12 +44,12 @@ PAUSE = 1.0
 """Seconds until what the disk did not take is tried again."""
 
 Methods = Mapping[str, Handler]
-Asked = TypeVar("Asked")
+Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
 class AggregationService:
-    """Serves phones and analysts for as long as it is entered.
+    """Serves phones and analysts inside a `with` block.
 
     Args:
         server: What it does.
@@ -59,7 +59,7 @@ class AggregationService:
         analysts: Where analysts call.
         phones_credentials: The server's, for phones, who show no certificate.
         analysts_credentials: The server's, for analysts, who show one. Without it anybody on this machine is one.
-        limits: What the doors stand.
+        limits: Of each listener.
         others: Further services for analysts' address.
     """
 
@@ -91,7 +91,7 @@ class AggregationService:
         names = None if analysts_credentials is None else (ANALYST,)
         self._analysts = Listener(
             analysts,
-            {COUNTING: self._counting(Door(names, limits)), **(others or {})},
+            {COUNTING: self._counting(Admission(names, limits)), **(others or {})},
             credentials=analysts_credentials,
             limits=limits,
         )
@@ -125,7 +125,7 @@ class AggregationService:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Answer the calls that are inside, and stop."""
+        """Answer the admitted calls, and stop."""
         await self._stack.aclose()
 
     async def wait(self) -> None:
@@ -141,16 +141,16 @@ class AggregationService:
 
     def _collecting(self, limits: Limits) -> Methods:
         """What phones call."""
-        door = Door(limits=limits)
+        admission = Admission(limits=limits)
 
-        async def announcements(asked: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
-            return await self._read(self._server.announcements, asked)
+        async def announcements(request: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
+            return await self._read(self._server.announcements, request)
 
-        async def query(asked: wire.QueryRequest, _: Caller) -> wire.QueryReply:
-            return await self._read(self._server.query, asked)
+        async def query(request: wire.QueryRequest, _: Caller) -> wire.QueryReply:
+            return await self._read(self._server.query, request)
 
-        async def key(asked: wire.KeyRequest, _: Caller) -> wire.KeyReply:
-            return await self._read(self._server.key, asked)
+        async def key(request: wire.KeyRequest, _: Caller) -> wire.KeyReply:
+            return await self._read(self._server.key, request)
 
         async def contribute(sent: wire.Contribution, caller: Caller) -> wire.Acknowledgement:
             refuse_odd_phone(sent.phone)  # of which not a byte may be kept
@@ -159,44 +159,46 @@ class AggregationService:
                 raise Refused(Refusal.BUSY, "the phone calls too often", retry_after=wait)
             return await self._batches.add(sent)
 
-        async def decisions(asked: wire.DecisionsRequest, _: Caller) -> wire.DecisionsReply:
-            refuse_too_many(asked.wanted)  # at once: all others wait for the one reader
-            return await self._read(self._server.decisions, asked)
+        async def decisions(request: wire.DecisionsRequest, _: Caller) -> wire.DecisionsReply:
+            refuse_too_many(request.wanted)  # at once: all others wait for the one reader
+            return await self._read(self._server.decisions, request)
 
         return {
-            "Announcements": unary(door, wire.AnnouncementsRequest, announcements, message_bytes=MAX_REQUEST_BYTES),
-            "Query": unary(door, wire.QueryRequest, query, message_bytes=MAX_REQUEST_BYTES),
-            "Key": unary(door, wire.KeyRequest, key, message_bytes=MAX_REQUEST_BYTES),
-            "Contribute": unary(door, wire.Contribution, contribute),
-            "Decisions": unary(door, wire.DecisionsRequest, decisions, message_bytes=MAX_REQUEST_BYTES),
+            "Announcements": unary(
+                admission, wire.AnnouncementsRequest, announcements, message_bytes=MAX_REQUEST_BYTES
+            ),
+            "Query": unary(admission, wire.QueryRequest, query, message_bytes=MAX_REQUEST_BYTES),
+            "Key": unary(admission, wire.KeyRequest, key, message_bytes=MAX_REQUEST_BYTES),
+            "Contribute": unary(admission, wire.Contribution, contribute),
+            "Decisions": unary(admission, wire.DecisionsRequest, decisions, message_bytes=MAX_REQUEST_BYTES),
         }
 
-    def _counting(self, door: Door) -> Methods:
+    def _counting(self, admission: Admission) -> Methods:
         """What analysts call."""
 
         async def standing(_: wire.StandingRequest, _caller: Caller) -> wire.Terms:
             return await self._link.standing()
 
-        async def status(asked: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
-            return await self._read(self._server.status, asked, caller.name)
+        async def status(request: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
+            return await self._read(self._server.status, request, caller.name)
 
         async def queries(_: wire.ListRequest, caller: Caller) -> wire.ListReply:
             return await self._read(self._server.queries, caller.name)
 
         return {
-            "Standing": unary(door, wire.StandingRequest, standing),
-            "Announce": unary(door, wire.AnnounceRequest, self._announce),
-            "Status": unary(door, wire.StatusRequest, status),
-            "Abort": unary(door, wire.AbortRequest, self._abort),
-            "List": unary(door, wire.ListRequest, queries),
+            "Standing": unary(admission, wire.StandingRequest, standing),
+            "Announce": unary(admission, wire.AnnounceRequest, self._announce),
+            "Status": unary(admission, wire.StatusRequest, status),
+            "Abort": unary(admission, wire.AbortRequest, self._abort),
+            "List": unary(admission, wire.ListRequest, queries),
         }
 
-    async def _announce(self, asked: wire.AnnounceRequest, caller: Caller) -> wire.QueryStatus:
-        query = await self._read(_query_of, asked)
+    async def _announce(self, request: wire.AnnounceRequest, caller: Caller) -> wire.QueryStatus:
+        query = await self._read(_query_of, request)
         if not await self._write(self._server.can_judge, query):
             await self._link.standing()  # there may be a new key, or more phones
         status: wire.QueryStatus = await self._write(
-            self._and_then, self._link.countersign, self._server.announce, asked, caller.name
+            self._and_then, self._link.countersign, self._server.announce, request, caller.name
         )
         if status.phase != wire.ANNOUNCED:
             return status
@@ -204,18 +206,22 @@ class AggregationService:
         await self._link.countersigned(query)
         return await self._read(self._server.status, wire.StatusRequest(id=query.id), caller.name)
 
-    async def _abort(self, asked: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
-        _log.warning("%r is aborted by %s", asked.id, caller.name or "somebody on this machine")
+    async def _abort(self, request: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
+        _log.warning("%r is aborted by %s", request.id, caller.name or "somebody on this machine")
         status: wire.QueryStatus = await self._write(
-            self._and_then, self._link.decide, self._server.abort, asked, caller.name
+            self._and_then, self._link.decide, self._server.abort, request, caller.name
         )
         return status
 
     def _and_then(
-        self, tell: Callable[[], None], write: Callable[[Asked, str | None], Result], asked: Asked, analyst: str | None
+        self,
+        tell: Callable[[], None],
+        write: Callable[[Request, str | None], Result],
+        request: Request,
+        analyst: str | None,
     ) -> Result:
-        """Run by the writer: write, and have somebody told of it, also where who asked has hung up meanwhile."""
-        written = write(asked, analyst)
+        """Run by the writer: write, and have somebody told of it, also where the caller has hung up meanwhile."""
+        written = write(request, analyst)
         self._loop.call_soon_threadsafe(tell)
         return written
 
@@ -259,8 +265,8 @@ class AggregationService:
         return await asyncio.get_running_loop().run_in_executor(self._reader, function, *arguments)
 
 
-def _query_of(asked: wire.AnnounceRequest) -> Query:
+def _query_of(request: wire.AnnounceRequest) -> Query:
     try:
-        return Query.from_bytes(asked.query)
+        return Query.from_bytes(request.query)
     except ValueError as error:
         raise Refused(Refusal.BAD_QUERY, str(error)) from error

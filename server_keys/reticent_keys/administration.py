@@ -89,7 +89,7 @@ def invite(journal: Database, count: int, *, expires: dt.datetime) -> list[bytes
     if count < 1:
         raise ValueError(f"at least one phone can be invited: got {count}")
     tokens = [secrets.token_bytes(TOKEN_BYTES) for _ in range(count)]
-    with journal.changing() as run:
+    with journal.transaction() as run:
         for token in tokens:
             run(
                 "INSERT INTO invitations (hash, expires) VALUES (?, ?)", (invitation_hash(token), milliseconds(expires))

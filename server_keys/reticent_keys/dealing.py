@@ -120,7 +120,7 @@ class Dealer:
 
     def _dealt(self, query: Query, key: PublicPart) -> int:
         """Write down the query and its phones, as one."""
-        with self._journal.changing() as run:
+        with self._journal.transaction() as run:
             number = self._countersigned(query)
             if number is not None:
                 return number

@@ -20,7 +20,7 @@ from reticent.privacy import Query
 from reticent.protocol import AgreementKey, Refusal, Refused, packing_of, shared_secret, signed_by, statements
 from reticent.protocol.keys import KEY_BYTES
 from reticent.protocol.layout import ciphertexts_from
-from reticent.storage.database import Database, Run
+from reticent.storage.database import Database, Execute
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import query_of
@@ -234,7 +234,7 @@ class Decider:
 
         Or the cohort could be burnt, and its phones take their budget back, after its sum was seen.
         """
-        with self._journal.changing() as run:
+        with self._journal.transaction() as run:
             refuse_retired(self._keyring.of_number(asked.key.number).state)  # it may have been meanwhile
             run("INSERT OR IGNORE INTO begun VALUES (?, ?, ?)", (asked.number, cohort, request))
             _refuse_another(run, asked, cohort, request)
@@ -242,7 +242,7 @@ class Decider:
     def _recorded(self, asked: Asked, made: wire.Decision) -> wire.Decision:
         """Sign a decision and write it down, unless there is one, which then is the answer."""
         made.signature = self._identity.signing.sign(statements.decision(made))
-        with self._journal.changing() as run:
+        with self._journal.transaction() as run:
             stored = self._stored(asked, made.cohort)
             if stored is not None:  # by another process
                 return _answer(stored, made.request)
@@ -279,7 +279,7 @@ def _expect(
         collected.pads[place] += pad(secret, head.query, head.cohort, place, n)
 
 
-def _refuse_another(run: Run, asked: Asked, cohort: int, request: bytes) -> None:
+def _refuse_another(run: Execute, asked: Asked, cohort: int, request: bytes) -> None:
     """Refuse a request where the sum of another one was decrypted."""
     begun = run("SELECT request FROM begun WHERE query = ? AND cohort = ?", (asked.number, cohort)).fetchone()
     if begun is not None and not hmac.compare_digest(begun[0], request):

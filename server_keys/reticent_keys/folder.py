@@ -69,7 +69,7 @@ class Folder:
         """The server of this folder; a new one, with keys of its own, where there is none.
 
         Raises:
-            Occupied: Another process serves from the folder.
+            InUse: Another process serves from the folder.
             WrongPassphrase: The folder's secrets were sealed with another one.
             JournalError: The journal is another server's, or cannot be read, or is gone.
         """
@@ -156,7 +156,7 @@ class Folder:
         journal.backup(path)
         with contextlib.closing(open_journal(path)) as copy:
             retire_all(copy)
-            with copy.changing() as run:
+            with copy.transaction() as run:
                 run("UPDATE server SET copied = ?", (milliseconds(now),))
 
     def _begin(self, passphrase: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from pathlib import Path
 
-from reticent.storage.database import Database, Kind
+from reticent.storage.database import Database, FileFormat
 from reticent_keys.errors import JournalError
 
 __all__ = ["IS_DECIDED", "MEMBER", "UNDECIDED", "KeyState", "is_owned", "open_journal", "owned"]
@@ -96,7 +96,7 @@ UNDECIDED = """((SELECT coalesce(sum(cohorts), 0) FROM queries WHERE key = keys.
 IS_DECIDED = "cohorts = (SELECT count(*) FROM decisions WHERE decisions.query = queries.number)"
 """Of queries: whether all cohorts are."""
 
-JOURNAL = Kind("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
+JOURNAL = FileFormat("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
 
 
 def open_journal(path: Path | None) -> Database:
@@ -114,7 +114,7 @@ def owned(journal: Database, identity: bytes) -> None:
     Raises:
         JournalError: It is another server's.
     """
-    with journal.changing() as run:
+    with journal.transaction() as run:
         found = run("SELECT identity FROM server").fetchone()
         if found is None:
             run("INSERT INTO server (identity) VALUES (?)", (identity,))

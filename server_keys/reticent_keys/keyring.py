@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reticent.protocol import Refusal, Refused
-from reticent.storage.database import Database, Run
+from reticent.storage.database import Database, Execute
 from reticent.storage.files import erase
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import KeyFileError, KeysError
@@ -136,7 +136,7 @@ class Keyring:
         pair = self._generate()
         public = pair.public
         self._vault.put(pair)
-        with self._journal.changing() as run:
+        with self._journal.transaction() as run:
             former = run("SELECT number FROM keys WHERE state = ?", (KeyState.ACTIVE.name,)).fetchone()
             if former is not None:
                 run("UPDATE keys SET state = ? WHERE number = ?", (KeyState.DRAINING.name, *former))
@@ -230,7 +230,7 @@ def refuse_retired(state: KeyState) -> None:
         raise Refused(Refusal.KEY_RETIRED, KeyState.RETIRED.value)
 
 
-def finish_drained(run: Run, key: int) -> None:
+def finish_drained(run: Execute, key: int) -> None:
     """Within a transaction: this key is over, if it drains and all its queries are decided in all cohorts."""
     run(
         f"UPDATE keys SET state = ? WHERE number = ? AND state = ? AND {UNDECIDED} = 0",  # noqa: S608  # constants
@@ -251,5 +251,5 @@ def decidable(journal: Database) -> list[bytes]:
 
 def retire_all(journal: Database) -> None:
     """Have no key be good for anything: this journal may not know all that was decided."""
-    with journal.changing() as run:
+    with journal.transaction() as run:
         run("UPDATE keys SET state = ? WHERE state IN (?, ?)", (KeyState.RETIRED.name, *USED))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
-from reticent.storage.database import Database, Run
+from reticent.storage.database import Database, Execute
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
@@ -71,7 +71,7 @@ class Members:
         statement = statements.joining(asked.invitation, asked.verify_key)
         _check_signature(asked.verify_key, statement, asked.signature)
         now = milliseconds(self._now())
-        with self._journal.changing() as run:
+        with self._journal.transaction() as run:
             invitation = run(
                 "SELECT expires, phone FROM invitations WHERE hash = ?", (invitation_hash(asked.invitation),)
             ).fetchone()
@@ -101,7 +101,7 @@ class Members:
         """
         phone = self._signed(asked.phone, statements.renewal(asked.phone, asked.expires), asked.signature)
         now = milliseconds(self._now())
-        with self._journal.changing() as run:
+        with self._journal.transaction() as run:
             phone = self._phone(phone.id)
             _refuse_whoever_is_over(phone, now)
             said, longer = asked.expires * SECOND, self._until(now)
@@ -129,7 +129,7 @@ class Members:
             (found,) = run(f"SELECT count(*) FROM phones WHERE {MEMBER}", (milliseconds(self._now()),)).fetchone()  # noqa: S608  # constants
         return int(found)
 
-    def _enrolled(self, run: Run, asked: wire.JoinRequest, now: int) -> Phone:
+    def _enrolled(self, run: Execute, asked: wire.JoinRequest, now: int) -> Phone:
         phone = secrets.token_bytes(PHONE_BYTES)
         run(
             "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?)",
@@ -190,5 +190,5 @@ def invitation_hash(token: bytes) -> bytes:
 
 def end(journal: Database, phone: int, how: str) -> None:
     """Have a phone be no member any more. What the operator says outweighs what the phone says."""
-    with journal.changing() as run:
+    with journal.transaction() as run:
         run("UPDATE phones SET gone = ? WHERE number = ? AND (gone IS NULL OR ? = ?)", (how, phone, how, REVOKED))

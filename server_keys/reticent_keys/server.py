@@ -71,19 +71,19 @@ class KeyServer:
         query_keys.erase_all_but(decidable(journal))
 
     def join(self, asked: wire.JoinRequest) -> wire.Membership:
-        """Run for a phone that has an invitation. See `Members.join`."""
+        """Execute for a phone that has an invitation. See `Members.join`."""
         return self.members.join(asked)
 
     def renew(self, asked: wire.RenewRequest) -> wire.Membership:
-        """Run for a phone. See `Members.renew`."""
+        """Execute for a phone. See `Members.renew`."""
         return self.members.renew(asked)
 
     def leave(self, asked: wire.LeaveRequest) -> wire.LeaveReply:
-        """Run for a phone. See `Members.leave`."""
+        """Execute for a phone. See `Members.leave`."""
         return self.members.leave(asked)
 
     def standing(self) -> wire.Terms:
-        """Run for the aggregation server. How many phones could be asked now, and under which key.
+        """Execute for the aggregation server. How many phones could be asked now, and under which key.
 
         Raises:
             Refused: UNAVAILABLE: no key can be used at present.
@@ -91,11 +91,11 @@ class KeyServer:
         return wire.Terms(population=self.members.population(), public_key=self.keyring.active().public)
 
     def countersign(self, asked: wire.CountersignRequest) -> Iterator[wire.Deal]:
-        """Run for the aggregation server. See `Dealer.countersign`: when this returns, all is written down."""
+        """Execute for the aggregation server. See `Dealer.countersign`: when this returns, all is written down."""
         return self._dealer.countersign(asked.query)
 
     def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
-        """Run for the aggregation server. See `Decider.decide`."""
+        """Execute for the aggregation server. See `Decider.decide`."""
         return self._decider.decide(head, receipts)
 
     def __repr__(self) -> str:

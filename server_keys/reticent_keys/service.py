@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from reticent.address import network
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
-from reticent.rpc import Caller, Door, Limits, Listener, stream_in, stream_out, unary
+from reticent.rpc import Admission, Caller, Limits, Listener, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.rates import Rate, Rates
 from reticent.tls.certificates import Certificate
@@ -38,15 +38,15 @@ SILENCE = 60.0
 
 _log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=Message)
+Request = TypeVar("Request", bound=Message)
 MAX_PHONE_MESSAGE = 1 << 15
 """The bytes of a message by which a phone joins, renews or leaves; it needs some hundred."""
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 
 class Service:
-    """Serves a key server to phones and to the aggregation server, for as long as it is entered.
+    """Serves a key server to phones and to the aggregation server inside a `with` block.
 
     Phones show no certificates, they sign; the aggregation server has to show its own. Decisions are made in threads
     of their own, so that phones are served meanwhile.
@@ -77,13 +77,13 @@ class Service:
         of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE)
         self.phones = Listener(
             phones,
-            {ENROLMENT: self._enrolment(Door(limits=of_phones)), **(others or {})},
+            {ENROLMENT: self._enrolment(Admission(limits=of_phones)), **(others or {})},
             credentials=certificate.server_credentials(callers_show_theirs=False),
             limits=of_phones,
         )
         self.decisions = Listener(
             decisions,
-            {DECIDING: self._deciding(Door((AGGREGATION_SERVER,)))},
+            {DECIDING: self._deciding(Admission((AGGREGATION_SERVER,)))},
             credentials=certificate.server_credentials(callers_show_theirs=True),
         )
         self._entered = AsyncExitStack()
@@ -104,37 +104,37 @@ class Service:
         """Stop listening; what has begun may end."""
         await self._entered.aclose()
 
-    def _enrolment(self, door: Door) -> dict[str, Handler]:
+    def _enrolment(self, admission: Admission) -> dict[str, Handler]:
         server = self._server
 
-        async def join(asked: wire.JoinRequest, caller: Caller) -> wire.Membership:
+        async def join(request: wire.JoinRequest, caller: Caller) -> wire.Membership:
             wait = self._joins.take(network(caller.address), asyncio.get_running_loop().time())
             if wait:
                 raise Refused(Refusal.BUSY, f"{network(caller.address)} joins too often", retry_after=wait)
-            made = await self._for_phone(server.join, asked)
+            made = await self._for_phone(server.join, request)
             _log.info("a phone is a member", extra={"phone": made.phone.hex()})  # and not where it is
             return made
 
-        async def renew(asked: wire.RenewRequest, _: Caller) -> wire.Membership:
-            return await self._for_phone(server.renew, asked)
+        async def renew(request: wire.RenewRequest, _: Caller) -> wire.Membership:
+            return await self._for_phone(server.renew, request)
 
-        async def leave(asked: wire.LeaveRequest, _: Caller) -> wire.LeaveReply:
-            return await self._for_phone(server.leave, asked)
+        async def leave(request: wire.LeaveRequest, _: Caller) -> wire.LeaveReply:
+            return await self._for_phone(server.leave, request)
 
         return {
-            "Join": unary(door, wire.JoinRequest, join),
-            "Renew": unary(door, wire.RenewRequest, renew),
-            "Leave": unary(door, wire.LeaveRequest, leave),
+            "Join": unary(admission, wire.JoinRequest, join),
+            "Renew": unary(admission, wire.RenewRequest, renew),
+            "Leave": unary(admission, wire.LeaveRequest, leave),
         }
 
-    def _deciding(self, door: Door) -> dict[str, Handler]:
+    def _deciding(self, admission: Admission) -> dict[str, Handler]:
         server = self._server
 
         async def standing(_: wire.StandingRequest, __: Caller) -> wire.Terms:
             return await self._for_decision(server.standing)
 
-        async def countersign(asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
-            deals = await self._for_decision(server.countersign, asked)
+        async def countersign(request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
+            deals = await self._for_decision(server.countersign, request)
             while (deal := await self._for_decision(next, deals, None)) is not None:
                 yield deal
 
@@ -149,15 +149,15 @@ class Service:
                 receipts.stop()
 
         return {
-            "Standing": unary(door, wire.StandingRequest, standing),
-            "Countersign": stream_out(door, wire.CountersignRequest, countersign),
-            "Decide": stream_in(door, wire.DecideRequest, decide),
+            "Standing": unary(admission, wire.StandingRequest, standing),
+            "Countersign": stream_out(admission, wire.CountersignRequest, countersign),
+            "Decide": stream_in(admission, wire.DecideRequest, decide),
         }
 
-    async def _for_phone(self, work: Callable[[Asked], Answer], asked: Asked) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._for_phones, work, asked)
+    async def _for_phone(self, work: Callable[[Request], Reply], request: Request) -> Reply:
+        return await asyncio.get_running_loop().run_in_executor(self._for_phones, work, request)
 
-    async def _for_decision(self, work: Callable[..., Answer], *arguments: object) -> Answer:
+    async def _for_decision(self, work: Callable[..., Reply], *arguments: object) -> Reply:
         return await asyncio.get_running_loop().run_in_executor(self._for_decisions, work, *arguments)
 
 

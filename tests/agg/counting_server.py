@@ -19,7 +19,7 @@ from reticent.privacy import CohortSum, Contributions, Ledger, Query, Release
 from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.protocol import statements as said
 from reticent.randomness import seeded
-from reticent.rpc import Caller, Door, Listener, unary
+from reticent.rpc import Admission, Caller, Listener, unary
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
@@ -168,13 +168,13 @@ class CountingServer:
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        door = Door(("analyst",))
+        admission = Admission(("analyst",))
         methods = {
-            "Standing": unary(door, wire.StandingRequest, self._standing),
-            "Announce": unary(door, wire.AnnounceRequest, self._announce),
-            "Status": unary(door, wire.StatusRequest, self._status),
-            "Abort": unary(door, wire.AbortRequest, self._abort),
-            "List": unary(door, wire.ListRequest, self._list),
+            "Standing": unary(admission, wire.StandingRequest, self._standing),
+            "Announce": unary(admission, wire.AnnounceRequest, self._announce),
+            "Status": unary(admission, wire.StatusRequest, self._status),
+            "Abort": unary(admission, wire.AbortRequest, self._abort),
+            "List": unary(admission, wire.ListRequest, self._list),
         }
         credentials = Certificate.load(self.folder, "aggregation").server_credentials(callers_show_theirs=True)
         async with Listener(self.address, {SERVICE: methods}, credentials=credentials) as listener:

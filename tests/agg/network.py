@@ -18,7 +18,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import AGGREGATION_SERVER, channel, channel_credentials
 from reticent.randomness import secure
-from reticent.rpc import Caller, Door, Listener
+from reticent.rpc import Admission, Caller, Listener
 from reticent.rpc.admission import stream_in, stream_out, unary
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
@@ -60,11 +60,11 @@ class Deciding:
     keys: KeyServer = field(default_factory=KeyServer)
 
     def listener(self, address: str = LOCAL) -> Listener:
-        door = Door((AGGREGATION_SERVER,))
+        admission = Admission((AGGREGATION_SERVER,))
         methods = {
-            "Standing": unary(door, wire.StandingRequest, self.standing),
-            "Countersign": stream_out(door, wire.CountersignRequest, self.countersign),
-            "Decide": stream_in(door, wire.DecideRequest, self.decide),
+            "Standing": unary(admission, wire.StandingRequest, self.standing),
+            "Countersign": stream_out(admission, wire.CountersignRequest, self.countersign),
+            "Decide": stream_in(admission, wire.DecideRequest, self.decide),
         }
         credentials = Certificate.load(self.certs, "keys").server_credentials(callers_show_theirs=True)
         return Listener(address, {DECIDING: methods}, credentials=credentials)

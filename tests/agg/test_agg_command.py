@@ -114,8 +114,10 @@ def test_a_simulated_clock_is_moved_from_this_machine() -> None:
             later = int(parties.START.timestamp() * 1000) + 5
             moved: wire.Instant = stub.Move(wire.Instant(milliseconds=later), timeout=DEADLINE)
             assert moved.milliseconds == later
-    assert "for this machine alone" in refused("serve", "--phones", "0.0.0.0:0", "--simulated-clock", "2027-02-01")
-    assert "an instant is like" in refused("serve", *FREE, "--simulated-clock", "noon")
+    assert "a simulated clock needs local addresses" in refused(
+        "serve", "--phones", "0.0.0.0:0", "--simulated-clock", "2027-02-01"
+    )
+    assert "an instant looks like" in refused("serve", *FREE, "--simulated-clock", "noon")
     assert "--ask-again" in refused("serve", *FREE, "--ask-again", "0")
 
 

@@ -154,7 +154,7 @@ class Forgetful(AggregationServer):
     """Counts a contribution that it has counted before."""
 
     def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        with self._changed.changing() as run:
+        with self._changed.transaction() as run:
             run("DELETE FROM receipts")
         return super().contribute(contributions)
 

@@ -196,7 +196,7 @@ def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_
     strange, later = parties.ask(), parties.ask()
     for query in (strange, later):
         announce(server, query)
-    with closing(opened(path)) as database, database.changing() as run:
+    with closing(opened(path)) as database, database.transaction() as run:
         run("UPDATE queries SET content = ? WHERE digest = ?", (b"{}", strange.digest))
     assert server.uncountersigned() == [later]
     assert [each.phase for each in server.queries().queries] == [wire.ANNOUNCED, wire.REFUSED]

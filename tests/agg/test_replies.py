@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from reticent.storage.database import Run
+from reticent.storage.database import Execute
 from reticent.times import instant
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.replies import ANONYMOUS_REPLY_BYTES, MAX_WANTED, Telling
@@ -26,7 +26,7 @@ class Counted:
         self.read = 0
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Run]:
+    def reading(self) -> Iterator[Execute]:
         with self.database.reading() as run:
 
             def counted(statement: str, *values: Any) -> sqlite3.Cursor:
@@ -39,7 +39,7 @@ class Counted:
 def test_decisions_that_do_not_fit_a_reply_are_not_read() -> None:
     counted = Counted()
     decision = wire.Decision(reason="x" * (ANONYMOUS_REPLY_BYTES // MOST - 100))
-    with counted.database.changing() as run:
+    with counted.database.transaction() as run:
         run("INSERT INTO queries (digest, id, content, plaintexts, phase, announced) VALUES (x'', 'q', x'', 1, 4, 0)")
         run("INSERT INTO decisions VALUES (1, 0, ?, 0)", (decision.SerializeToString(),))
     telling = Telling(counted, lambda: START, dt.timedelta(seconds=1))

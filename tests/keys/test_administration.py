@@ -32,7 +32,7 @@ def test_what_names_no_phone_or_two_is_refused(house: House) -> None:
         with pytest.raises(ValueError, match="a phone's id is 32 hexadecimal digits, or the first 16 of them"):
             administration.phone_of(journal, digits)
     refused(Refusal.UNKNOWN_PHONE, lambda: administration.phone_of(journal, "0" * 16))
-    with journal.changing() as run:
+    with journal.transaction() as run:
         run("UPDATE phones SET id = ? WHERE id = ?", (one[:8] + other[8:], other))
     with pytest.raises(ValueError, match="more than one phone's id begins with"):
         administration.phone_of(journal, one.hex()[:16])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from reticent.protocol import Refusal
-from reticent.storage.database import Occupied
+from reticent.storage.database import InUse
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, WrongPassphrase, open_journal
 from reticent_keys.administration import report
@@ -52,7 +52,7 @@ def test_everything_is_made_once_and_for_its_owner_only(folder: Folder) -> None:
 
 
 def test_one_process_serves_from_a_folder(folder: Folder) -> None:
-    with serve(folder), pytest.raises(Occupied), serve(folder):
+    with serve(folder), pytest.raises(InUse), serve(folder):
         pass
 
 

@@ -135,10 +135,10 @@ def test_a_phone_that_knows_of_a_later_renewal_than_the_journal_goes_on(tmp_path
     with House(tmp_path / "journal.db") as house:
         (phone,) = house.enrolled(1)
         house.advance(30 * DAY)
-        with house.server.journal.changing() as run:  # what the journal has forgotten since
+        with house.server.journal.transaction() as run:  # what the journal has forgotten since
             (number, expires) = run("SELECT number, expires FROM phones").fetchone()
         phone.membership = house.server.renew(phone.renewing())
-        with house.server.journal.changing() as run:
+        with house.server.journal.transaction() as run:
             run("UPDATE phones SET expires = ?, previous = NULL WHERE number = ?", (expires, number))
         house.advance(10 * DAY)
         asked = phone.renewing()

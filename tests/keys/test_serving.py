@@ -260,8 +260,11 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
     [
         (("serve", "--key-bits", "2048"), "bits must be one of 3072, 4096: got 2048"),
         (("serve", "--max-epsilon", "0"), "max_epsilon and max_delta must be positive"),
-        (("serve", "--simulated-clock", "now"), "an instant is like 2027-03-01T12:00:00Z: got 'now'"),
-        (("serve", "--simulated-clock", "2027-03-01", "--phones", "0.0.0.0:1"), "for this machine alone"),
+        (("serve", "--simulated-clock", "now"), "an instant looks like 2027-03-01T12:00:00Z: got 'now'"),
+        (
+            ("serve", "--simulated-clock", "2027-03-01", "--phones", "0.0.0.0:1"),
+            "a simulated clock needs local addresses",
+        ),
         (("serve", "--membership-days", "0"), "a membership lasts from 1 to 36500 days: got 0"),
         (("serve", "--membership-days", "9999999"), "a membership lasts from 1 to 36500 days"),
         (("serve", "--min-liars-share", "1"), "min_liars_share must lie in [0, 1): got 1.0"),

@@ -100,7 +100,7 @@ class Records:
 
     def intend(self, query: Query, terms: str, cohort: int, identity: bytes, now: dt.datetime) -> None:
         """Write down that a query is about to be answered, before its budget is reserved."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run(
                 f"INSERT OR IGNORE INTO contributions ({_COLUMNS}) "  # noqa: S608  # constants
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, x'', NULL, 0, 0, 0, 0, ?, '', 0)",
@@ -127,7 +127,7 @@ class Records:
             identity: The key that signs the decision.
         """
         content = message.SerializeToString()
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             kept = run(
                 "UPDATE contributions SET state = ?, l1 = ?, l2_squared = ?, contribution = ?, message = ?, size = ?, "
                 "seeded = ? WHERE query = ? AND state = ? AND cohort = ? AND identity = ?",
@@ -149,12 +149,12 @@ class Records:
 
     def forget(self, query: bytes) -> None:
         """Forget a query that was about to be answered, and was not."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run("DELETE FROM contributions WHERE query = ? AND state = ?", (query, State.INTENDED.name))
 
     def unanswered(self, query: bytes, not_before: dt.datetime) -> None:
         """Note that an answer was sent, or could not be, and when to try again."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run(
                 "UPDATE contributions SET attempts = attempts + 1, not_before = ? WHERE query = ?",
                 (milliseconds(not_before), query),
@@ -162,14 +162,14 @@ class Records:
 
     def advance(self, query: bytes, state: State, detail: str = "") -> None:
         """Go on to a state; a decided one needs its message no more."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run("UPDATE contributions SET state = ?, detail = ? WHERE query = ?", (state.name, detail, query))
             if state not in UNDECIDED:
                 run("UPDATE contributions SET message = NULL WHERE query = ?", (query,))
 
     def revoke(self, query: bytes, state: State, detail: str) -> None:
         """Go back on a decision: the ledger has to be told anew."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run(
                 "UPDATE contributions SET state = ?, detail = ?, settled = 0 WHERE query = ?",
                 (state.name, detail, query),
@@ -177,7 +177,7 @@ class Records:
 
     def settle(self, query: bytes) -> None:
         """Note that the ledger knows how a query was decided."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run("UPDATE contributions SET settled = 1 WHERE query = ?", (query,))
 
     def of(self, query: bytes) -> Record | None:
@@ -238,7 +238,7 @@ class DeclinedQueries:
         """Remember why an announcement was declined, and under which policy."""
         query_id = declined.query or f"query {announcement.hex()[:16]}"
         values = (announcement, query_id, declined.reason.name, declined.sentence, policy, milliseconds(now))
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             if run(
                 "SELECT 1 FROM declined WHERE announcement = ? AND reason = ? AND sentence = ? AND policy = ?",
                 (announcement, declined.reason.name, declined.sentence, policy),
@@ -263,7 +263,7 @@ class DeclinedQueries:
 
     def forget(self, announcement: bytes) -> None:
         """Forget what was declined, since it was answered in the end."""
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run("DELETE FROM declined WHERE announcement = ?", (announcement,))
 
     def all(self) -> list[Declined]:

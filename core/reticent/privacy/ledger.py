@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from reticent.arguments import checked_positive
 from reticent.errors import ReticentError
 from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, renyi_of
-from reticent.storage.database import Database, Kind, Run
+from reticent.storage.database import Database, Execute, FileFormat
 
 Composition = Literal["addition", "renyi"]
 State = Literal["reserved", "spent"]
@@ -108,7 +108,7 @@ class BudgetExceeded(LedgerError):
         return type(self), (self.subject, self.query, self.quote, self.entries)  # so that it crosses processes
 
 
-_KIND = Kind("a ledger", APPLICATION, VERSION, _SCHEMA, UnreadableLedger)
+_KIND = FileFormat("a ledger", APPLICATION, VERSION, _SCHEMA, UnreadableLedger)
 
 
 class Ledger:
@@ -165,7 +165,7 @@ class Ledger:
             BudgetExceeded: It does not fit, and nothing was set apart.
             Contradiction: The query is there, at another cost.
         """
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             quote = self._quote(run, _name("query", query), cost, _name("subject", subject))
             if not quote.fits:
                 raise BudgetExceeded(subject, query, quote, self._entries(run, subject))
@@ -178,7 +178,7 @@ class Ledger:
         Raises:
             Contradiction: Nothing was reserved for it.
         """
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             found = run("UPDATE entries SET spent = 1 WHERE subject = ? AND query = ?", (subject, query))
             if found.rowcount == 0:
                 raise Contradiction(f"{query!r} cannot be spent by {subject!r}: nothing is reserved for it")
@@ -191,7 +191,7 @@ class Ledger:
         Raises:
             Contradiction: The query was spent.
         """
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             named = (subject, query)
             run("DELETE FROM entries WHERE subject = ? AND query = ? AND spent = 0", named)
             if run("SELECT 1 FROM entries WHERE subject = ? AND query = ?", named).fetchone():
@@ -206,7 +206,7 @@ class Ledger:
         """Let go of the file."""
         self._database.close()
 
-    def _quote(self, run: Run, query: str, cost: Cost, subject: str) -> Quote:
+    def _quote(self, run: Execute, query: str, cost: Cost, subject: str) -> Quote:
         entries = self._entries(run, subject)
         held = next((entry for entry in entries if entry.query == query), None)
         if held is not None and held.cost != cost:
@@ -217,7 +217,7 @@ class Ledger:
         fits = held is not None or self._rule.allows([*before, cost])
         return Quote(spent, _less(after, spent), self._rule.left(spent), fits)
 
-    def _entries(self, run: Run, subject: str | None) -> tuple[Entry, ...]:
+    def _entries(self, run: Execute, subject: str | None) -> tuple[Entry, ...]:
         rows = run(
             "SELECT subject, query, cost, spent FROM entries WHERE ?1 IS NULL OR subject = ?1 ORDER BY subject, query",
             (subject,),

@@ -1,6 +1,6 @@
-"""What both servers are made of: doors that let in who may come, at a pace that they stand, over TLS."""
+"""RPC for servers and the broker: admission of calls, rate limits, listeners over TLS."""
 
-from reticent.rpc.admission import Caller, Door, Limits, stream_in, stream_out, unary
+from reticent.rpc.admission import Admission, Caller, Limits, stream_in, stream_out, unary
 from reticent.rpc.listener import Listener
 
-__all__ = ["Caller", "Door", "Limits", "Listener", "stream_in", "stream_out", "unary"]
+__all__ = ["Admission", "Caller", "Limits", "Listener", "stream_in", "stream_out", "unary"]

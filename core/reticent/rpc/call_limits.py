@@ -1,4 +1,4 @@
-"""The calls that are inside at a time, of which those that wait for their callers give way to those that come."""
+"""Limits on concurrent calls: calls that wait for their callers are evicted when new calls need room."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager, contextmanager
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.connections import Peer
 
-__all__ = ["Crowd", "Visit"]
+__all__ = ["AdmittedCall", "CallLimits"]
 
-_COME_BACK = 1.0
+_RETRY_AFTER = 1.0
 """Seconds after which there may be room again."""
 
 
-class Visit:
-    """A call that is inside.
+class AdmittedCall:
+    """A call that counts towards the limits.
 
     Args:
         peer: The other end of its connection.
@@ -25,128 +25,127 @@ class Visit:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.whose = peer.network
-        self.given_way = False
-        """Whether it is no longer counted, and about to end."""
+        self.network = peer.network
+        self.evicted = False
+        """Whether the call no longer counts and is about to end."""
         self._waiting: asyncio.Timeout | None = None
 
     @asynccontextmanager
-    async def waiting(self, patience: float) -> AsyncIterator[None]:
-        """Wait for the caller within, so many seconds at most: for its message, or until it takes an answer.
+    async def waiting(self, seconds: float) -> AsyncIterator[None]:
+        """Wait for the caller inside this block, at most so many seconds: for its message, or until it reads a reply.
 
         Raises:
-            Refused: BUSY: it took too long, or others came and there was no room for all.
+            Refused: BUSY: it took longer, or the call was evicted.
         """
         try:
-            async with asyncio.timeout(0.0 if self.given_way else patience) as self._waiting:
+            async with asyncio.timeout(0.0 if self.evicted else seconds) as self._waiting:
                 yield
         except TimeoutError:
-            if not self.given_way:
-                raise Refused(Refusal.BUSY, "the message took too long to come", retry_after=patience) from None
+            if not self.evicted:
+                raise Refused(Refusal.BUSY, "the message took too long to arrive", retry_after=seconds) from None
         finally:
             self._waiting = None
-        if self.given_way:  # also where the message came at the last moment: nobody counts this call any more
-            raise Refused(Refusal.BUSY, "others came while there was no message", retry_after=_COME_BACK)
+        if self.evicted:  # even if the message arrived at the last moment: nothing counts this call any more
+            raise Refused(Refusal.BUSY, "evicted by newer calls while waiting for a message", retry_after=_RETRY_AFTER)
 
-    def give_way(self) -> None:
-        """Have the call end, now or when it waits."""
-        self.given_way = True
+    def evict(self) -> None:
+        """Have the call end, now or the next time it waits."""
+        self.evicted = True
         if self._waiting is not None and not self._waiting.expired():
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
 
-class _Waiting:
+class _WaitingCalls:
     """The calls of one network that wait for their callers."""
 
     def __init__(self) -> None:
         self.size = 0
-        self._connections: dict[Peer, dict[Visit, None]] = {}  # of each, the call that has waited longest comes first
+        self._connections: dict[Peer, dict[AdmittedCall, None]] = {}  # per connection, the longest waiting call first
 
-    def add(self, visit: Visit) -> None:
-        calls = self._connections.setdefault(visit.peer, {})
-        self.size += visit not in calls
-        calls[visit] = None
+    def add(self, call: AdmittedCall) -> None:
+        calls = self._connections.setdefault(call.peer, {})
+        self.size += call not in calls
+        calls[call] = None
 
-    def remove(self, visit: Visit) -> None:
-        calls = self._connections.get(visit.peer, {})
-        if visit in calls:
+    def remove(self, call: AdmittedCall) -> None:
+        calls = self._connections.get(call.peer, {})
+        if call in calls:
             self.size -= 1
-            del calls[visit]
+            del calls[call]
             if not calls:
-                del self._connections[visit.peer]
+                del self._connections[call.peer]
 
-    def first_to_give_way(self) -> Visit:
-        """The call that has waited longest, of the connection with the most calls that wait."""
-        most = max(self._connections, key=lambda each: len(self._connections[each]))
-        return next(iter(self._connections[most]))
+    def next_to_evict(self) -> AdmittedCall:
+        """The longest waiting call of the connection with the most waiting calls."""
+        busiest = max(self._connections, key=lambda each: len(self._connections[each]))
+        return next(iter(self._connections[busiest]))
 
 
-class Crowd:
-    """Counts the calls that are inside, and has them be no more than they may be.
+class CallLimits:
+    """Limits how many calls are admitted at a time.
 
-    Where there is no room for one that comes, one gives way that waits for its caller, who has brought no message yet
-    or does not take an answer: of the network that has the most of those, and there of the connection that has the
-    most, the one that has waited longest. So callers that do nothing keep out only each other; and a message that is
-    slow is lost only where many connections come from its own network.
+    When there is no room for a new call, a call that waits for its caller is evicted: its message has not arrived, or
+    its reply has not been read. The network with the most waiting calls loses one; there, the connection with the
+    most waiting calls; there, the call that has waited longest. So idle callers displace only each other. A slow
+    message is lost only if its own network opens many connections.
 
     Args:
-        most: Calls at a time.
-        most_of_one: Calls of one network.
+        limit: Concurrent calls.
+        limit_per_network: Concurrent calls of one network.
     """
 
-    def __init__(self, most: int, most_of_one: int) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
+    def __init__(self, limit: int, limit_per_network: int) -> None:
+        self._limit = limit
+        self._limit_per_network = limit_per_network
         self.size = 0
-        """How many calls are inside."""
-        self._inside: Counter[str] = Counter()  # by network
-        self._waiting: dict[str, _Waiting] = {}  # by network
+        """How many calls are admitted now."""
+        self._admitted: Counter[str] = Counter()  # by network
+        self._waiting: dict[str, _WaitingCalls] = {}  # by network
 
     @contextmanager
-    def entered(self, peer: Peer) -> Iterator[Visit]:
-        """One more call of a connection, while it is inside; it has no message at first.
+    def admit(self, peer: Peer) -> Iterator[AdmittedCall]:
+        """Count one more call of a connection inside this block; it waits for its message at first.
 
         Raises:
-            Refused: BUSY: there is no room, and nobody gives way.
+            Refused: BUSY: there is no room, and no call to evict.
         """
-        visit = Visit(peer)
-        if self._inside[visit.whose] >= self._most_of_one:
-            self._have_one_give_way(visit.whose)
-        elif self.size >= self._most:
-            self._have_one_give_way(max(self._waiting, key=lambda each: self._waiting[each].size, default=visit.whose))
+        call = AdmittedCall(peer)
+        if self._admitted[call.network] >= self._limit_per_network:
+            self._evict_one(call.network)
+        elif self.size >= self._limit:
+            self._evict_one(max(self._waiting, key=lambda each: self._waiting[each].size, default=call.network))
         self.size += 1
-        self._inside[visit.whose] += 1
-        self.waits(visit)
+        self._admitted[call.network] += 1
+        self.mark_waiting(call)
         try:
-            yield visit
+            yield call
         finally:
-            if not visit.given_way:
-                self.goes_on(visit)
-                self._leaves(visit)
+            if not call.evicted:
+                self._remove(call)
 
-    def waits(self, visit: Visit) -> None:
-        """This call waits for its caller again, and gives way meanwhile."""
-        self._waiting.setdefault(visit.whose, _Waiting()).add(visit)
+    def mark_waiting(self, call: AdmittedCall) -> None:
+        """The call waits for its caller: it may be evicted."""
+        self._waiting.setdefault(call.network, _WaitingCalls()).add(call)
 
-    def goes_on(self, visit: Visit) -> None:
-        """The message of this call has come, or its answer is taken: it gives way to nobody."""
-        waiting = self._waiting.get(visit.whose)
+    def mark_working(self, call: AdmittedCall) -> None:
+        """The message has arrived, or the reply has been read: the call cannot be evicted."""
+        waiting = self._waiting.get(call.network)
         if waiting is not None:
-            waiting.remove(visit)
+            waiting.remove(call)
             if not waiting.size:
-                del self._waiting[visit.whose]
+                del self._waiting[call.network]
 
-    def _have_one_give_way(self, whose: str) -> None:
-        waiting = self._waiting.get(whose)
+    def _evict_one(self, network: str) -> None:
+        waiting = self._waiting.get(network)
         if waiting is None:
-            raise Refused(Refusal.BUSY, "too many calls at a time", retry_after=_COME_BACK)
-        visit = waiting.first_to_give_way()
-        visit.give_way()
-        self.goes_on(visit)
-        self._leaves(visit)
+            raise Refused(Refusal.BUSY, "too many concurrent calls", retry_after=_RETRY_AFTER)
+        call = waiting.next_to_evict()
+        call.evict()
+        self._remove(call)
 
-    def _leaves(self, visit: Visit) -> None:
+    def _remove(self, call: AdmittedCall) -> None:
+        self.mark_working(call)
         self.size -= 1
-        self._inside[visit.whose] -= 1
-        if not self._inside[visit.whose]:
-            del self._inside[visit.whose]
+        self._admitted[call.network] -= 1
+        if not self._admitted[call.network]:
+            del self._admitted[call.network]

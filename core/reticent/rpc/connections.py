@@ -1,7 +1,7 @@
-"""The connections of this process's listeners: how many there are of each network, and how to cut one.
+"""The connections of this process's listeners: how many each network has, and how to cut one.
 
-gRPC for Python closes no single connection. But the sockets are this process's own: `cut` shuts the socket down,
-and gRPC then ends the connection as if the other side had, and gives back what it holds for it.
+gRPC for Python cannot close a single connection. But the sockets belong to this process: `cut` shuts the socket down,
+and gRPC then ends the connection as if the other side had, and frees its memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from reticent.address import network
 
-__all__ = ["CONNECTIONS", "Connections", "Peer", "Watcher"]
+__all__ = ["CONNECTIONS", "ConnectionLimits", "Connections", "Peer"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Peer:
     """The other end of a connection.
 
     Args:
-        address: Of its machine; `unix` for a socket in a folder, whose other end has none.
+        address: Of its machine; `unix` for a Unix socket, whose other end has none.
         port: There.
     """
 
@@ -41,7 +41,7 @@ class Peer:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what gRPC calls a peer.
+        """Parse gRPC's text for a peer.
 
         >>> Peer.parse("ipv4:127.0.0.1:5000"), Peer.parse("ipv6:%5B::ffff:10.0.0.1%5D:5000")
         (Peer(address='127.0.0.1', port=5000), Peer(address='10.0.0.1', port=5000))
@@ -56,12 +56,12 @@ class Peer:
 
     @property
     def is_known(self) -> bool:
-        """Whether it can be told from others. On a Unix socket it cannot, and no connection there is cut."""
+        """Whether it can be distinguished from others. On a Unix socket it cannot: no connection there is cut."""
         return self.port != 0
 
     @property
     def network(self) -> str:
-        """The network that its limits count for."""
+        """The network whose limits apply."""
         return network(self.address)
 
 
@@ -76,17 +76,17 @@ class _Connection:
 
 
 class Connections:
-    """The connections of this process's listeners, with the calls inside each."""
+    """The connections of this process's listeners, with the admitted calls of each."""
 
     def __init__(self) -> None:
         self._calls: Counter[Peer] = Counter()
         self._lock = threading.Lock()
         self._to_cut: set[Peer] = set()
-        self._cuts = False  # whether a thread cuts connections
+        self._cutting = False  # whether a thread is cutting connections
 
     @contextlib.contextmanager
-    def entered(self, peer: Peer) -> Iterator[None]:
-        """Count a call of this connection, while it is inside. In the event loop's thread only."""
+    def count_call(self, peer: Peer) -> Iterator[None]:
+        """Count a call of this connection inside this block. In the event loop's thread only."""
         self._calls[peer] += 1
         try:
             yield
@@ -96,16 +96,16 @@ class Connections:
                 del self._calls[peer]
 
     def is_idle(self, peer: Peer) -> bool:
-        """Whether no call of this connection is inside."""
+        """Whether this connection has no admitted call."""
         return peer not in self._calls
 
     def cut(self, peer: Peer) -> None:
-        """Have a connection end soon, with all its calls, and return at once."""
+        """End a connection soon, with all its calls; returns at once."""
         with self._lock:
             self._to_cut.add(peer)
-            if self._cuts:
-                return  # the next scan finds it, with all others that are to be cut then
-            self._cuts = True
+            if self._cutting:
+                return  # the running thread's next scan finds it
+            self._cutting = True
         threading.Thread(target=self._cut_all, name="connections", daemon=True).start()
 
     def _cut_all(self) -> None:
@@ -113,79 +113,79 @@ class Connections:
             with self._lock:
                 peers, self._to_cut = self._to_cut, set()
                 if not peers:
-                    self._cuts = False
+                    self._cutting = False
                     return
             _shut_down([each for each in _connections() if each.peer in peers])
 
 
 CONNECTIONS = Connections()
-"""Those of this process."""
+"""The connections of this process."""
 
 
-class Watcher:
+class ConnectionLimits:
     """Keeps the connections of one listener within their limits.
 
-    Run by a thread: there may be thousands of them.
+    Runs in a thread: there may be thousands of connections.
 
     Args:
         port: Of the listener.
-        most: Connections of all networks.
-        most_of_one: Connections of one network.
-        connections: Which of them have calls inside.
+        limit: Connections of all networks.
+        limit_per_network: Connections of one network.
+        connections: With the admitted calls of each.
     """
 
-    def __init__(self, port: int, most: int, most_of_one: int, connections: Connections) -> None:
+    def __init__(self, port: int, limit: int, limit_per_network: int, connections: Connections) -> None:
         self._port = port
-        self._most = most
-        self._most_of_one = most_of_one
+        self._limit = limit
+        self._limit_per_network = limit_per_network
         self._connections = connections
-        self._first_seen: dict[Peer, int] = {}  # by number of the look, for all that are open
-        self._looks = 0
+        self._first_seen: dict[Peer, int] = {}  # the number of the scan, for all open connections
+        self._scans = 0
 
-    def look(self) -> int:
-        """Cut the connections beyond the limits, those without a call that are there longest first; how many."""
-        if len(_descriptors()) <= min(self._most, self._most_of_one):
+    def enforce(self) -> int:
+        """Cut connections above the limits, the oldest idle ones first; how many."""
+        if len(_descriptors()) <= min(self._limit, self._limit_per_network):
             self._first_seen.clear()
             return 0
         found = [each for each in _connections() if each.port == self._port]
-        self._looks += 1
-        self._first_seen = {each.peer: self._first_seen.get(each.peer, self._looks) for each in found}
-        too_many = self._beyond_limits(found)
-        _shut_down(too_many)
-        return len(too_many)
+        self._scans += 1
+        self._first_seen = {each.peer: self._first_seen.get(each.peer, self._scans) for each in found}
+        excess = self._beyond_limits(found)
+        _shut_down(excess)
+        return len(excess)
 
     def _beyond_limits(self, found: Collection[_Connection]) -> list[_Connection]:
         networks: dict[str, list[_Connection]] = defaultdict(list)
         for each in found:
             networks[each.peer.network].append(each)
-        most = _fair_limit([len(each) for each in networks.values()], self._most, self._most_of_one)
-        too_many: list[_Connection] = []
+        limit = _fair_limit([len(each) for each in networks.values()], self._limit, self._limit_per_network)
+        excess: list[_Connection] = []
         for of_one in networks.values():
             idle = sorted((each for each in of_one if self._connections.is_idle(each.peer)), key=self._age)
-            too_many += idle[: max(0, len(of_one) - most)]
-        return too_many
+            excess += idle[: max(0, len(of_one) - limit)]
+        return excess
 
     def _age(self, connection: _Connection) -> tuple[int, int]:
         return self._first_seen[connection.peer], connection.descriptor
 
 
-def _fair_limit(sizes: list[int], most: int, most_of_one: int) -> int:
-    """How many connections each network may have so that all together are within their limit.
+def _fair_limit(sizes: list[int], total: int, limit_per_network: int) -> int:
+    """The connections per network that keep all together within their limit.
 
     >>> _fair_limit([5, 100, 200], 1000, 150), _fair_limit([5, 100, 200], 105, 150)
     (150, 50)
     """
-    limit, left = most_of_one, most
+    limit, left = limit_per_network, total
     for served, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - served)
         if size > share:
             return max(1, min(limit, share))
-        left -= min(size, most_of_one)
+        left -= min(size, limit_per_network)
     return limit
 
 
 def _descriptors() -> list[int]:
-    """What this process has open; nothing where it cannot know that, and then no connection is cut."""
+    """The open files of this process; none if the system does not tell, and then no connection is cut."""
     try:
         return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208  # no paths are needed
     except OSError as error:  # there is no such folder, or too many files are open

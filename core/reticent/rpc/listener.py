@@ -1,4 +1,4 @@
-"""A gRPC server at one address, with the services of one circle of callers, and a health service."""
+"""A gRPC server at one address, with services for one group of callers and a health service."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from grpc_health.v1 import health_pb2
 
 from reticent.address import bound, is_local
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.admission import Caller, Door, Handler, Limits, unary
-from reticent.rpc.connections import CONNECTIONS, Watcher
+from reticent.rpc.admission import Admission, Caller, Handler, Limits, unary
+from reticent.rpc.connections import CONNECTIONS, ConnectionLimits
 
 __all__ = ["Listener"]
 
@@ -26,58 +26,58 @@ _log = logging.getLogger(__name__)
 
 OVERSIZED_MARGIN = 64 << 10
 """Bytes by which a message may exceed its limit and still be refused by name. gRPC ends the call of a larger one with
-a bare status. As many bytes more may each call that is inside make a server hold."""
+a bare status. Each admitted call may use this much more memory."""
 
 GRACE = 5.0
 """Seconds that calls have to end when a server stops."""
 
 _LAST_MOMENT = 0.05
-"""Seconds for those that were cut off to notice, before what they use is closed."""
+"""Seconds for cancelled calls to end before their resources are closed."""
 
 HEALTH = "grpc.health.v1.Health"
-"""The service by which others ask whether a service is there: one call for each question, none that stay."""
+"""The health service: one call for each check, no streams."""
 
-AS_MANY = 8
-"""As many calls as may be inside does gRPC hold at a time. It holds those, too, whose answers are not taken."""
+HELD_PER_ADMITTED = 8
+"""Calls that gRPC may hold for each call that may be admitted. It also holds calls whose replies are unread."""
 
 HEALTH_IN_FLIGHT = 64
-"""Questions for it at a time: they need no room that the services' calls could have."""
+"""Concurrent health checks: they take no room from the services' calls."""
 
 HEALTH_BYTES = 1024
-"""The size of a question, which is the name of a service."""
+"""Size of a health check, which names a service."""
 
 IDLE = 30.0
-"""Seconds after which a connection without a call is closed; whoever has one opens another when there is a call."""
+"""Seconds after which an idle connection is closed; gRPC reopens it for the next call."""
 
-LOOK = 1.0
-"""Seconds between two looks at who has how many connections, at least."""
+CHECK_INTERVAL = 1.0
+"""Least number of seconds between two checks of the connections per network."""
 
-_SHARE_OF_LOOKS = 4
-"""As many times as long as a look took is the time until the next one, at least."""
+_CHECK_SHARE = 4
+"""The pause after a check, at least, in multiples of its duration."""
 
 ROOM = 8
-"""One of so many connections is left to newcomers, between two looks."""
+"""One in this many connections is left for new connections between two checks."""
 
 _OWN_FILES = 128
 """Open files that a process needs for itself."""
 
 _LISTENERS = 2
-"""Of a process: neither may take the files that the other needs."""
+"""Listeners of a process: neither may take the files that the other needs."""
 
 PENDING = 4096
-"""Calls that wait until somebody looks at them."""
+"""Calls that may wait for admission."""
 
 Methods = Mapping[str, Handler]
 
 
 class Listener:
-    """Serves some services at an address, for as long as it is entered.
+    """Serves some services at an address inside a `with` block.
 
     Args:
-        address: host:port, where port 0 takes a free one.
-        services: Each one's methods, by its full name.
-        credentials: The server's; only this machine can be spoken to in the clear.
-        limits: What its doors stand.
+        address: host:port; port 0 takes a free one.
+        services: Methods by the full name of their service.
+        credentials: The server's; without them the address must be local.
+        limits: Of the services at this address.
     """
 
     def __init__(
@@ -95,18 +95,18 @@ class Listener:
         self._credentials = credentials
         self._limits = limits or Limits()
         self._server: grpc.aio.Server | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._limiting: asyncio.Task[None] | None = None
         self.address = address
-        """Where it listens: with the port that it got."""
+        """The address, with its actual port."""
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start listening."""
         limits = self._limits
         server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", limits.message_bytes + OVERSIZED_MARGIN),
                 ("grpc.max_metadata_size", 8192),
-                ("grpc.http2.bdp_probe", 0),  # or what a connection may send ahead grows with the callers' speed
+                ("grpc.http2.bdp_probe", 0),  # else the window of a connection grows with the callers' speed
                 ("grpc.server_handshake_timeout_ms", 10_000),
                 ("grpc.max_concurrent_streams", limits.in_flight),
                 ("grpc.max_connection_idle_ms", int(1000 * IDLE)),
@@ -114,13 +114,13 @@ class Listener:
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-                # Or gRPC lets go of calls without a word, of which the door would have said that they are to come back.
+                # Or gRPC drops calls without a status, which admission would have refused with a retry delay.
                 ("grpc.server.max_pending_requests", PENDING),
                 ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING),
                 ("grpc.so_reuseport", 0),  # a second server at the same port is an error
             ),
             compression=grpc.Compression.NoCompression,
-            maximum_concurrent_rpcs=AS_MANY * limits.in_flight,
+            maximum_concurrent_rpcs=HELD_PER_ADMITTED * limits.in_flight,
         )
         for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))
@@ -128,32 +128,32 @@ class Listener:
         await server.start()
         self._server, self.address = server, address
         if not address.startswith("unix"):
-            self._watching = asyncio.create_task(self._watch(int(address.rpartition(":")[2])))
+            self._limiting = asyncio.create_task(self._limit_connections(int(address.rpartition(":")[2])))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening; calls that are inside may end."""
+        """Stop listening; admitted calls may finish."""
         if self._server is not None:
-            _log.info("no more calls at %s", self.address)
+            _log.info("stopped listening at %s", self.address)
             await self._server.stop(GRACE)
             await asyncio.sleep(_LAST_MOMENT)
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._limiting is not None:
+            self._limiting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+                await self._limiting
 
-    async def _watch(self, port: int) -> None:
-        """Keep the connections within their limits, for ever."""
-        most = _connections(self._limits)
-        watcher = Watcher(port, most - most // ROOM, self._limits.connections_of_one, CONNECTIONS)
-        pause = LOOK
+    async def _limit_connections(self, port: int) -> None:
+        """Keep the connections within their limits."""
+        total = _connections(self._limits)
+        limits = ConnectionLimits(port, total - total // ROOM, self._limits.connections_per_network, CONNECTIONS)
+        pause = CHECK_INTERVAL
         while True:
             await asyncio.sleep(pause)
-            began = monotonic()
-            await asyncio.to_thread(watcher.look)
-            pause = max(LOOK, _SHARE_OF_LOOKS * (monotonic() - began))
+            started = monotonic()
+            await asyncio.to_thread(limits.enforce)
+            pause = max(CHECK_INTERVAL, _CHECK_SHARE * (monotonic() - started))
 
     def _health(self) -> Handler:
         async def check(request: health_pb2.HealthCheckRequest, _: Caller) -> health_pb2.HealthCheckResponse:
@@ -162,11 +162,11 @@ class Listener:
             return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
 
         limits = replace(self._limits, in_flight=min(HEALTH_IN_FLIGHT, self._limits.in_flight))
-        return unary(Door(limits=limits), health_pb2.HealthCheckRequest, check, message_bytes=HEALTH_BYTES)
+        return unary(Admission(limits=limits), health_pb2.HealthCheckRequest, check, message_bytes=HEALTH_BYTES)
 
 
 def _connections(limits: Limits) -> int:
-    """How many a listener takes: the next one is closed at once, rather than that nobody is served."""
+    """Connections that a listener accepts; it closes the next one at once."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return limits.connections

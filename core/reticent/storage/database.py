@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from reticent.errors import ReticentError
 from reticent.storage.files import OWNER_ONLY, drafted, sync_folder
 
-__all__ = ["Database", "Kind", "Occupied", "Readable", "Reader", "Run", "claimed", "migrate"]
+__all__ = ["Database", "Execute", "FileFormat", "InUse", "Readable", "Reader", "claimed", "migrate"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
 
@@ -28,16 +28,16 @@ _ERRNO = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 
-Run = Callable[..., sqlite3.Cursor]
+Execute = Callable[..., sqlite3.Cursor]
 """Runs a statement of SQL."""
 
 
-class Occupied(ReticentError):
+class InUse(ReticentError):
     """Another process serves from the same file."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileFormat:
     """What a file is, and what to say of one that is something else."""
 
     name: str
@@ -58,7 +58,7 @@ class Kind:
         if self.version != 1 + len(self.migrations):
             raise ValueError(f"version {self.version} of {self.name} needs {self.version - 1} migrations")
 
-    def bring(self, run: Run, version: int) -> None:
+    def bring(self, run: Execute, version: int) -> None:
         """Bring a file of some version, 0 where it is empty, to the present one."""
         for script in (self.schema, *self.migrations)[version:]:
             for statement in _statements(script):
@@ -69,16 +69,16 @@ class Kind:
 class Database:
     """A file of a kind, or one in memory, shared by threads and processes.
 
-    All work is done within `reading` or `changing`; the latter is a transaction that nobody else writes in.
+    All work is done within `reading` or `transaction`; the latter is a transaction that nobody else writes in.
 
     Args:
         path: Where the file is or will be; None for one in memory.
         kind: What it is.
         older: Whether a file of an older version is brought to the present one, rather than refused.
 
-    >>> notes = Kind("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
+    >>> notes = FileFormat("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
     >>> database = Database(None, notes)
-    >>> with database.changing() as run:
+    >>> with database.transaction() as run:
     ...     _ = run("INSERT INTO notes VALUES (?)", ["hello"])
     >>> with database.reading() as run:
     ...     run("SELECT text FROM notes").fetchall()
@@ -86,7 +86,7 @@ class Database:
     >>> database.close()
     """
 
-    def __init__(self, path: Path | None, kind: Kind, *, older: bool = False) -> None:
+    def __init__(self, path: Path | None, kind: FileFormat, *, older: bool = False) -> None:
         self.path = path
         self._kind = kind
         self._older = older
@@ -103,14 +103,14 @@ class Database:
             raise
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Run]:
-        """Run statements; nobody else in this process does meanwhile."""
+    def reading(self) -> Iterator[Execute]:
+        """Execute statements; nobody else in this process does meanwhile."""
         with self._lock, self._damage():
             yield self._execute
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[Run]:
-        """Run statements that come true together, when this ends, or not at all."""
+    def transaction(self) -> Iterator[Execute]:
+        """Execute statements that come true together, when this ends, or not at all."""
         with self._lock, self._damage():
             self._execute("BEGIN IMMEDIATE")
             try:
@@ -122,7 +122,7 @@ class Database:
                 raise
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement."""
+        """Execute one statement."""
         return self._connection.execute(statement, values)
 
     @contextlib.contextmanager
@@ -130,7 +130,7 @@ class Database:
         """Be the one process that serves from the file; others may still read and change it.
 
         Raises:
-            Occupied: Another one does.
+            InUse: Another one does.
         """
         with contextlib.nullcontext() if self.path is None else claimed(self.path):
             yield
@@ -169,7 +169,7 @@ class Database:
     def _open(self) -> None:
         """Make the tables of a new file, and refuse one that is not ours."""
         kind = self._kind
-        with self.changing() as run:
+        with self.transaction() as run:
             (application,) = run("PRAGMA application_id").fetchone()
             (version,) = run("PRAGMA user_version").fetchone()
             (tables,) = run("SELECT count(*) FROM sqlite_master").fetchone()
@@ -216,8 +216,8 @@ class Database:
 class Readable(Protocol):
     """Where statements can be run that change nothing."""
 
-    def reading(self) -> contextlib.AbstractContextManager[Run]:
-        """Run statements; nobody else does here meanwhile."""
+    def reading(self) -> contextlib.AbstractContextManager[Execute]:
+        """Execute statements; nobody else does here meanwhile."""
 
 
 class Reader:
@@ -236,8 +236,8 @@ class Reader:
         self._connection.execute("PRAGMA query_only = ON")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Run]:
-        """Run statements, on what was written when each begins."""
+    def reading(self) -> Iterator[Execute]:
+        """Execute statements, on what was written when each begins."""
         with self._lock:
             try:
                 yield self._connection.execute
@@ -250,11 +250,11 @@ class Reader:
             self._connection.close()
 
 
-def migrate(path: Path, kind: Kind) -> None:
+def migrate(path: Path, kind: FileFormat) -> None:
     """Bring a file of an older version to the present one, at once or not at all, while no server has it.
 
     Raises:
-        Occupied: A server has it.
+        InUse: A server has it.
     """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -268,13 +268,13 @@ def claimed(path: Path, occupied: Exception | None = None) -> Iterator[None]:
 
     Args:
         path: The file; the claim is on one beside it.
-        occupied: What is raised where another process has claimed it; `Occupied` unless given.
+        occupied: What is raised where another process has claimed it; `InUse` unless given.
     """
     with open(f"{path}.lock", "w", encoding="utf-8", opener=_private) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise occupied or Occupied(f"another process serves from {path}") from error
+            raise occupied or InUse(f"another process serves from {path}") from error
         yield
 
 
@@ -285,14 +285,14 @@ def _os_error(error: sqlite3.OperationalError, path: Path | None) -> OSError:
 
 
 @lru_cache
-def _shape_of(kind: Kind) -> frozenset[tuple[str, str]]:
+def _shape_of(kind: FileFormat) -> frozenset[tuple[str, str]]:
     """The tables of the present version of a kind."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         kind.bring(empty.execute, 0)
         return _shape(empty.execute)
 
 
-def _shape(run: Run) -> frozenset[tuple[str, str]]:
+def _shape(run: Execute) -> frozenset[tuple[str, str]]:
     """Each table with each of its columns."""
     return frozenset(
         run(

@@ -13,7 +13,7 @@ from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.protocol.phases import OUTCOMES
-from reticent.storage.database import Database, Run
+from reticent.storage.database import Database, Execute
 from reticent.times import Now, instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import Asked, Queries
@@ -68,7 +68,7 @@ class Closing:
             due = [digest for (digest,) in run(_DUE, (wire.COLLECTING, milliseconds(self._now()))).fetchall()]
         closed = []
         for digest in due:
-            with self._database.changing() as run:
+            with self._database.transaction() as run:
                 if self.close(run, digest, burn=False):
                     closed.append(self._queries.asked(run, digest).query.id)
         return closed
@@ -79,7 +79,7 @@ class Closing:
             (closes,) = run("SELECT min(closes) FROM queries WHERE phase = ?", (wire.COLLECTING,)).fetchone()
         return None if closes is None else instant(closes)
 
-    def close(self, run: Run, digest: bytes, *, burn: bool) -> bool:
+    def close(self, run: Execute, digest: bytes, *, burn: bool) -> bool:
         """Freeze a query that collects, and write down what the key server will be asked; False if it does not."""
         asked = self._queries.asked(run, digest)
         number, phase = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
@@ -107,7 +107,7 @@ class Closing:
         Raises:
             Refused: There is no such query, or the key server has not countersigned it, for this reason.
         """
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             row = run("SELECT digest, number, refusal, detail, phase FROM queries WHERE id = ?", (query_id,)).fetchone()
             if row is None:
                 raise Refused(Refusal.UNKNOWN_QUERY)
@@ -118,7 +118,7 @@ class Closing:
             self.close(run, digest, burn=True)
             run("UPDATE requests SET burn = 1 WHERE query = ?", (number,))
 
-    def countersigned_late(self, run: Run, digest: bytes) -> None:
+    def countersigned_late(self, run: Execute, digest: bytes) -> None:
         """Close a query that was aborted before phones could be asked."""
         (aborted,) = run("SELECT aborted FROM queries WHERE digest = ?", (digest,)).fetchone()
         if aborted:
@@ -135,7 +135,7 @@ class Closing:
 
         That a sum is about to be sent is on disk when this returns.
         """
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             row = run(_REQUEST, (digest, cohort)).fetchone()
             if row is None:
                 return None
@@ -191,7 +191,7 @@ class Closing:
         ):
             raise BadAnswer("a decision is not signed by the key server's identity")
         number, content = self._number(decision.query), decision.SerializeToString(deterministic=True)
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             place = (number, decision.cohort)
             asked = run("SELECT head, burn, sent FROM requests WHERE query = ? AND cohort = ?", place).fetchone()
             if asked is None:
@@ -214,7 +214,7 @@ class Closing:
         if refused.refusal is not Refusal.ALREADY_DECIDED and refused.refusal not in NEVER:
             return
         number = self._number(head.query)
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             if refused.refusal in NEVER:
                 run(_LOST, (refused.refusal.name, refused.detail, number, wire.CLOSING))
             else:

@@ -12,7 +12,7 @@ from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
-from reticent.storage.database import Database, Run
+from reticent.storage.database import Database, Execute
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import Asked, Queries
@@ -98,12 +98,12 @@ class Collection:
                 keep them, they may be on it: sent again, each is acknowledged then, and counted once.
         """
         outcomes: dict[int, Outcome] = {}
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             for round_ in _rounds(contributions):
                 outcomes |= self._taken(run, round_)
         return [outcomes[place] for place in range(len(contributions))]
 
-    def _taken(self, run: Run, contributions: dict[int, wire.Contribution]) -> dict[int, Outcome]:
+    def _taken(self, run: Execute, contributions: dict[int, wire.Contribution]) -> dict[int, Outcome]:
         """Take in contributions of which no two are of one phone to one query."""
         outcomes: dict[int, Outcome] = {}
         queries = self._open(run, {each.query for each in contributions.values()})
@@ -119,7 +119,7 @@ class Collection:
             outcomes |= _added(run, cohort, candidates)
         return outcomes
 
-    def _open(self, run: Run, digests: set[bytes]) -> dict[bytes, _Open]:
+    def _open(self, run: Execute, digests: set[bytes]) -> dict[bytes, _Open]:
         """The queries of these digests of which phones can know."""
         found = {}
         now = milliseconds(self._now())
@@ -145,7 +145,7 @@ def _rounds(contributions: Sequence[wire.Contribution]) -> Iterator[dict[int, wi
 
 
 def _dealt(
-    run: Run, queries: dict[bytes, _Open], contributions: Iterable[wire.Contribution]
+    run: Execute, queries: dict[bytes, _Open], contributions: Iterable[wire.Contribution]
 ) -> dict[tuple[bytes, bytes], _Dealt]:
     """What is known of the phones that contribute, by query and phone."""
     phones: dict[bytes, list[bytes]] = defaultdict(list)
@@ -225,7 +225,7 @@ def _said_again(receipt: wire.Receipt, phone: _Dealt, statement: bytes) -> wire.
     return _acknowledged(statement)
 
 
-def _added(run: Run, cohort: tuple[int, int], candidates: list[_Candidate]) -> dict[int, Outcome]:
+def _added(run: Execute, cohort: tuple[int, int], candidates: list[_Candidate]) -> dict[int, Outcome]:
     """Add contributions to the sum of their cohort, but those of which a ciphertext is none."""
     asked = candidates[0].query.asked
     contributors, content = run(

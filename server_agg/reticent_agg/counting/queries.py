@@ -16,7 +16,7 @@ from reticent.protocol import statements as said
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, ciphertexts_to, contribution_bytes
 from reticent.protocol.phases import KEY_SERVER_AWAY
-from reticent.storage.database import Database, Run
+from reticent.storage.database import Database, Execute
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.errors import BadAnswer
@@ -78,7 +78,7 @@ class Queries:
             key = PublicKey.from_bytes(terms.public_key, simulation=self._simulation)
         except ValueError as error:
             raise BadAnswer(f"the key server's public key is none: {error}") from error
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run("INSERT OR IGNORE INTO keys VALUES (?, ?)", (key.key_id, key.to_bytes()))
         _remember(self._keys, key.key_id, key)
         self._terms = terms
@@ -107,7 +107,7 @@ class Queries:
                 than are enrolled.
         """
         query = _read(content)
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             known = run("SELECT digest, owner, refusal, phase FROM queries WHERE id = ?", (query.id,)).fetchone()
             if known is not None and (known[2] is None or known[3] != wire.ANNOUNCED):
                 if known[:2] != (query.digest, owner):
@@ -148,7 +148,7 @@ class Queries:
         queries = (self._still(*row) for row in found)
         return [query for query in queries if query is not None]
 
-    def countersigned(self, run: Run, query: Query, deals: Iterable[wire.Deal]) -> bool:
+    def countersigned(self, run: Execute, query: Query, deals: Iterable[wire.Deal]) -> bool:
         """Begin to collect, from the phones to which the key server has dealt the query; False if that was before.
 
         Raises:
@@ -176,7 +176,7 @@ class Queries:
         """The key server will not countersign a query: whoever announces it, or asks after it, is told why."""
         self._refuse(query.digest, refused)
 
-    def asked(self, run: Run, digest: bytes) -> Asked:
+    def asked(self, run: Execute, digest: bytes) -> Asked:
         """What never changes about a query.
 
         Raises:
@@ -219,7 +219,7 @@ class Queries:
             return None
 
     def _refuse(self, digest: bytes, refused: Refused) -> None:
-        with self._database.changing() as run:
+        with self._database.transaction() as run:
             run(
                 "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?",
                 (refused.refusal.name, refused.detail, digest, wire.ANNOUNCED),
@@ -233,7 +233,7 @@ class Queries:
         if query.population > enrolled:
             raise Refused(Refusal.NOT_ENROLLED_ENOUGH, f"{enrolled} phones are enrolled, of {query.population}")
 
-    def _key(self, run: Run, key_id: str) -> PublicKey | None:
+    def _key(self, run: Execute, key_id: str) -> PublicKey | None:
         try:
             name = bytes.fromhex(key_id)
         except ValueError:

@@ -12,7 +12,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.keys import PHONE_BYTES
 from reticent.protocol.phases import phase_of
-from reticent.storage.database import Readable, Run
+from reticent.storage.database import Execute, Readable
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 
@@ -126,7 +126,9 @@ class Telling:
             rows = run(f"{_QUERIES} WHERE owner IS ? ORDER BY number DESC", (owner,))
             return wire.ListReply(queries=_that_fit((self._status(run, row) for row in rows), REPLY_BYTES))
 
-    def _status(self, run: Run, row: tuple[int, bytes, int, int | None, str | None, str | None]) -> wire.QueryStatus:
+    def _status(
+        self, run: Execute, row: tuple[int, bytes, int, int | None, str | None, str | None]
+    ) -> wire.QueryStatus:
         number, content, phase, closes, refusal, _ = row
         left = 0
         where = phase_of(phase, is_refused=refusal is not None)

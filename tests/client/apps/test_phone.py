@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reticent.clock import ManualClock
-from reticent.storage.database import Occupied
+from reticent.storage.database import InUse
 from reticent_client import Schedule
 from reticent_client.apps.phone import Phone
 from reticent_client.errors import FileError
@@ -181,7 +181,7 @@ async def test_a_day_that_does_not_exist_is_not_told() -> None:
 @limited
 async def test_two_phones_cannot_run_on_one_store(store: SqliteStore, clock: ManualClock, tmp_path: Path) -> None:
     async with phone_of(store, clock, first_day=True):
-        with pytest.raises(Occupied, match=r"^another process runs the phone of .*phone.db$"):
+        with pytest.raises(InUse, match=r"^another process runs the phone of .*phone.db$"):
             async with phone_on(tmp_path / "phone.db", clock):
                 raise AssertionError("unreachable")
     async with phone_on(tmp_path / "phone.db", clock):

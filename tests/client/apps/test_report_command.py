@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reticent.clock import ManualClock
-from reticent.storage.database import Occupied
+from reticent.storage.database import InUse
 from reticent_client.apps.phone import Phone
 from reticent_client.cli.report import report
 from reticent_client.mask.policy_file import fingerprint
@@ -69,7 +69,7 @@ def test_a_phone_that_runs_is_reported(path: Path, read: Read) -> None:
         clock = ManualClock(at("00:00"))
         policy = telling(STEPS)
         async with phone_on(path, clock, policy=policy, first_day=True) as phone:
-            with contextlib.closing(SqliteStore(path)) as other, pytest.raises(Occupied), other.claim():
+            with contextlib.closing(SqliteStore(path)) as other, pytest.raises(InUse), other.claim():
                 pass
             await live(phone, clock, "home", FIRST_DAYS)
             assert read() == (0, f"policy {fingerprint(policy)[:8]}, last on 2027-02-15: {phone.reports()[0]}\n")

@@ -51,16 +51,16 @@ class Fragile(Device):
         self.begin()
 
     def _rig(self, database: Database) -> None:
-        original = database.changing
+        original = database.transaction
 
         @contextlib.contextmanager
-        def changing() -> Iterator[Callable[..., Any]]:
+        def transaction() -> Iterator[Callable[..., Any]]:
             self._reach("before")
             with original() as run:
                 yield run
             self._reach("after")
 
-        database.changing = changing  # type: ignore[method-assign]
+        database.transaction = transaction  # type: ignore[method-assign]
 
     def _reach(self, when: Literal["before", "after"]) -> None:
         self.writes += when == "before"

@@ -9,7 +9,7 @@ import pytest
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel
 from reticent.protocol.invitation import Invitation
-from reticent.rpc import Door, Listener, unary
+from reticent.rpc import Admission, Listener, unary
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.servers import Servers
@@ -32,11 +32,11 @@ def served(certs: Path, holder: str, heard: list[Any]) -> Listener:
         heard.append(said)
         raise Refused(Refusal.UNAVAILABLE)
 
-    door = Door()
+    admission = Admission()
     services = {
-        "reticent.v1.Enrolment": {"Join": unary(door, wire.JoinRequest, hear)},
-        "reticent.v1.Collecting": {"Contribute": unary(door, wire.Contribution, hear)},
-        "reticent.v1.Deciding": {"Standing": unary(door, wire.StandingRequest, hear)},
+        "reticent.v1.Enrolment": {"Join": unary(admission, wire.JoinRequest, hear)},
+        "reticent.v1.Collecting": {"Contribute": unary(admission, wire.Contribution, hear)},
+        "reticent.v1.Deciding": {"Standing": unary(admission, wire.StandingRequest, hear)},
     }
     credentials = Certificate.load(certs, holder).server_credentials(callers_show_theirs=False)
     return Listener("127.0.0.1:0", services, credentials=credentials)

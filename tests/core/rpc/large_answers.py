@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from reticent.rpc import Caller, Door, Listener, unary
+from reticent.rpc import Admission, Caller, Listener, unary
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc.services import SERVICE
@@ -16,7 +16,7 @@ async def main(folder: Path) -> None:
     async def once(request: wire.KeyRequest, _: Caller) -> wire.KeyReply:
         return wire.KeyReply(public_key=bytes(int(request.key_id)))
 
-    methods = {"Once": unary(Door(), wire.KeyRequest, once)}
+    methods = {"Once": unary(Admission(), wire.KeyRequest, once)}
     credentials = Certificate.load(folder, "keys").server_credentials(callers_show_theirs=False)
     async with Listener("127.0.0.1:0", {SERVICE: methods}, credentials=credentials) as listener:
         sys.stdout.write(f"{listener.address}\n")

@@ -12,7 +12,7 @@ import grpc
 
 from reticent.protocol.channels import channel
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc import Caller, Door, Limits, Listener, stream_in, stream_out, unary
+from reticent.rpc import Admission, Caller, Limits, Listener, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import HEALTH
 from reticent.tls.certificates import Certificate, create
@@ -37,8 +37,8 @@ def certified(folder: Path, *analysts: str) -> Path:
 class Echo:
     """Answers with what it is asked, when it may; keys of its own have it fail, refuse, or answer with many bytes."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
         self.may = asyncio.Event()
         self.may.set()
         self.pause = 0.0
@@ -49,16 +49,16 @@ class Echo:
 
     @property
     def inside(self) -> int:
-        """How many calls are behind the door."""
-        return self.door._crowd.size
+        """How many calls are admitted."""
+        return self.admission.calls.size
 
     def services(self) -> dict[str, dict[str, Handler]]:
         return {
             SERVICE: {
-                "Once": unary(self.door, wire.KeyRequest, self._once),
-                "Small": unary(self.door, wire.KeyRequest, self._once, message_bytes=SMALL),
-                "Many": stream_out(self.door, wire.KeyRequest, self._many),
-                "Sum": stream_in(self.door, wire.KeyRequest, self._sum),
+                "Once": unary(self.admission, wire.KeyRequest, self._once),
+                "Small": unary(self.admission, wire.KeyRequest, self._once, message_bytes=SMALL),
+                "Many": stream_out(self.admission, wire.KeyRequest, self._many),
+                "Sum": stream_in(self.admission, wire.KeyRequest, self._sum),
             }
         }
 
@@ -119,8 +119,8 @@ class Calls:
 async def served(
     folder: Path, *, names: tuple[str, ...] | None = None, mutual: bool = False, limits: Limits | None = None
 ) -> AsyncIterator[tuple[Echo, Listener]]:
-    """An echo behind a door, with TLS."""
-    echo = Echo(Door(names, limits))
+    """An echo with TLS."""
+    echo = Echo(Admission(names, limits))
     credentials = Certificate.load(folder, "keys").server_credentials(mutual)
     async with Listener("localhost:0", echo.services(), credentials=credentials, limits=limits) as listener:
         yield echo, listener

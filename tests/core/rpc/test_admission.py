@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_malformed(folder: Path, phone: grpc.ChannelCrede
     async def scene() -> None:
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
             refused = await refusal(calls.raw(content))
-            assert (refused.refusal, refused.detail) == (Refusal.MALFORMED, "this is no KeyRequest")
+            assert (refused.refusal, refused.detail) == (Refusal.MALFORMED, "the message is not a KeyRequest")
             assert not echo.callers
             stream = calls.many(content)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -161,7 +161,7 @@ def test_a_fault_of_the_server_is_logged_and_not_told(
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
             with pytest.raises(Unreachable) as caught:
                 await answered(calls.once(wire.KeyRequest(key_id=b"fail")))
-            assert "a fault of its own" in str(caught.value)
+            assert "internal error of the server" in str(caught.value)
             assert "secret" not in str(caught.value)
             assert echo.inside == 0
             await answered(calls.once(HELLO))

@@ -11,14 +11,14 @@ import pytest
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import ANALYST, KEY_SERVER, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
-from reticent.rpc import Caller, Door, Listener
+from reticent.rpc import Admission, Caller, Listener
 from reticent.tls.certificates import Certificate
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import Echo, calling, certified, served
 
 
 def test_a_door_knows_callers_by_their_certificates(folder: Path, phone: grpc.ChannelCredentials) -> None:
-    """A listener that asks for none lets nobody through a door that wants one."""
+    """A listener that asks for none lets nobody through an admission that wants one."""
 
     async def scene() -> None:
         ada = Certificate.load(folder, "ada").channel_credentials()
@@ -69,7 +69,7 @@ def test_an_analyst_cannot_pass_for_a_server(folder: Path) -> None:
 
     async def scene() -> None:
         ada = Certificate.load(folder, "ada")
-        echo = Echo(Door())
+        echo = Echo(Admission())
         async with Listener("localhost:0", echo.services(), credentials=ada.server_credentials(False)) as listener:
             async with calling(listener, channel_credentials(ada.authority)) as calls:
                 with pytest.raises(Unreachable):
@@ -85,7 +85,7 @@ def test_an_analyst_cannot_pass_for_a_server(folder: Path) -> None:
 )
 def test_a_name_is_a_role_and_what_follows_a_blank(name: str | None, may: bool) -> None:
     async def scene() -> None:
-        entering = Door((ANALYST,)).entered(_Stands(name))  # type: ignore[arg-type]
+        entering = Admission((ANALYST,)).admit(_Stands(name))  # type: ignore[arg-type]
         with nullcontext() if may else pytest.raises(Refused, match="NOT_PERMITTED"), entering as (caller, _):
             assert caller.name == name
 
@@ -93,7 +93,7 @@ def test_a_name_is_a_role_and_what_follows_a_blank(name: str | None, may: bool) 
 
 
 class _Stands:
-    """What a door asks of gRPC."""
+    """The context that admission reads."""
 
     def __init__(self, name: str | None, peer: str = "ipv4:127.0.0.1:1") -> None:
         self._names = None if name is None else [name.encode()]
@@ -116,7 +116,7 @@ class _Stands:
 )
 def test_a_caller_is_known_by_its_machine(peer: str, address: str) -> None:
     async def scene() -> None:
-        with Door().entered(_Stands(None, peer)) as (caller, _):  # type: ignore[arg-type]
+        with Admission().admit(_Stands(None, peer)) as (caller, _):  # type: ignore[arg-type]
             assert caller == Caller(address)
 
     play(scene())

@@ -16,7 +16,7 @@ from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import Calls, Echo, calling, served, until
 from tests.core.rpc.ways import calling_from
 
-FEW = Limits(in_flight=8, in_flight_of_one=4)
+FEW = Limits(in_flight=8, in_flight_per_network=4)
 """As many calls as two addresses may have at a time."""
 
 
@@ -29,7 +29,7 @@ async def hold(calls: Calls) -> None:
 
 @contextlib.asynccontextmanager
 async def held(echo: Echo, listener: Listener, phone: grpc.ChannelCredentials) -> AsyncIterator[None]:
-    """Two addresses, of one connection each, hold all the calls that a door stands, and open more."""
+    """Two addresses, of one connection each, hold all the calls that are admitted, and open more."""
     async with contextlib.AsyncExitStack() as stack:
         for address in ("127.0.0.2", "127.0.0.3"):
             calls = await stack.enter_async_context(calling_from(address, listener, phone))
@@ -78,7 +78,7 @@ def test_of_one_address_the_call_that_has_waited_longest_gives_way(
     folder: Path, phone: grpc.ChannelCredentials
 ) -> None:
     async def scene() -> None:
-        limits = Limits(in_flight_of_one=2)
+        limits = Limits(in_flight_per_network=2)
         async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
             first = calls.open()
             await until(lambda: echo.inside == 1)
@@ -86,7 +86,10 @@ def test_of_one_address_the_call_that_has_waited_longest_gives_way(
             await until(lambda: echo.inside == 2)
             await answered(calls.once(HELLO))
             refused = await refusal(first)
-            assert (refused.refusal, refused.detail) == (Refusal.BUSY, "others came while there was no message")
+            assert (refused.refusal, refused.detail) == (
+                Refusal.BUSY,
+                "evicted by newer calls while waiting for a message",
+            )
             assert refused.retry_after is not None
             await second.write(HELLO.SerializeToString())
             await second.done_writing()
@@ -98,7 +101,7 @@ def test_of_one_address_the_call_that_has_waited_longest_gives_way(
 
 def test_a_call_whose_message_has_come_gives_way_to_nobody(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
-        limits = Limits(in_flight_of_one=3)
+        limits = Limits(in_flight_per_network=3)
         async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
             echo.may.clear()
             stream = calls.sum()
@@ -109,7 +112,7 @@ def test_a_call_whose_message_has_come_gives_way_to_nobody(folder: Path, phone: 
             await until(lambda: echo.inside == echo.came == 3)
             for call in (calls.open, lambda: calls.once(HELLO)):
                 refused = await refusal(call())
-                assert (refused.refusal, refused.detail) == (Refusal.BUSY, "too many calls at a time")
+                assert (refused.refusal, refused.detail) == (Refusal.BUSY, "too many concurrent calls")
             echo.may.set()
             await answered(once)
             await stream.done_writing()

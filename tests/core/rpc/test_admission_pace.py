@@ -23,7 +23,7 @@ from tests.core.rpc.services import calling, served, until
 
 def test_who_calls_too_often_is_told_when_to_come_back(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
-        limits = Limits(address=Rate(per_second=4.0, burst=3.0))
+        limits = Limits(call_rate=Rate(per_second=4.0, burst=3.0))
         async with served(folder, limits=limits) as (_, listener), calling(listener, phone) as calls:
             for _ in range(3):
                 await answered(calls.once(HELLO))
@@ -37,7 +37,7 @@ def test_who_calls_too_often_is_told_when_to_come_back(folder: Path, phone: grpc
     play(scene())
 
 
-@pytest.mark.parametrize("limits", [Limits(in_flight=5), Limits(in_flight_of_one=5)])
+@pytest.mark.parametrize("limits", [Limits(in_flight=5), Limits(in_flight_per_network=5)])
 def test_too_many_calls_at_a_time_are_told_to_come_back(
     folder: Path, phone: grpc.ChannelCredentials, limits: Limits
 ) -> None:
@@ -46,7 +46,7 @@ def test_too_many_calls_at_a_time_are_told_to_come_back(
             echo.may.clear()
             inside = [asyncio.ensure_future(answered(calls.once(HELLO))) for _ in range(5)]
             await until(lambda: echo.inside == 5)
-            if limits.in_flight_of_one == 5:  # where all are counted, a channel keeps the next one to itself
+            if limits.in_flight_per_network == 5:  # where all are counted, a channel keeps the next one to itself
                 refused = await refusal(calls.once(HELLO))
                 assert (refused.refusal, refused.retry_after) == (Refusal.BUSY, 1.001)
             else:
@@ -66,13 +66,13 @@ def test_who_opens_calls_and_brings_nothing_is_sent_away(folder: Path, phone: gr
     """In a while, though nobody else comes."""
 
     async def scene() -> None:
-        limits = Limits(patience=0.3, in_flight_of_one=10)
+        limits = Limits(timeout=0.3, in_flight_per_network=10)
         async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
             idle = [calls.open() for _ in range(10)]
             await until(lambda: echo.inside == 10)
             for each in idle:
                 refused = await refusal(each)
-                assert (refused.refusal, refused.detail) == (Refusal.BUSY, "the message took too long to come")
+                assert (refused.refusal, refused.detail) == (Refusal.BUSY, "the message took too long to arrive")
             assert echo.inside == 0
             await answered(calls.once(HELLO))
             stream = calls.sum()
@@ -144,13 +144,13 @@ def test_a_caller_that_goes_away_while_it_is_told_something(
     "wrong",
     [
         {"in_flight": 0},
-        {"in_flight_of_one": -1},
+        {"in_flight_per_network": -1},
         {"message_bytes": 0},
-        {"patience": 0.0},
-        {"outgoing_bytes": 0},
-        {"outgoing_bytes_of_one": -1},
+        {"timeout": 0.0},
+        {"reply_bytes": 0},
+        {"reply_bytes_per_connection": -1},
         {"connections": 0},
-        {"connections_of_one": 0},
+        {"connections_per_network": 0},
     ],
 )
 def test_limits_are_positive(wrong: dict[str, Any]) -> None:

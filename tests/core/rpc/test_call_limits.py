@@ -8,53 +8,53 @@ from contextlib import ExitStack
 import pytest
 
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.call_limits import Crowd, Visit
+from reticent.rpc.call_limits import AdmittedCall, CallLimits
 from reticent.rpc.connections import Peer
 from tests.core.rpc.scenes import play
 
 A = Peer("a")
-GAVE_WAY = "BUSY: others came while there was no message"
+EVICTED = "BUSY: evicted by newer calls while waiting for a message"
 
 
 def test_whoever_has_the_most_calls_without_a_message_loses_one() -> None:
     """Of several that have as many, the one that is there longest."""
-    crowd = Crowd(6, 6)
+    limits = CallLimits(6, 6)
     with ExitStack() as stack:
         few, many, busy = (
-            [stack.enter_context(crowd.entered(Peer(name, port))) for port in range(number)]
+            [stack.enter_context(limits.admit(Peer(name, port))) for port in range(number)]
             for name, number in (("few", 1), ("many", 3), ("busy", 2))
         )
         for each in busy:
-            crowd.goes_on(each)
-        newcomers = [stack.enter_context(crowd.entered(Peer("new", port))) for port in range(2)]
-        assert [each.given_way for each in (*few, *many, *busy)] == [False, True, True, False, False, False]
-        assert not any(each.given_way for each in newcomers)
-        assert crowd.size == 6
-    assert crowd.size == 0
-    assert not crowd._inside
-    assert not crowd._waiting
+            limits.mark_working(each)
+        newcomers = [stack.enter_context(limits.admit(Peer("new", port))) for port in range(2)]
+        assert [each.evicted for each in (*few, *many, *busy)] == [False, True, True, False, False, False]
+        assert not any(each.evicted for each in newcomers)
+        assert limits.size == 6
+    assert limits.size == 0
+    assert not limits._admitted
+    assert not limits._waiting
 
 
 def test_of_one_network_the_connection_with_the_most_waiting_calls_loses_one() -> None:
     """Whoever waits on a connection of its own, however long, goes before whoever opens many calls on one."""
-    crowd = Crowd(8, 4)
+    limits = CallLimits(8, 4)
     with ExitStack() as stack:
-        slow = stack.enter_context(crowd.entered(Peer("a", 1)))
-        many = [stack.enter_context(crowd.entered(Peer("a", 2))) for _ in range(3)]
-        stack.enter_context(crowd.entered(Peer("a", 3)))
-        assert [each.given_way for each in (slow, *many)] == [False, True, False, False]
+        slow = stack.enter_context(limits.admit(Peer("a", 1)))
+        many = [stack.enter_context(limits.admit(Peer("a", 2))) for _ in range(3)]
+        stack.enter_context(limits.admit(Peer("a", 3)))
+        assert [each.evicted for each in (slow, *many)] == [False, True, False, False]
 
 
 def test_nobody_gives_way_whose_message_has_come() -> None:
-    crowd = Crowd(2, 1)
-    with crowd.entered(A) as one, crowd.entered(Peer("b")) as other:
-        crowd.goes_on(one)
-        with pytest.raises(Refused) as caught, crowd.entered(A):  # another one's place is of no use
+    limits = CallLimits(2, 1)
+    with limits.admit(A) as one, limits.admit(Peer("b")) as other:
+        limits.mark_working(one)
+        with pytest.raises(Refused) as caught, limits.admit(A):  # another one's place is of no use
             pass
         assert caught.value.refusal is Refusal.BUSY
-        assert not other.given_way
-        crowd.goes_on(other)
-        with pytest.raises(Refused, match="too many calls at a time"), crowd.entered(Peer("c")):
+        assert not other.evicted
+        limits.mark_working(other)
+        with pytest.raises(Refused, match="too many concurrent calls"), limits.admit(Peer("c")):
             pass
 
 
@@ -62,20 +62,20 @@ def test_a_call_that_gave_way_is_not_served_though_its_message_comes_in_that_mom
     """Nobody counts it any more."""
 
     async def scene() -> None:
-        visit = Visit(A)
-        with pytest.raises(Refused, match=GAVE_WAY):
-            async with visit.waiting(5.0):
-                visit.give_way()
+        call = AdmittedCall(A)
+        with pytest.raises(Refused, match=EVICTED):
+            async with call.waiting(5.0):
+                call.evict()
 
     play(scene())
 
 
 def test_a_call_may_give_way_before_it_waits() -> None:
     async def scene() -> None:
-        visit = Visit(A)
-        visit.give_way()
-        with pytest.raises(Refused, match=GAVE_WAY):
-            async with visit.waiting(1e9):
+        call = AdmittedCall(A)
+        call.evict()
+        with pytest.raises(Refused, match=EVICTED):
+            async with call.waiting(1e9):
                 await asyncio.Event().wait()
 
     play(scene())
@@ -85,17 +85,17 @@ def test_a_call_may_give_way_when_its_time_is_over_anyway() -> None:
     """Between the end of its time and the moment in which it notices."""
 
     async def scene() -> None:
-        visit = Visit(A)
+        call = AdmittedCall(A)
         faults: list[object] = []
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, fault: faults.append(fault))
 
         async def given_way_while_it_waits() -> None:
-            async with visit.waiting(0.0):
-                loop.call_soon(visit.give_way)
+            async with call.waiting(0.0):
+                loop.call_soon(call.evict)
                 await asyncio.Event().wait()
 
-        with pytest.raises(Refused, match=GAVE_WAY):
+        with pytest.raises(Refused, match=EVICTED):
             await given_way_while_it_waits()
         assert not faults
 

@@ -88,14 +88,14 @@ def still_open(held: list[Deaf]) -> list[bool]:
     return [each.is_open for each in held]
 
 
-def test_connections_of_one_network_are_limited(
+def test_connections_per_network_network_are_limited(
     folder: Path, phone: grpc.ChannelCredentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those go first that are there longest and have no call inside. Connections of others stay."""
-    monkeypatch.setattr(listener, "LOOK", 0.1)
+    monkeypatch.setattr(listener, "CHECK_INTERVAL", 0.1)
 
     async def scene() -> None:
-        limits = Limits(connections_of_one=10)
+        limits = Limits(connections_per_network=10)
         async with served(folder, limits=limits) as (echo, at), opened("127.0.0.3", at, 5) as others:
             echo.may.clear()
             async with opened("127.0.0.2", at, 2) as calling, opened("127.0.0.2", at, 3) as first:
@@ -121,10 +121,10 @@ def test_two_networks_leave_room_for_others(
     folder: Path, phone: grpc.ChannelCredentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where all together have too many, those lose that have the most."""
-    monkeypatch.setattr(listener, "LOOK", 0.1)
+    monkeypatch.setattr(listener, "CHECK_INTERVAL", 0.1)
 
     async def scene() -> None:
-        limits = Limits(connections=32, connections_of_one=16)
+        limits = Limits(connections=32, connections_per_network=16)
         async with (
             served(folder, limits=limits) as (_, at),
             opened("127.0.0.4", at, 4) as few,
@@ -197,7 +197,7 @@ def test_a_process_that_cannot_see_its_descriptors_goes_on(
         with monkeypatch.context() as patch:
             patch.setattr(connections, "_DESCRIPTORS", "/nowhere")
             CONNECTIONS.cut(peer)
-            while CONNECTIONS._cuts:
+            while CONNECTIONS._cutting:
                 time.sleep(0.01)
         assert "connections cannot be cut" in caplog.text
         CONNECTIONS.cut(peer)

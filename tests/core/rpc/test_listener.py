@@ -16,7 +16,7 @@ from reticent.address import AddressError, is_local
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
-from reticent.rpc import Door, Limits, Listener
+from reticent.rpc import Admission, Limits, Listener
 from reticent.rpc.rates import Rate
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
@@ -85,7 +85,7 @@ def test_two_servers_do_not_share_a_port() -> None:
 
 def test_a_socket_in_a_folder_serves_too(tmp_path: Path) -> None:
     async def scene() -> None:
-        echo = Echo(Door())
+        echo = Echo(Admission())
         address = f"unix:{tmp_path}/socket"
         async with Listener(address, echo.services(), credentials=None) as listener, calling(listener, None) as calls:
             assert listener.address == address
@@ -117,7 +117,7 @@ def test_each_service_says_that_it_is_well(tmp_path: Path) -> None:
 
 def test_asking_how_it_is_has_a_rate_as_well() -> None:
     async def scene() -> None:
-        limits = Limits(address=Rate(per_second=0.1, burst=2.0))
+        limits = Limits(call_rate=Rate(per_second=0.1, burst=2.0))
         async with (
             Listener("localhost:0", {}, credentials=None, limits=limits) as listener,
             channel(listener.address, None) as way,
@@ -156,7 +156,7 @@ def test_a_server_does_not_wait_for_ever_for_those_inside(monkeypatch: pytest.Mo
     monkeypatch.setattr("reticent.rpc.listener.GRACE", 0.2)
 
     async def scene() -> None:
-        echo = Echo(Door())
+        echo = Echo(Admission())
         echo.may.clear()
         async with (
             Listener("localhost:0", echo.services(), credentials=None) as listener,
@@ -177,7 +177,7 @@ def test_nobody_is_inside_when_a_server_has_stopped(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("reticent.rpc.listener.GRACE", 0.2)
 
     async def scene() -> None:
-        echo = Echo(Door())
+        echo = Echo(Admission())
         async with (
             Listener("localhost:0", echo.services(), credentials=None) as listener,
             calling(listener, None) as calls,
@@ -197,16 +197,16 @@ def test_one_machine_cannot_take_all_places_of_a_listener() -> None:
     """Calls that never bring their message, of all services, health included, are bounded and go away."""
 
     async def scene() -> None:
-        limits = Limits(patience=0.5, in_flight=100, in_flight_of_one=10)
-        echo = Echo(Door(limits=limits))
+        limits = Limits(timeout=0.5, in_flight=100, in_flight_per_network=10)
+        echo = Echo(Admission(limits=limits))
         async with Listener("localhost:0", echo.services(), credentials=None, limits=limits) as listener:
             async with channel(listener.address, None) as way:
                 names = ("grpc.health.v1.Health/Check", f"{SERVICE}/Once") * 15
                 idle = [_opened(way, name) for name in names]
                 outcomes = await asyncio.gather(*map(answered, idle), return_exceptions=True)
                 said = [each.detail for each in outcomes if isinstance(each, Refused)]
-                assert said.count("others came while there was no message") == 10
-                assert said.count("the message took too long to come") == 20
+                assert said.count("evicted by newer calls while waiting for a message") == 10
+                assert said.count("the message took too long to arrive") == 20
             async with calling(listener, None) as calls:
                 await answered(calls.once(HELLO))
 

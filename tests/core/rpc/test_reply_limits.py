@@ -8,7 +8,7 @@ import pytest
 
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.connections import Peer
-from reticent.rpc.reply_limits import Outgoing
+from reticent.rpc.reply_limits import ReplyLimits
 
 A1, A2, B1, C1 = Peer("a", 1), Peer("a", 2), Peer("b", 1), Peer("c", 1)
 
@@ -16,14 +16,14 @@ A1, A2, B1, C1 = Peer("a", 1), Peer("a", 2), Peer("b", 1), Peer("c", 1)
 class Scene:
     """Room for 100 bytes, 60 of one connection, and a clock."""
 
-    def __init__(self, most: int = 100, most_of_one: int = 60) -> None:
+    def __init__(self, limit: int = 100, limit_per_connection: int = 60) -> None:
         self.now = 0.0
         self.cut: list[Peer] = []
-        self.outgoing = Outgoing(most, most_of_one, cut=self.cut.append, now=lambda: self.now)
+        self.replies = ReplyLimits(limit, limit_per_connection, cut=self.cut.append, now=lambda: self.now)
 
     def add(self, peer: Peer, size: int, at: float) -> Callable[[], None]:
         self.now = at
-        return self.outgoing.add(peer, size)
+        return self.replies.add(peer, size)
 
     def refused(self, peer: Peer, size: int, at: float) -> str:
         with pytest.raises(Refused) as caught:
@@ -36,22 +36,22 @@ class Scene:
 def test_what_is_written_is_counted_no_more() -> None:
     scene = Scene()
     ends = [scene.add(peer, 20, 0.0) for peer in (A1, A1, A2, B1)]
-    assert scene.outgoing.size == 80
+    assert scene.replies.size == 80
     for each in ends:
         each()
-    assert scene.outgoing.size == 0
-    assert not scene.outgoing._networks
+    assert scene.replies.size == 0
+    assert not scene.replies._networks
 
 
 def test_a_connection_has_a_limit_of_its_own() -> None:
     scene = Scene()
     scene.add(A1, 40, 0.0)
-    assert scene.refused(A1, 21, 0.0) == "earlier answers were not taken"
-    scene.outgoing.check(A1)
+    assert scene.refused(A1, 21, 0.0) == "the caller has not read earlier replies"
+    scene.replies.check(A1)
     scene.add(A1, 20, 0.0)
-    with pytest.raises(Refused, match="earlier answers were not taken"):
-        scene.outgoing.check(A1)
-    scene.outgoing.check(A2)
+    with pytest.raises(Refused, match="the caller has not read earlier replies"):
+        scene.replies.check(A1)
+    scene.replies.check(A2)
     scene.add(A2, 40, 0.0)
     assert not scene.cut
 
@@ -68,7 +68,7 @@ def test_an_answer_that_is_larger_than_all_may_be_is_written_alone() -> None:
     """An analyst may ask for as much, and nobody is cut for it."""
     scene = Scene()
     end = scene.add(A1, 10, 0.0)
-    assert scene.refused(B1, 300, 5.0) == "too many answers are not taken"
+    assert scene.refused(B1, 300, 5.0) == "too many replies are unread"
     end()
     scene.add(B1, 300, 5.0)
     assert not scene.cut
@@ -81,18 +81,18 @@ def test_the_network_with_the_most_loses_the_connection_that_has_waited_longest(
     scene.add(A2, 30, 2.0)
     scene.add(C1, 30, 2.0)
     assert scene.cut == [A1]
-    assert scene.outgoing.size == 120  # what the connection holds is held until it has ended
+    assert scene.replies.size == 120  # what the connection holds is held until it has ended
 
 
 def test_a_connection_that_is_being_cut_is_given_nothing() -> None:
     scene = Scene()
     end = scene.add(A1, 30, 0.0)
-    scene.outgoing.cut(A1)
-    scene.outgoing.cut(A1)
+    scene.replies.cut(A1)
+    scene.replies.cut(A1)
     assert scene.cut == [A1]
     scene.refused(A1, 1, 0.0)
     with pytest.raises(Refused):
-        scene.outgoing.check(A1)
+        scene.replies.check(A1)
     end()
     scene.add(A1, 1, 0.0)  # another one, which has the same port
 
@@ -100,7 +100,7 @@ def test_a_connection_that_is_being_cut_is_given_nothing() -> None:
 def test_of_its_own_network_a_caller_displaces_only_those_that_have_waited() -> None:
     scene = Scene()
     scene.add(A1, 60, 0.0)
-    assert scene.refused(A2, 60, 0.1) == "too many answers are not taken"
+    assert scene.refused(A2, 60, 0.1) == "too many replies are unread"
     assert not scene.cut
     scene.add(A2, 60, 1.0)
     assert scene.cut == [A1]
@@ -125,20 +125,20 @@ def test_those_that_are_being_cut_hold_no_more_than_there_is_room_for() -> None:
             continue
         added += 1
     assert added == 4
-    assert scene.outgoing.size == 200
+    assert scene.replies.size == 200
 
 
 def test_refusals_are_counted_and_never_refused() -> None:
     scene = Scene(40_000, 20_000)
-    ends = [scene.outgoing.add_refusal(A1) for _ in range(3)]
-    assert scene.outgoing.size > 40_000
+    ends = [scene.replies.add_refusal(A1) for _ in range(3)]
+    assert scene.replies.size > 40_000
     assert not scene.cut
     scene.now = 1.0
-    ends.append(scene.outgoing.add_refusal(A2))
+    ends.append(scene.replies.add_refusal(A2))
     assert scene.cut == [A1]
     for each in ends:
         each()
-    assert scene.outgoing.size == 0
+    assert scene.replies.size == 0
 
 
 def test_connections_that_cannot_be_told_apart_are_not_cut() -> None:
@@ -146,6 +146,6 @@ def test_connections_that_cannot_be_told_apart_are_not_cut() -> None:
     scene = Scene()
     unix = Peer("unix")
     scene.add(unix, 60, 0.0)
-    scene.outgoing.cut(unix)
-    assert scene.refused(B1, 50, 5.0) == "too many answers are not taken"
+    scene.replies.cut(unix)
+    assert scene.refused(B1, 50, 5.0) == "too many replies are unread"
     assert not scene.cut

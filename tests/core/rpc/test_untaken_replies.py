@@ -15,7 +15,7 @@ import pytest
 
 from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc import Door, Limits, Listener
+from reticent.rpc import Admission, Limits, Listener
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc import large_answers
 from tests.core.rpc.deaf import Deaf, careless
@@ -33,7 +33,7 @@ ANSWERED_IN = 2.0
 @contextlib.asynccontextmanager
 async def served(limits: Limits, address: str = "127.0.0.1") -> AsyncIterator[tuple[Echo, Listener]]:
     """An echo without TLS, which only this machine can call."""
-    echo = Echo(Door(limits=limits))
+    echo = Echo(Admission(limits=limits))
     async with Listener(f"{address}:0", echo.services(), credentials=None, limits=limits) as listener:
         yield echo, listener
 
@@ -56,7 +56,7 @@ async def untaken(echo: Echo, deaf: Deaf, times: int, size: int = 5) -> None:
 
 def test_two_addresses_that_take_no_answers_keep_nobody_out() -> None:
     async def scene() -> None:
-        limits = Limits(in_flight=8, in_flight_of_one=4)
+        limits = Limits(in_flight=8, in_flight_per_network=4)
         async with (
             served(limits) as (echo, listener),
             Deaf.connected("127.0.0.2", port_of(listener)) as one,
@@ -64,7 +64,7 @@ def test_two_addresses_that_take_no_answers_keep_nobody_out() -> None:
             calling(listener, None) as calls,
         ):
             for deaf in (one, other):
-                await untaken(echo, deaf, limits.in_flight_of_one)
+                await untaken(echo, deaf, limits.in_flight_per_network)
             assert one.is_open
             for _ in range(20):
                 assert (await answered(calls.once(HELLO))).public_key == b"hello"
@@ -101,7 +101,7 @@ def test_whoever_takes_no_answers_keeps_out_nobody_of_its_own_address(
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
 def test_a_connection_that_does_not_take_an_answer_in_time_is_cut(address: str) -> None:
     async def scene() -> None:
-        limits = Limits(patience=0.5)
+        limits = Limits(timeout=0.5)
         async with (
             served(limits, address) as (echo, listener),
             Deaf.connected(address.strip("[]"), port_of(listener)) as deaf,
@@ -111,7 +111,7 @@ def test_a_connection_that_does_not_take_an_answer_in_time_is_cut(address: str) 
             assert deaf.is_open
             assert echo.inside == 12
             await asyncio.wait_for(deaf.ended(), 5.0)
-            await until(lambda: echo.inside == 0 and echo.door._outgoing.size == 0)
+            await until(lambda: echo.inside == 0 and echo.admission.replies.size == 0)
             await answered(calls.once(HELLO))
 
     play(scene())
@@ -127,7 +127,7 @@ def test_a_connection_is_cut_also_where_the_call_is_cancelled_whose_answer_is_no
     """What gRPC has begun to write it keeps."""
 
     async def scene() -> None:
-        limits = Limits(patience=0.7)
+        limits = Limits(timeout=0.7)
         async with (
             served(limits) as (echo, listener),
             Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
@@ -136,9 +136,9 @@ def test_a_connection_is_cut_also_where_the_call_is_cancelled_whose_answer_is_no
             await asyncio.sleep(0.2)  # until no more can be written
             await deaf.cancel()
             await until(lambda: echo.inside == 0)
-            assert echo.door._outgoing.size > 16 * MEGABYTE
+            assert echo.admission.replies.size > 16 * MEGABYTE
             await cut(deaf)
-            await until(lambda: echo.door._outgoing.size == 0)
+            await until(lambda: echo.admission.replies.size == 0)
 
     play(scene())
 
@@ -147,7 +147,7 @@ def test_refusals_that_are_not_taken_are_counted() -> None:
     """Windows say nothing about refusals; but whoever reads nothing at all does not take them either."""
 
     async def scene() -> None:
-        limits = Limits(outgoing_bytes=17 * MEGABYTE)
+        limits = Limits(reply_bytes=17 * MEGABYTE)
         async with (
             served(limits) as (echo, listener),
             Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
@@ -156,10 +156,10 @@ def test_refusals_that_are_not_taken_are_counted() -> None:
             await until(lambda: echo.came == 1)
             await asyncio.sleep(0.5)
             await deaf.call(b"refuse", 50)
-            await until(lambda: echo.door._outgoing.size > 16 * MEGABYTE + 50 * (16 << 10))
+            await until(lambda: echo.admission.replies.size > 16 * MEGABYTE + 50 * (16 << 10))
             await deaf.call(b"refuse", 50)
             await cut(deaf)
-            await until(lambda: echo.door._outgoing.size == 0)
+            await until(lambda: echo.admission.replies.size == 0)
             await answered(calls.once(HELLO))
 
     play(scene())
@@ -167,7 +167,7 @@ def test_refusals_that_are_not_taken_are_counted() -> None:
 
 def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
     async def scene() -> None:
-        limits = Limits(outgoing_bytes_of_one=MEGABYTE)
+        limits = Limits(reply_bytes_per_connection=MEGABYTE)
         async with (
             served(limits) as (echo, listener),
             Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
@@ -177,7 +177,7 @@ def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
             await until(lambda: echo.inside == 3)  # the fourth answer is dropped
             await untaken(echo, deaf, 1, 100_000)
             await until(lambda: echo.inside == 4)  # there is room for a smaller one
-            assert 1_000_000 < echo.door._outgoing.size < MEGABYTE
+            assert 1_000_000 < echo.admission.replies.size < MEGABYTE
             assert deaf.is_open
             for _ in range(20):
                 assert (await answered(calls.once(HELLO))).public_key == b"hello"
@@ -187,7 +187,7 @@ def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
 
 def test_a_single_answer_may_be_larger_than_what_a_connection_may_leave() -> None:
     async def scene() -> None:
-        limits = Limits(outgoing_bytes_of_one=1000)
+        limits = Limits(reply_bytes_per_connection=1000)
         async with (
             served(limits) as (echo, listener),
             Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
@@ -208,7 +208,7 @@ def test_where_all_is_full_the_connection_that_has_waited_longest_is_cut() -> No
     """Of the network with the most. Whoever has little is answered."""
 
     async def scene() -> None:
-        limits = Limits(outgoing_bytes=MEGABYTE, outgoing_bytes_of_one=MEGABYTE)
+        limits = Limits(reply_bytes=MEGABYTE, reply_bytes_per_connection=MEGABYTE)
         async with (
             served(limits) as (echo, listener),
             Deaf.connected("127.0.0.3", port_of(listener)) as few,
@@ -230,7 +230,7 @@ def test_many_large_answers_at_once_are_not_held_where_there_is_no_room() -> Non
     """Those that do not fit are dropped, and their callers are to come back."""
 
     async def scene() -> None:
-        limits = Limits(outgoing_bytes=8 * MEGABYTE)
+        limits = Limits(reply_bytes=8 * MEGABYTE)
         async with served(limits) as (echo, listener), contextlib.AsyncExitStack() as stack:
             echo.may.clear()
             ways = [await stack.enter_async_context(calling(listener, None)) for _ in range(20)]
@@ -239,11 +239,11 @@ def test_many_large_answers_at_once_are_not_held_where_there_is_no_room() -> Non
             await until(lambda: echo.came == len(asked))
             echo.may.set()
             await until(lambda: echo.inside < len(asked))
-            assert echo.door._outgoing.size <= limits.outgoing_bytes
+            assert echo.admission.replies.size <= limits.reply_bytes
             refusals = [each for each in await asyncio.gather(*asked) if each is not None]
             assert all(each.refusal is Refusal.BUSY and each.retry_after for each in refusals)
             assert len(refusals) < len(asked)
-            await until(lambda: echo.door._outgoing.size == 0)
+            await until(lambda: echo.admission.replies.size == 0)
 
     play(scene())
 
@@ -316,7 +316,7 @@ def test_answers_that_are_not_read_take_a_bounded_memory(
                     await asyncio.sleep(0.1)
         assert host
         grown = peak(process) - before
-        assert grown < 3 * Limits().outgoing_bytes, f"{grown >> 20} MiB"
+        assert grown < 3 * Limits().reply_bytes, f"{grown >> 20} MiB"
 
     with large_answering(folder) as (process, address):
         play(scene(process, address))
@@ -326,16 +326,16 @@ def test_refusals_for_answers_that_are_not_taken_name_a_time(folder: Path, phone
     """Also where the caller is gRPC itself, and reads a stream slowly."""
 
     async def scene() -> None:
-        limits = Limits(outgoing_bytes_of_one=1000)
+        limits = Limits(reply_bytes_per_connection=1000)
         async with served_with_tls(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
             many = calls.many(wire.KeyRequest(key_id=bytes(1_000_000)).SerializeToString())
-            await until(lambda: echo.door._outgoing.size > 0)
+            await until(lambda: echo.admission.replies.size > 0)
             await asyncio.sleep(0.2)  # until no more can be written
             refused = await refusal(calls.once(HELLO))
-            assert (refused.refusal, refused.detail) == (Refusal.BUSY, "earlier answers were not taken")
+            assert (refused.refusal, refused.detail) == (Refusal.BUSY, "the caller has not read earlier replies")
             assert refused.retry_after is not None
             many.cancel()
-            await until(lambda: echo.door._outgoing.size == 0)
+            await until(lambda: echo.admission.replies.size == 0)
             await answered(calls.once(HELLO))
 
     play(scene())

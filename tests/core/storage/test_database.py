@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from reticent.errors import ReticentError
-from reticent.storage.database import Database, Kind, Occupied, migrate
+from reticent.storage.database import Database, FileFormat, InUse, migrate
 
 
 class BadNotes(ReticentError):
@@ -36,18 +36,18 @@ END;
 SECOND = "ALTER TABLE notes ADD COLUMN author TEXT NOT NULL DEFAULT 'nobody';"
 THIRD = "CREATE INDEX by_author ON notes (author); UPDATE notes SET author = upper(author)"
 
-ONE = Kind("a notebook", 0x4E4F5445, 1, FIRST, BadNotes)
-THREE = Kind("a notebook", 0x4E4F5445, 3, FIRST, BadNotes, (SECOND, THIRD), "notes migrate")
+ONE = FileFormat("a notebook", 0x4E4F5445, 1, FIRST, BadNotes)
+THREE = FileFormat("a notebook", 0x4E4F5445, 3, FIRST, BadNotes, (SECOND, THIRD), "notes migrate")
 
 
 @contextlib.contextmanager
-def opened(path: Path | None, kind: Kind = ONE) -> Iterator[Database]:
+def opened(path: Path | None, kind: FileFormat = ONE) -> Iterator[Database]:
     with contextlib.closing(Database(path, kind)) as database:
         yield database
 
 
 def write(database: Database, *texts: str) -> None:
-    with database.changing() as run:
+    with database.transaction() as run:
         for text in texts:
             run("INSERT INTO notes (text) VALUES (?)", [text])
 
@@ -152,14 +152,14 @@ class TestOneProcess:
     def test_serves_and_others_may_write(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.db"
         with opened(path) as server, server.claim():
-            with pytest.raises(Occupied, match=f"another process serves from {path}"):
+            with pytest.raises(InUse, match=f"another process serves from {path}"):
                 claim_elsewhere(path)
             with opened(path) as other:
-                with pytest.raises(Occupied), other.claim():
+                with pytest.raises(InUse), other.claim():
                     pass
                 write(other, "from the command line")
             assert texts(server) == ["from the command line"]
-            with pytest.raises(Occupied):
+            with pytest.raises(InUse):
                 migrate(path, THREE)
         claim_elsewhere(path)
         assert stat.S_IMODE(Path(f"{path}.lock").stat().st_mode) == 0o600
@@ -178,7 +178,7 @@ class TestOneProcess:
             assert process.stdout is not None
             assert process.stdout.readline() == "claimed\n"
             with opened(path) as database:
-                with pytest.raises(Occupied), database.claim():
+                with pytest.raises(InUse), database.claim():
                     pass
                 process.kill()
                 process.wait(timeout=20)
@@ -221,7 +221,7 @@ class TestBackup:
         def keep_writing(database: Database) -> None:
             try:
                 while not stop.is_set():
-                    with database.changing() as run:
+                    with database.transaction() as run:
                         run("INSERT INTO notes (text) VALUES ('one')")
                         time.sleep(0.002)
                         run("INSERT INTO notes (text) VALUES ('other')")
@@ -255,7 +255,7 @@ class TestBackup:
             database.backup(tmp_path / "copy.db")
 
         with opened(tmp_path / "notes.db") as database:
-            with database.changing() as run:
+            with database.transaction() as run:
                 run("INSERT INTO notes (text) VALUES ('one')")
                 thread = threading.Thread(target=copy)
                 thread.start()
@@ -269,7 +269,7 @@ class TestBackup:
 
     def test_is_not_made_in_the_midst_of_a_change(self, tmp_path: Path) -> None:
         with opened(tmp_path / "notes.db") as database:
-            with pytest.raises(ValueError, match="in the midst of a change"), database.changing():
+            with pytest.raises(ValueError, match="in the midst of a change"), database.transaction():
                 database.backup(tmp_path / "copy.db")
             database.backup(tmp_path / "copy.db")
 
@@ -329,6 +329,6 @@ def test_what_breaks_a_rule_is_no_damage() -> None:
             ("INSERT INTO notes (id, text) VALUES (1, 'a'), (1, 'b')", sqlite3.IntegrityError),
             ("INSERT INTO notes (text) VALUES (?)", sqlite3.ProgrammingError),
         ):
-            with pytest.raises(error), database.changing() as run:
+            with pytest.raises(error), database.transaction() as run:
                 run(statement)
         assert texts(database) == []

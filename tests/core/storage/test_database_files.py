@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from reticent.storage import database as module
-from reticent.storage.database import Database, Kind
+from reticent.storage.database import Database, FileFormat
 
-NOTES = Kind("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT); CREATE TABLE log (at INTEGER);", ValueError)
+NOTES = FileFormat(
+    "a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT); CREATE TABLE log (at INTEGER);", ValueError
+)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_what_is_no_database_is_left_as_it_was(path: Path) -> None:
 def test_our_own_file_is_its_owners_only_again(path: Path) -> None:
     Database(path, NOTES).close()
     path.chmod(0o644)
-    with contextlib.closing(Database(path, NOTES)) as database, database.changing() as run:
+    with contextlib.closing(Database(path, NOTES)) as database, database.transaction() as run:
         run("INSERT INTO notes VALUES ('x')")
         assert {mode(each) for each in path.parent.iterdir()} == {0o600}
 
@@ -59,9 +61,9 @@ def test_a_file_that_another_process_writes_is_said_to_be_busy(path: Path, monke
     with (
         contextlib.closing(Database(path, NOTES)) as one,
         contextlib.closing(Database(path, NOTES)) as other,
-        one.changing(),
+        one.transaction(),
         pytest.raises(OSError, match="database is locked") as caught,
-        other.changing(),
+        other.transaction(),
     ):
         pass
     assert (caught.value.errno, caught.value.filename) == (errno.EBUSY, str(path))
@@ -88,9 +90,9 @@ def test_what_was_forgotten_is_in_no_file_when_one_of_several_closes(path: Path)
         with other.reading() as run:
             run("SELECT * FROM notes").fetchall()
         one = Database(path, NOTES)
-        with one.changing() as run:
+        with one.transaction() as run:
             run("INSERT INTO notes VALUES (?)", [secret])
-        with one.changing() as run:
+        with one.transaction() as run:
             run("DELETE FROM notes")
         assert any(b"nobody may find" in each.read_bytes() for each in path.parent.iterdir())
         one.close()

@@ -58,7 +58,7 @@ class HastyCores(Cores):
     def lost(self) -> None:
         if self._before is None or self._before[0] != self._now[0]:
             return
-        with closing(opened(self.folder / "aggregation.db")) as database, database.changing() as run:
+        with closing(opened(self.folder / "aggregation.db")) as database, database.transaction() as run:
             run("DELETE FROM sums")
             run("DELETE FROM receipts")
             for row in self._before[1]:
@@ -115,7 +115,7 @@ class Undecided(KeyServer):
         except Refused as refused:
             if refused.refusal is not Refusal.ALREADY_DECIDED:
                 raise
-        with self.journal.changing() as run:
+        with self.journal.transaction() as run:
             (query,) = run("SELECT number FROM queries WHERE digest = ?", (head.query,)).fetchone()
             for table in ("decisions", "begun"):
                 run(f"DELETE FROM {table} WHERE query = ? AND cohort = ?", (query, head.cohort))  # noqa: S608  # ours
