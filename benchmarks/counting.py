@@ -82,7 +82,7 @@ class Crowd:
             noise="skellam",
             population=population,
             cohorts=1,
-            fewest=population * 9 // 10,
+            min_contributions=population * 9 // 10,
             liars=0,
             key_id=key.key_id.hex(),
             closes_after=86400,

@@ -17,7 +17,7 @@ def bits(size: int = 1, **changes: Any) -> Query:
         "noise": "skellam",
         "population": 200,
         "cohorts": 1,
-        "fewest": 150,
+        "min_contributions": 150,
         "liars": 10,
         "key_id": "k1",
         "closes_after": 60,

@@ -58,12 +58,12 @@ class Crowd:
 
     Args:
         cohorts: Into how many they are dealt.
-        fewest: With how few contributions one of them may be decrypted.
+        min_contributions: With how few contributions one of them may be decrypted.
         liars: How many of a cohort may lie without harm to anybody's privacy.
     """
 
     cohorts: int
-    fewest: int
+    min_contributions: int
     liars: int
 
 
@@ -73,21 +73,23 @@ def sizes(population: int, cohorts: int) -> dict[int, int]:
     return {each: number for each, number in ((size + 1, larger), (size, cohorts - larger)) if number}
 
 
-def short(size: int, fewest: int, absent: float) -> float:
+def short(size: int, min_contributions: int, absent: float) -> float:
     """That a cohort of this size has fewer than the fewest contributions: a binomial tail."""
-    return float(bdtr(min(fewest - 1, size), size, 1 - absent))
+    return float(bdtr(min(min_contributions - 1, size), size, 1 - absent))
 
 
-def left_out(population: int, cohorts: int, fewest: int, absent: float) -> Floats:
+def left_out(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
     """How many cohorts are short: the chance of none, of one, and so on.  # (G + 1,)."""
-    parts = [_binomial(number, short(size, fewest, absent)) for size, number in sizes(population, cohorts).items()]
+    parts = [
+        _binomial(number, short(size, min_contributions, absent)) for size, number in sizes(population, cohorts).items()
+    ]
     first, *rest = parts
     return np.asarray(np.convolve(first, rest[0])) if rest else first
 
 
-def lost(population: int, cohorts: int, fewest: int, absent: float) -> float:
+def lost(population: int, cohorts: int, min_contributions: int, absent: float) -> float:
     """That fewer than half of the cohorts are left, if nobody lies."""
-    return _more_than_half(left_out(population, cohorts, fewest, absent))
+    return _more_than_half(left_out(population, cohorts, min_contributions, absent))
 
 
 def hit_cohorts(population: int, cohorts: int, liars: int) -> Floats:
@@ -105,19 +107,21 @@ def hit_cohorts(population: int, cohorts: int, liars: int) -> Floats:
     return hit
 
 
-def lost_to_liars(population: int, cohorts: int, fewest: int, absent: float, liars: int) -> float:
+def lost_to_liars(population: int, cohorts: int, min_contributions: int, absent: float, liars: int) -> float:
     """That fewer than half of the cohorts are left, if each liar voids its own.
 
     As if each of the others were as likely to be short as they are on average.
     """
     if liars == 0:
-        return lost(population, cohorts, fewest, absent)
-    return float(hit_cohorts(population, cohorts, liars) @ _lost_given_hits(population, cohorts, fewest, absent))
+        return lost(population, cohorts, min_contributions, absent)
+    return float(
+        hit_cohorts(population, cohorts, liars) @ _lost_given_hits(population, cohorts, min_contributions, absent)
+    )
 
 
-def max_liars(population: int, cohorts: int, fewest: int, absent: float, risk: float) -> int:
+def max_liars(population: int, cohorts: int, min_contributions: int, absent: float, risk: float) -> int:
     """How many liars, each of whom voids its cohort, leave the chance of no answer within the risk."""
-    given_hits = _lost_given_hits(population, cohorts, fewest, absent)
+    given_hits = _lost_given_hits(population, cohorts, min_contributions, absent)
     for liars, (first, window) in enumerate(islice(_hits(population, cohorts), 1, population + 1)):
         if window @ given_hits[first : first + len(window)] > risk:
             return liars
@@ -132,12 +136,12 @@ def crowded(population: int, cohorts: int, allowed: int, liars: int) -> float:
     return min(1.0, total)
 
 
-def mean_contributors(size: int, fewest: int, absent: float) -> tuple[float, float]:
+def mean_contributors(size: int, min_contributions: int, absent: float) -> tuple[float, float]:
     """How many phones of a cohort contribute on average where they are at least the fewest, and where they are not."""
     present = 1 - absent
-    is_short = short(size, fewest, absent)
+    is_short = short(size, min_contributions, absent)
     # The binomial distribution of one phone fewer gives partial means without a sum.
-    below = size * present * short(size - 1, fewest - 1, absent) if fewest > 1 else 0.0
+    below = size * present * short(size - 1, min_contributions - 1, absent) if min_contributions > 1 else 0.0
     enough = (size * present - below) / (1 - is_short) if is_short < 1 else 0.0
     return enough, below / is_short if is_short > 0 else 0.0
 
@@ -150,7 +154,7 @@ def choose(
     risk: float,
     variance: float,
     cohorts: int | None = None,
-    fewest: int | None = None,
+    min_contributions: int | None = None,
     liars: int | None = None,
 ) -> Crowd:
     """The most accurate way to ask, of those that end without an answer no more often than the risk.
@@ -162,9 +166,9 @@ def choose(
         risk: How likely the query may be to end without an answer, and a cohort to have more liars than are allowed.
         variance: Of the noise that hides a user.
         cohorts: Into how many they are dealt, if that is not to be chosen.
-        fewest: With how few contributions a cohort may be decrypted, if that is not.
-        liars: How many of a cohort may lie, if that is not; then it is the default part of `fewest`, or more, where
-            `lying` and `risk` ask for more.
+        min_contributions: With how few contributions a cohort may be decrypted, if that is not.
+        liars: How many of a cohort may lie, if that is not; then it is the default part of `min_contributions`, or
+            more, where `lying` and `risk` ask for more.
 
     Raises:
         ValueError: There is no such way.
@@ -175,18 +179,18 @@ def choose(
         cohorts = _bearing(population, lying, risk)
     if not 1 <= cohorts <= population:
         raise ValueError(f"{population} phones cannot be dealt into {cohorts!r} cohorts")
-    if liars is None or fewest is None:
+    if liars is None or min_contributions is None:
         refuse_too_many(cohorts)
     expected = _enough_allowed(population, cohorts, lying, risk) if liars is None else 0
 
-    def allowed(fewest: int) -> int:
-        return max(expected, min_liars(fewest)) if liars is None else liars
+    def allowed(min_contributions: int) -> int:
+        return max(expected, min_liars(min_contributions)) if liars is None else liars
 
-    if fewest is None:
-        fewest = _most_accurate(
+    if min_contributions is None:
+        min_contributions = _most_accurate(
             population, cohorts, absent=absent, lying=lying, allowed=allowed, risk=risk, variance=variance
         )
-    return Crowd(cohorts, fewest, allowed(fewest))
+    return Crowd(cohorts, min_contributions, allowed(min_contributions))
 
 
 def refuse_too_many(cohorts: int) -> None:
@@ -238,10 +242,14 @@ def _most_accurate(
     at_levels = (_threshold(smallest, absent, level) for level in _LEVELS)
     tried = {most} | {threshold for threshold in at_levels if allowed(threshold) + 2 <= threshold < most}
 
-    def noise(fewest: int) -> float:
+    def noise(min_contributions: int) -> float:
         """Of the sum, with what scaling adds, as if phones differed no more than by their noise."""
-        is_short = short(smallest, fewest, absent)
-        return share_variance(variance, fewest, allowed(fewest)) * (1 + is_short) / max(1 - is_short, _LEVELS[0])
+        is_short = short(smallest, min_contributions, absent)
+        return (
+            share_variance(variance, min_contributions, allowed(min_contributions))
+            * (1 + is_short)
+            / max(1 - is_short, _LEVELS[0])
+        )
 
     return min(tried, key=noise)
 
@@ -257,15 +265,15 @@ def _max_threshold(population: int, cohorts: int, absent: float, lying: int, ris
     if _more_than_half(hit) > risk:  # what is not borne anyway is no reason to insist on fewer contributions
         hit = hit_cohorts(population, cohorts, 0)
 
-    def is_too_many(fewest: int) -> bool:
-        return float(hit @ _lost_given_hits(population, cohorts, fewest, absent)) > risk
+    def is_too_many(min_contributions: int) -> bool:
+        return float(hit @ _lost_given_hits(population, cohorts, min_contributions, absent)) > risk
 
     return _first(range(1, population // cohorts + 2), is_too_many) - 1
 
 
 def _threshold(size: int, absent: float, level: float) -> int:
     """The most contributions to insist on that a cohort of this size misses no more often than this."""
-    return _first(range(1, size + 2), lambda fewest: short(size, fewest, absent) > level) - 1
+    return _first(range(1, size + 2), lambda min_contributions: short(size, min_contributions, absent) > level) - 1
 
 
 def _first(numbers: range, holds: Callable[[int], bool]) -> int:
@@ -300,10 +308,10 @@ def _hits(population: int, cohorts: int) -> Iterator[tuple[int, Floats]]:
     yield first, hit
 
 
-def _lost_given_hits(population: int, cohorts: int, fewest: int, absent: float) -> Floats:
+def _lost_given_hits(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
     """That fewer than half are left, when so many cohorts are void.  # (G + 1,)."""
     is_short = sum(
-        number * short(size, fewest, absent) / cohorts for size, number in sizes(population, cohorts).items()
+        number * short(size, min_contributions, absent) / cohorts for size, number in sizes(population, cohorts).items()
     )
     chances = np.ones(cohorts + 1)
     void = np.arange(cohorts // 2 + 1)

@@ -33,18 +33,33 @@ def refusals(query: Query, ciphertexts: int) -> tuple[Refusal, ...]:
         query: Which one.
         ciphertexts: How many it asks of a phone.
     """
-    fewest, honest, liars = query.fewest, query.fewest - query.liars, min_liars(query.fewest)
+    min_contributions, honest, liars = (
+        query.min_contributions,
+        query.min_contributions - query.liars,
+        min_liars(query.min_contributions),
+    )
     smallest = query.population // query.cohorts
     cost = f"it costs ({query.epsilon:g}, {query.delta:g}), "
     found = (
-        (query.liars < liars, (PHONES, KEY_SERVERS), f"liars {query.liars:,} of {fewest:,}, they want {liars:,}"),
-        (honest < MIN_HONEST, (PHONES, KEY_SERVERS), f"{honest} honest of {fewest:,}, they want {MIN_HONEST}"),
+        (
+            query.liars < liars,
+            (PHONES, KEY_SERVERS),
+            f"liars {query.liars:,} of {min_contributions:,}, they want {liars:,}",
+        ),
+        (
+            honest < MIN_HONEST,
+            (PHONES, KEY_SERVERS),
+            f"{honest} honest of {min_contributions:,}, they want {MIN_HONEST}",
+        ),
         (_exceeds(query, BUDGET), (PHONES,), f"{cost}their budget is ({BUDGET.epsilon:g}, {BUDGET.delta:g})"),
         (_exceeds(query, MAX_COST), (KEY_SERVERS,), f"{cost}they allow ({MAX_COST.epsilon:g}, {MAX_COST.delta:g})"),
         (
-            fewest < MIN_COHORT_SHARE * smallest,
+            min_contributions < MIN_COHORT_SHARE * smallest,
             (KEY_SERVERS,),
-            f"fewest {fewest:,} of a cohort of {smallest:,}, they want a part of {MIN_COHORT_SHARE:g}",
+            (
+                f"min_contributions {min_contributions:,} of a cohort of {smallest:,}, "
+                f"they want a part of {MIN_COHORT_SHARE:g}"
+            ),
         ),
         (ciphertexts > MAX_CIPHERTEXTS, (KEY_SERVERS,), f"{ciphertexts:,} ciphertexts, they allow {MAX_CIPHERTEXTS}"),
     )

@@ -237,8 +237,8 @@ class Handle:
             yield "has no outcome"
         if decision.outcome != wire.RELEASED and decision.sums:
             yield "has sums, and is not released"
-        if decision.outcome == wire.RELEASED and decision.contributors < query.fewest:
-            yield f"releases {decision.contributors} contributions, of at least {query.fewest}"
+        if decision.outcome == wire.RELEASED and decision.contributors < query.min_contributions:
+            yield f"releases {decision.contributors} contributions, of at least {query.min_contributions}"
         if decision.outcome == wire.RELEASED and len(decision.sums) != query.size:
             yield f"has {len(decision.sums)} sums, of {query.size} counters"
         if any(said.shortest(said.number(each)) != each for each in decision.sums):

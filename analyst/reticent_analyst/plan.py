@@ -124,7 +124,7 @@ class Plan:
             "id": query.id,
             "population": query.population,
             "cohorts": query.cohorts,
-            "fewest": query.fewest,
+            "min_contributions": query.min_contributions,
             "liars": query.liars,
             "epsilon": query.epsilon,
             "delta": query.delta,
@@ -166,7 +166,7 @@ def plan(
     >>> counters = [Counter("visits", 0, 1)]
     >>> query = Query(
     ...     id="gym", counters=counters, epsilon=1.0, delta=1e-6, l2_squared=1, l1=1, noise="skellam",
-    ...     population=10_000, cohorts=1, fewest=6_858, liars=343, key_id="k1", closes_after=3600,
+    ...     population=10_000, cohorts=1, min_contributions=6_858, liars=343, key_id="k1", closes_after=3600,
     ... )
     >>> foreseen = plan(query, absent=0.3)
     >>> round(foreseen.estimates[0].standard_error, 2), foreseen.lost < 1e-3
@@ -179,7 +179,7 @@ def plan(
         raise ValueError(f"among {query.population} phones {lying!r} cannot lie")
     if not 0 < risk < 1:
         raise ValueError(f"risk must lie in (0, 1): got {risk!r}")
-    asked = (query.population, query.cohorts, query.fewest, absent)
+    asked = (query.population, query.cohorts, query.min_contributions, absent)
     out = cohort_odds.left_out(*asked)
     contributors = query.population * (1 - absent)
     liars = _crowding(query, absent, lying, risk)
@@ -190,7 +190,7 @@ def plan(
         risk=risk,
         contributors=contributors,
         estimates=_estimates(query, absent, out, liars.hit),
-        short=cohort_odds.short(min(query.cohort_populations), query.fewest, absent),
+        short=cohort_odds.short(min(query.cohort_populations), query.min_contributions, absent),
         any_left_out=1.0 - float(out[0]) if out[0] < 0.5 else float(out[1:].sum()),
         lost=cohort_odds.lost(*asked),
         liars=liars,
@@ -248,9 +248,9 @@ def _variance_of_median(query: Query, absent: float, spread: Floats) -> Floats |
 def _contributors(query: Query, absent: float) -> tuple[float, float]:
     """Of a cohort that is left, and of one that is short, on average."""
     of_sizes = cohort_odds.sizes(query.population, query.cohorts)
-    means = [cohort_odds.mean_contributors(size, query.fewest, absent) for size in of_sizes]
+    means = [cohort_odds.mean_contributors(size, query.min_contributions, absent) for size in of_sizes]
     kept, few = np.average(means, axis=0, weights=list(of_sizes.values()))
-    return max(float(kept), query.fewest), float(few)
+    return max(float(kept), query.min_contributions), float(few)
 
 
 def _scaled(query: Query, kept: float, everyone: float, spread: Floats) -> Floats:
@@ -286,17 +286,17 @@ def _reach(query: Query, variance: Floats, *, is_noise: bool) -> Floats:
 
 
 def _crowding(query: Query, absent: float, lying: int, risk: float) -> Crowding:
-    population, cohorts, fewest = query.population, query.cohorts, query.fewest
+    population, cohorts, min_contributions = query.population, query.cohorts, query.min_contributions
     hit = cohort_odds.hit_cohorts(population, cohorts, lying)
     return Crowding(
         liars=lying,
         hit=int(np.searchsorted(np.cumsum(hit), SURELY)),
         hit_on_average=float(hit @ np.arange(cohorts + 1)),
-        lost=cohort_odds.lost_to_liars(population, cohorts, fewest, absent, lying),
+        lost=cohort_odds.lost_to_liars(population, cohorts, min_contributions, absent, lying),
         crowded=cohort_odds.crowded(population, cohorts, query.liars, lying),
-        bearable=cohort_odds.max_liars(population, cohorts, fewest, absent, risk),
+        bearable=cohort_odds.max_liars(population, cohorts, min_contributions, absent, risk),
         allowed=query.liars,
-        is_default=query.liars == min_liars(fewest),
+        is_default=query.liars == min_liars(min_contributions),
     )
 
 
@@ -326,4 +326,4 @@ def _published(query: Query, contributors: float) -> float | None:
     if query.epsilon > THESIS_EPSILON:
         return None
     variance = thesis_sigma(query.epsilon, query.delta, query.l2) ** 2
-    return math.sqrt(contributors * share_variance(variance, query.fewest, query.liars))
+    return math.sqrt(contributors * share_variance(variance, query.min_contributions, query.liars))

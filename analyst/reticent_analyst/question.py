@@ -49,17 +49,17 @@ class Question:
         risk: How likely the query may be to end without an answer, because phones are absent, or because they lie.
         population: How many phones are asked; all that are enrolled, unless given.
         cohorts: Into how many they are dealt; the fewest in which that many liars are borne, unless given.
-        fewest: With how few contributions a cohort may be decrypted; the most accurate number, unless given.
-        liars: How many of `fewest` may lie or collude without harm to anybody's privacy. Unless given, it is a
-            twentieth of `fewest`, which phones and key servers want by default; or more, such that a cohort has more
-            of those who are `lying` no more often than `risk`.
+        min_contributions: With how few contributions a cohort may be decrypted; the most accurate number, unless given.
+        liars: How many of `min_contributions` may lie or collude without harm to anybody's privacy. Unless given, it
+            is a twentieth of `min_contributions`, which phones and key servers want by default; or more, such that a
+            cohort has more of those who are `lying` no more often than `risk`.
         closes_after: After how many seconds collecting ends; or after how long.
         enough: Or earlier, as soon as each cohort has this many contributions.
         sequence: The name of the sequence that this is one of: see `QuestionSequence`.
 
     >>> question = Question(id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, absent=0.3)
     >>> query = question.ask(population=10_000, key_id="k1")
-    >>> query.cohorts, query.fewest, query.liars, query.l2_squared
+    >>> query.cohorts, query.min_contributions, query.liars, query.l2_squared
     (1, 6858, 343, 4)
     """
 
@@ -76,7 +76,7 @@ class Question:
     risk: float = RISK
     population: int | None = None
     cohorts: int | None = None
-    fewest: int | None = None
+    min_contributions: int | None = None
     liars: int | None = None
     closes_after: int | dt.timedelta = DAY
     enough: int | None = None
@@ -109,7 +109,7 @@ class Question:
             lying=self.lying_among(asked),
             risk=self.risk,
             cohorts=self.cohorts,
-            fewest=self.fewest,
+            min_contributions=self.min_contributions,
             liars=self.liars,
             variance=self._variance(l2_squared, l1),
         )
@@ -124,7 +124,7 @@ class Question:
             fraction_bits=self._fraction_bits(crowd, l2_squared, l1),
             population=asked,
             cohorts=crowd.cohorts,
-            fewest=crowd.fewest,
+            min_contributions=crowd.min_contributions,
             liars=crowd.liars,
             key_id=key_id,
             closes_after=_whole_seconds(self.closes_after),
@@ -211,7 +211,10 @@ class Question:
         bits = 0
         while bits < MAX_FRACTION_BITS:
             sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
-            if math.ldexp(math.sqrt(share_variance(sigma**2, crowd.fewest, crowd.liars)), bits) >= MIN_DEVIATION:
+            if (
+                math.ldexp(math.sqrt(share_variance(sigma**2, crowd.min_contributions, crowd.liars)), bits)
+                >= MIN_DEVIATION
+            ):
                 return bits
             bits += 1
         return bits
@@ -262,7 +265,9 @@ class QuestionSequence:
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("id", "noise", "sequence"), str),
     **dict.fromkeys(("epsilon", "delta", "absent", "lying", "risk"), (int, float)),
-    **dict.fromkeys(("l2_squared", "l1", "fraction_bits", "population", "cohorts", "fewest", "liars", "enough"), int),
+    **dict.fromkeys(
+        ("l2_squared", "l1", "fraction_bits", "population", "cohorts", "min_contributions", "liars", "enough"), int
+    ),
     "closes_after": int,
 }
 _IN_SECTION = {"bounds": {"l1", "l2_squared"}, "expected": {"absent", "lying", "risk"}}

@@ -93,7 +93,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
     error = plan.estimates[0].standard_error
     return [
         ("cost", f"({query.epsilon:g}, {query.delta:g}) for each phone{_shared(plan)}"),
-        ("cohorts", f"{query.cohorts}, each decrypted with at least {_number(query.fewest)} contributions"),
+        ("cohorts", f"{query.cohorts}, each decrypted with at least {_number(query.min_contributions)} contributions"),
         ("short of phones", f"one cohort {_chance(plan.short)}, any {_chance(plan.any_left_out)}"),
         ("no answer", f"{_chance(plan.lost)} if nobody lies"),
         ("liars", _liars(plan)),
@@ -121,7 +121,8 @@ def _privacy(plan: Plan) -> str:
     most = f"at most {_number(liars.allowed)}" if liars.allowed else "none"
     default = f" (the default, {MIN_LIARS_SHARE:.0%})" if liars.is_default else ""
     more = f"; more are in a cohort {_chance(liars.crowded)}" if liars.liars else ""
-    return f"holds if {most} of {_number(plan.query.fewest)} contributions are of liars or colluders{default}{more}"
+    fewest = _number(plan.query.min_contributions)
+    return f"holds if {most} of {fewest} contributions are of liars or colluders{default}{more}"
 
 
 def _pulled(plan: Plan, pull: float) -> str:

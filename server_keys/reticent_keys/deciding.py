@@ -108,7 +108,7 @@ class Decider:
         if self._stored(asked, head.cohort) is not None:
             return self._repeated(asked, head, _request(head, receipts))
         refuse_retired(asked.key.state)
-        if head.contributors < asked.query.fewest or not head.ciphertexts:
+        if head.contributors < asked.query.min_contributions or not head.ciphertexts:
             return self._burnt(asked, head, receipts)
         pair, query_key = self._keyring.pair(asked.key), self._query_key(asked.query)
         ciphertexts = _ciphertexts(head, asked.query, pair)
@@ -155,8 +155,8 @@ class Decider:
         request = statements.Request(head)
         checked = sum(1 for _ in self._checked(asked, head, _counted(head, _told(request, receipts))))
         reason = (
-            TOO_FEW.format(head.contributors, asked.query.fewest)
-            if head.contributors < asked.query.fewest
+            TOO_FEW.format(head.contributors, asked.query.min_contributions)
+            if head.contributors < asked.query.min_contributions
             else GIVEN_UP
         )
         made = wire.Decision(

@@ -46,16 +46,24 @@ class QueryLimits:
         Raises:
             Refused: BAD_QUERY, with the first limit that it breaks.
         """
-        share = query.fewest / (query.population // query.cohorts)
-        honest = query.fewest - query.liars
-        liars = defaults.min_liars(query.fewest, self.min_liars_share)
+        share = query.min_contributions / (query.population // query.cohorts)
+        honest = query.min_contributions - query.liars
+        liars = defaults.min_liars(query.min_contributions, self.min_liars_share)
         for asked, limit, sentence in (
             (query.epsilon, self.max_epsilon, "epsilon may be at most {1:g}: got {0:g}"),
             (query.delta, self.max_delta, "delta may be at most {1:g}: got {0:g}"),
             (ciphertexts, self.max_ciphertexts, "a phone may be asked for at most {1} ciphertexts: got {0}"),
-            (-share, -self.min_cohort_share, "fewest must be at least {3:g} of the smallest cohort: got {2:.3g}"),
-            (-query.liars, -liars, f"of {query.fewest} contributions, liars must be at least {{3}}: got {{2}}"),
-            (-honest, -self.min_honest, "fewest must exceed liars by at least {3}: got {2}"),
+            (
+                -share,
+                -self.min_cohort_share,
+                "min_contributions must be at least {3:g} of the smallest cohort: got {2:.3g}",
+            ),
+            (
+                -query.liars,
+                -liars,
+                f"of {query.min_contributions} contributions, liars must be at least {{3}}: got {{2}}",
+            ),
+            (-honest, -self.min_honest, "min_contributions must exceed liars by at least {3}: got {2}"),
         ):
             if asked > limit:
                 raise Refused(Refusal.BAD_QUERY, sentence.format(asked, limit, -asked, -limit))

@@ -61,7 +61,7 @@ class LocalCounts:
     >>> from reticent.privacy.query import Counter, Query
     >>> query = Query(
     ...     id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, l2_squared=4, l1=2, noise="skellam",
-    ...     population=10_000, cohorts=1, fewest=7_000, liars=350, key_id="k1", closes_after=3600,
+    ...     population=10_000, cohorts=1, min_contributions=7_000, liars=350, key_id="k1", closes_after=3600,
     ... )
     >>> release = LocalCounts(seeded(7, "gym")).count(query, np.ones((10_000, 1)))
     >>> bool(abs(release.value[0] - 10_000) < 100)
@@ -154,7 +154,7 @@ class LocalCounts:
             sums += self._noise_of_cohorts(query, sizes)
         liars = np.bincount(cohort[lying], minlength=query.cohorts)
         if now is not None:
-            released = honest & (sizes + liars >= query.fewest)[cohort]
+            released = honest & (sizes + liars >= query.min_contributions)[cohort]
             self._used[query.account] = np.where(released, now, before)
             if released.any():
                 self._terms[query.account] = query.terms
@@ -175,7 +175,7 @@ class LocalCounts:
         return used
 
     def _cohort_sum(self, query: Query, sums: list[int], honest: int, lying: int) -> CohortSum:
-        if honest + lying < query.fewest:
+        if honest + lying < query.min_contributions:
             return CohortSum(honest + lying, None)
         return CohortSum(honest + lying, tuple(own + lying * self.liars.says for own in sums))
 

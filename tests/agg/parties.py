@@ -149,7 +149,7 @@ def ask(population: int = 6, **others: Any) -> Query:
         "noise": "skellam",
         "population": population,
         "cohorts": 1,
-        "fewest": 2,
+        "min_contributions": 2,
         "liars": 0,
         "key_id": pair().public.key_id.hex(),
         "closes_after": SECONDS,

@@ -108,7 +108,7 @@ def test_receipts_come_in_pages_of_which_none_is_lost(
 def test_a_cohort_with_too_few_is_sent_to_be_burnt_and_the_others_are_not(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2, fewest=3))
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2, min_contributions=3))
     contribute(server, query, 0, 2, 4, 1, 3)
     full, short = parties.closed(server, time, query)
     assert parties.phones_in(full) == {0, 2, 4}
@@ -123,7 +123,7 @@ def decide(server: AggregationServer, head: wire.DecideHead) -> wire.Decision:
 
 
 def test_a_query_is_decided_when_all_its_cohorts_are(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2, fewest=3))
+    query = parties.collecting(server, parties.ask(population=8, cohorts=2, min_contributions=3))
     contribute(server, query, 0, 2, 4, 1, 3)
     heads = parties.closed(server, time, query)
     first = decide(server, heads[0])
@@ -354,7 +354,7 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
     assert server.queries().queries[0] == status
     assert server.announce(wire.AnnounceRequest(query=query.to_bytes())) == status
     with pytest.raises(Refused, match="CONFLICT"):
-        server.announce(wire.AnnounceRequest(query=parties.ask(id=query.id, fewest=3).to_bytes()))
+        server.announce(wire.AnnounceRequest(query=parties.ask(id=query.id, min_contributions=3).to_bytes()))
     assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.LOST
     (last,) = server.requests()  # it is asked again all the same, rarely: the copy may be replaced
     assert server.name(last.query) == query.id

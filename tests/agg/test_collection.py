@@ -229,7 +229,7 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
 
 def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask(population=100, fewest=2))
+    query = parties.collecting(server, parties.ask(population=100, min_contributions=2))
     server.contribute([Phone(0).contribution(query)])
     with server._changed.reading() as run:
         (pages,) = run("PRAGMA page_count").fetchone()

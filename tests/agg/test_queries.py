@@ -86,7 +86,7 @@ def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_
     query = parties.collecting(server, parties.ask())
     assert announce(server, query).phase == wire.COLLECTING
     with pytest.raises(Refused) as caught:
-        announce(server, parties.ask(id=query.id, fewest=3))
+        announce(server, parties.ask(id=query.id, min_contributions=3))
     assert caught.value.refusal is Refusal.CONFLICT
     parties.closed(server, time, query)
     assert announce(server, query).phase == wire.CLOSING
@@ -184,7 +184,7 @@ def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: Aggr
     announce(server, query)
     assert server.uncountersigned() == [query]
     server.refused(query, Refused(Refusal.BAD_QUERY))
-    other = parties.ask(id=query.id, fewest=3)  # the name is free: that query has never been asked
+    other = parties.ask(id=query.id, min_contributions=3)  # the name is free: that query has never been asked
     announce(server, other)
     assert server.uncountersigned() == [other]
 

@@ -31,7 +31,7 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
             assert await analyst.Standing(wire.StandingRequest()) == KeyServer().terms()
-            query = parties.ask(population=8, cohorts=2, enough=3, fewest=2)
+            query = parties.ask(population=8, cohorts=2, enough=3, min_contributions=2)
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             assert (status.phase, len(status.cohorts)) == (wire.COLLECTING, 2)
             (heard,) = (await phones.Announcements(wire.AnnouncementsRequest(phone=Phone(3).id))).announcements

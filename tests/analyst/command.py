@@ -11,7 +11,7 @@ id = "gym"
 epsilon = 1.0
 delta = 1e-6
 cohorts = 3
-fewest = 12
+min_contributions = 12
 closes_after = "1h"
 [counters]
 visits = [0, 2]

@@ -18,7 +18,7 @@ def asked(name: str = "gym", **changes: Any) -> Query:
         "l1": 2,
         "population": 60,
         "cohorts": 3,
-        "fewest": 12,
+        "min_contributions": 12,
         "liars": 2,
     }
     return bits(**{**fields, **changes})
@@ -32,4 +32,4 @@ BURNT = CohortSum(3, None)
 
 def census(size: int = 1, **changes: Any) -> Query:
     """Which of so many things each of 600 phones has, in one cohort, unless changed."""
-    return bits(size, **{"population": 600, "fewest": 400, **changes})
+    return bits(size, **{"population": 600, "min_contributions": 400, **changes})

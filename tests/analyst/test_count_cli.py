@@ -117,7 +117,7 @@ def test_a_new_query_is_planned_asked_and_shown(server: CountingServer, run: Run
     assert "contributors 32" in said
     assert "cohorts burnt 1: too few contributed, and their budget is not spent" in said
     query = Query.from_bytes(server.standing["gym"].query)
-    assert (query.population, query.key_id, query.fewest) == (60, server.key.key_id.hex(), 12)
+    assert (query.population, query.key_id, query.min_contributions) == (60, server.key.key_id.hex(), 12)
 
 
 def test_for_machines_it_is_one_json(server: CountingServer, run: Run, file: str) -> None:

@@ -39,7 +39,7 @@ def test_a_plan_is_plain_data() -> None:
     foreseen: Plan = plan(census(2, l2_squared=2, l1=2), lying=1)
     plain = foreseen.to_json()
     assert plain["estimates"][1]["pull"] is None
-    assert plain["query"]["fewest"] == 400
+    assert plain["query"]["min_contributions"] == 400
     assert plain["liars"]["hit"] == 1
     assert plain["lost"] == foreseen.lost
 
@@ -74,7 +74,10 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
     ("changes", "said"),
     [
         ({"liars": 0}, ["phones and key servers: liars 0 of 400, they want 20"]),
-        ({"fewest": 20, "population": 30, "liars": 1}, ["phones and key servers: 19 honest of 20, they want 20"]),
+        (
+            {"min_contributions": 20, "population": 30, "liars": 1},
+            ["phones and key servers: 19 honest of 20, they want 20"],
+        ),
         (
             {"epsilon": 4.5},
             [
@@ -83,7 +86,10 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
             ],
         ),
         ({"delta": 2e-5}, ["phones: it costs (1, 2e-05), their budget is (4, 1e-05)"]),
-        ({"fewest": 299, "liars": 15}, ["key servers: fewest 299 of a cohort of 600, they want a part of 0.5"]),
+        (
+            {"min_contributions": 299, "liars": 15},
+            ["key servers: min_contributions 299 of a cohort of 600, they want a part of 0.5"],
+        ),
     ],
 )
 def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], said: list[str]) -> None:
@@ -109,7 +115,7 @@ def shown(foreseen: Plan) -> str:
 
 
 def test_a_million_phones_are_planned_for() -> None:
-    query = census(population=1_000_000, cohorts=101, fewest=7500, liars=30)
+    query = census(population=1_000_000, cohorts=101, min_contributions=7500, liars=30)
     hit = plan(query, absent=0.2, lying=100).liars.hit_on_average
     assert hit == pytest.approx(101 * (1 - (100 / 101) ** 100), rel=1e-3)
 
@@ -120,7 +126,7 @@ def test_a_million_phones_are_planned_for() -> None:
 @pytest.mark.parametrize("size", [1, 300])
 @pytest.mark.parametrize("key_bits", [2048, 3072])
 def test_bytes_are_those_of_a_contribution(size: int, key_bits: int) -> None:
-    query = census(size, l2_squared=size, l1=size, cohorts=3, fewest=100)
+    query = census(size, l2_squared=size, l1=size, cohorts=3, min_contributions=100)
     packing = packing_of(query, key_bits)
     key = PublicKeyOfBits(key_bits)
     real = wire.Contribution(

@@ -16,17 +16,17 @@ from tests.analyst.queries import census
 
 
 @pytest.mark.parametrize(
-    ("population", "cohorts", "fewest", "absent"),
+    ("population", "cohorts", "min_contributions", "absent"),
     [(100, 1, 80, 0.2), (103, 4, 21, 0.2), (1003, 5, 160, 0.2), (40, 4, 10, 0.05), (1000, 20, 41, 0.2)],
 )
 def test_short_cohorts_and_lost_queries_are_as_frequent_as_foreseen(
-    population: int, cohorts: int, fewest: int, absent: float
+    population: int, cohorts: int, min_contributions: int, absent: float
 ) -> None:
     rng = seeded(5, "short", population)
     runs = 20_000
     sizes = np.array([population // cohorts + (number < population % cohorts) for number in range(cohorts)])
-    short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < fewest
-    query = census(population=population, cohorts=cohorts, fewest=fewest, liars=0)
+    short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < min_contributions
+    query = census(population=population, cohorts=cohorts, min_contributions=min_contributions, liars=0)
     foreseen = plan(query, absent=absent)
     check_chance(int(short[:, -1].sum()), runs, foreseen.short)
     check_chance(int(short.any(axis=1).sum()), runs, foreseen.any_left_out)
@@ -41,27 +41,27 @@ def test_a_simulation_burns_queries_as_often_as_foreseen() -> None:
     burnt = 0
     for run in range(1500):
         try:
-            counts.count(census(id=f"q{run}", fewest=16, **fields), rows)
+            counts.count(census(id=f"q{run}", min_contributions=16, **fields), rows)
         except QueryBurnt:
             burnt += 1
-    foreseen = plan(census(fewest=16, **fields), absent=0.2).lost
+    foreseen = plan(census(min_contributions=16, **fields), absent=0.2).lost
     assert foreseen * 1500 > SEEN
     check_chance(burnt, 1500, foreseen)
 
 
 def test_chances_at_the_ends() -> None:
-    assert plan(census(fewest=600)).lost == 0.0
-    certain = plan(census(cohorts=3, fewest=200, liars=0), absent=0.5)
+    assert plan(census(min_contributions=600)).lost == 0.0
+    certain = plan(census(cohorts=3, min_contributions=200, liars=0), absent=0.5)
     assert certain.short == pytest.approx(1.0)
     assert certain.lost == pytest.approx(1.0)
     assert certain.estimates[0].standard_error > 0  # of what cannot happen, but a number
-    assert plan(census(cohorts=3, fewest=100, liars=0), absent=1e-300).any_left_out == 0.0
+    assert plan(census(cohorts=3, min_contributions=100, liars=0), absent=1e-300).any_left_out == 0.0
 
 
 def test_mean_contributors_are_those_of_the_binomial_distribution() -> None:
     counts = np.arange(51)
     law = stats.binom.pmf(counts, 50, 0.8)
-    for fewest in (1, 2, 38, 40, 45, 50):
-        enough, few = cohort_odds.mean_contributors(50, fewest, 0.2)
-        assert enough == pytest.approx((counts * law)[fewest:].sum() / law[fewest:].sum())
-        assert few == pytest.approx((counts * law)[:fewest].sum() / law[:fewest].sum(), abs=1e-9)
+    for min_contributions in (1, 2, 38, 40, 45, 50):
+        enough, few = cohort_odds.mean_contributors(50, min_contributions, 0.2)
+        assert enough == pytest.approx((counts * law)[min_contributions:].sum() / law[min_contributions:].sum())
+        assert few == pytest.approx((counts * law)[:min_contributions].sum() / law[:min_contributions].sum(), abs=1e-9)

@@ -18,9 +18,9 @@ from tests.analyst.queries import census
 @pytest.mark.parametrize(("population", "absent", "risk"), [(1000, 0.2, 1e-3), (50, 0.3, 0.05), (10_000, 0.0, 1e-6)])
 def test_one_cohort_insists_on_as_many_as_the_risk_allows(population: int, absent: float, risk: float) -> None:
     crowd = cohort_odds.choose(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
-    assert (crowd.cohorts, crowd.liars) == (1, min_liars(crowd.fewest))
-    assert cohort_odds.lost(population, 1, crowd.fewest, absent) <= risk
-    assert crowd.fewest == max(
+    assert (crowd.cohorts, crowd.liars) == (1, min_liars(crowd.min_contributions))
+    assert cohort_odds.lost(population, 1, crowd.min_contributions, absent) <= risk
+    assert crowd.min_contributions == max(
         k for k in range(1, population + 1) if stats.binom.cdf(k - 1, population, 1 - absent) <= risk
     )
 
@@ -29,21 +29,21 @@ def test_of_many_cohorts_the_choice_is_nearly_the_most_accurate() -> None:
     """Against all thresholds, for counters that differ little among phones."""
     changes: dict[str, Any] = {"population": 400, "cohorts": 8, "l2_squared": 1, "l1": 1}
 
-    def error(fewest: int) -> float:
-        query = census(fewest=fewest, liars=min_liars(fewest), **changes)
+    def error(min_contributions: int) -> float:
+        query = census(min_contributions=min_contributions, liars=min_liars(min_contributions), **changes)
         return plan(query, absent=0.2).estimates[0].standard_error
 
     crowd = cohort_odds.choose(population=400, absent=0.2, lying=0, risk=0.01, variance=20.0, cohorts=8)
     allowed = [k for k in range(3, 51) if cohort_odds.lost(400, 8, k, 0.2) <= 0.01]
-    assert crowd.fewest in allowed
-    assert error(crowd.fewest) < 1.05 * min(map(error, allowed))
+    assert crowd.min_contributions in allowed
+    assert error(crowd.min_contributions) < 1.05 * min(map(error, allowed))
 
 
 @pytest.mark.parametrize(("lying", "risk"), [(1, 1e-3), (10, 1e-3), (50, 0.01), (300, 0.01)])
 def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float) -> None:
     crowd = cohort_odds.choose(population=100_000, absent=0.2, lying=lying, risk=risk, variance=20.0)
     assert crowd.cohorts % 2 == 1
-    assert cohort_odds.lost_to_liars(100_000, crowd.cohorts, crowd.fewest, 0.2, lying) <= risk
+    assert cohort_odds.lost_to_liars(100_000, crowd.cohorts, crowd.min_contributions, 0.2, lying) <= risk
     assert cohort_odds.crowded(100_000, crowd.cohorts, crowd.liars, lying) <= risk
     assert crowd.cohorts <= 2 * lying + 1
     fewer = cohort_odds.hit_cohorts(100_000, crowd.cohorts - 2, lying)
@@ -56,7 +56,7 @@ def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float
 )
 def test_a_twentieth_may_lie_unless_more_are_expected_or_it_is_said(said: dict[str, int], liars: int) -> None:
     wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
-    crowd = cohort_odds.choose(**{**wanted, "cohorts": 1, "fewest": 760, **said})
+    crowd = cohort_odds.choose(**{**wanted, "cohorts": 1, "min_contributions": 760, **said})
     assert crowd == cohort_odds.Crowd(1, 760, liars)
 
 

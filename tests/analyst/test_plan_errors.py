@@ -15,15 +15,25 @@ from tests.analyst.queries import census
 
 SETTINGS: dict[str, tuple[Query, float]] = {
     "one cohort": (census(20, l2_squared=2, l1=2), 0.2),
-    "one that is often short": (census(20, l2_squared=2, l1=2, fewest=480), 0.2),
-    "cohorts": (census(20, l2_squared=2, l1=2, cohorts=5, fewest=70), 0.2),
-    "cohorts of which some are short": (census(20, l2_squared=2, l1=2, cohorts=5, fewest=92), 0.2),
-    "of which many are short": (census(20, l2_squared=2, l1=2, cohorts=5, population=603, fewest=96), 0.2),
+    "one that is often short": (census(20, l2_squared=2, l1=2, min_contributions=480), 0.2),
+    "cohorts": (census(20, l2_squared=2, l1=2, cohorts=5, min_contributions=70), 0.2),
+    "cohorts of which some are short": (census(20, l2_squared=2, l1=2, cohorts=5, min_contributions=92), 0.2),
+    "of which many are short": (census(20, l2_squared=2, l1=2, cohorts=5, population=603, min_contributions=96), 0.2),
     "wide counters": (
-        census(20, counters=[Counter(f"c{k}", -3, 5) for k in range(20)], l2_squared=64, l1=35, cohorts=4, fewest=120),
+        census(
+            20,
+            counters=[Counter(f"c{k}", -3, 5) for k in range(20)],
+            l2_squared=64,
+            l1=35,
+            cohorts=4,
+            min_contributions=120,
+        ),
         0.2,
     ),
-    "fixed point": (census(20, l2_squared=2, l1=2, noise="gaussian", fraction_bits=8, cohorts=3, fewest=150), 0.2),
+    "fixed point": (
+        census(20, l2_squared=2, l1=2, noise="gaussian", fraction_bits=8, cohorts=3, min_contributions=150),
+        0.2,
+    ),
 }
 
 
@@ -41,7 +51,7 @@ def simulated(query: Query, absent: float, runs: int, name: str) -> list[tuple[R
             mine = present & (cohort == number)
             size = int(mine.sum())
             steps = values[mine].sum(axis=0) * 2**query.fraction_bits + _noise(query, size, rng)
-            sums.append(CohortSum(size, tuple(steps.tolist()) if size >= query.fewest else None))
+            sums.append(CohortSum(size, tuple(steps.tolist()) if size >= query.min_contributions else None))
         try:
             release = estimate(query, sums, seeded=True)
         except QueryBurnt:
@@ -78,7 +88,7 @@ def _is_whole_step(errors: np.ndarray, reach: float) -> bool:
 
 
 def test_where_half_of_the_cohorts_are_left_the_error_is_the_worst() -> None:
-    query, absent = census(20, l2_squared=2, l1=2, cohorts=4, fewest=121), 0.2
+    query, absent = census(20, l2_squared=2, l1=2, cohorts=4, min_contributions=121), 0.2
     found = [each for each in simulated(query, absent, 1200, "half") if len(each[0].cohorts_left_out) == 2]
     squares = np.array([(error**2).mean() for _, error in found])
     worst = plan(query, absent=absent).estimates[0].worst
@@ -90,7 +100,7 @@ def test_where_half_of_the_cohorts_are_left_the_error_is_the_worst() -> None:
 
 def test_where_a_cohort_stands_out_the_error_is_that_of_the_median() -> None:
     """One of seven cohorts says a million; the truth is what the others say, scaled."""
-    query, absent = census(20, l2_squared=2, l1=2, cohorts=7, population=2100, fewest=200), 0.2
+    query, absent = census(20, l2_squared=2, l1=2, cohorts=7, population=2100, min_contributions=200), 0.2
     rng = seeded(5, "median")
     squares = []
     for _ in range(400):
@@ -113,8 +123,8 @@ def test_where_a_cohort_stands_out_the_error_is_that_of_the_median() -> None:
 
 
 def test_a_median_takes_three_cohorts() -> None:
-    assert plan(census(cohorts=2, fewest=100)).estimates[0].by_median is None
-    assert plan(census(cohorts=3, fewest=100)).estimates[0].by_median is not None
+    assert plan(census(cohorts=2, min_contributions=100)).estimates[0].by_median is None
+    assert plan(census(cohorts=3, min_contributions=100)).estimates[0].by_median is not None
 
 
 def test_the_median_of_skewed_sums_lies_a_little_below_their_mean() -> None:

@@ -35,32 +35,36 @@ def test_liars_are_in_as_many_cohorts_as_foreseen(population: int, cohorts: int,
     expected = foreseen[often] / foreseen[often].sum() * seen.sum()
     if often.sum() > 1:
         assert stats.chisquare(seen, expected).pvalue > FALSE_ALARM
-    crowding = plan(census(population=population, cohorts=cohorts, fewest=4, liars=2), lying=liars).liars
+    crowding = plan(census(population=population, cohorts=cohorts, min_contributions=4, liars=2), lying=liars).liars
     assert crowding.hit_on_average == pytest.approx(hit.mean(), rel=0.02)
     assert (hit <= crowding.hit).mean() > 0.94
     assert (hit <= crowding.hit - 1).mean() < 0.96
 
 
 @pytest.mark.parametrize(
-    ("liars", "absent", "fewest"), [(10, 0.0, 50), (5, 0.2, 50), (3, 0.2, 52), (0, 0.2, 53), (12, 0.2, 40)]
+    ("liars", "absent", "min_contributions"), [(10, 0.0, 50), (5, 0.2, 50), (3, 0.2, 52), (0, 0.2, 53), (12, 0.2, 40)]
 )
-def test_wild_liars_and_absence_lose_queries_as_often_as_foreseen(liars: int, absent: float, fewest: int) -> None:
+def test_wild_liars_and_absence_lose_queries_as_often_as_foreseen(
+    liars: int, absent: float, min_contributions: int
+) -> None:
     """One per cent of a thousand phones is too much for fifteen cohorts."""
     population, cohorts, runs = 1000, 15, 20_000
     rng = seeded(5, "wild", liars)
     sizes = np.array([population // cohorts + (number < population % cohorts) for number in range(cohorts)])
-    short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < fewest
+    short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < min_contributions
     void = dealt(population, cohorts, liars, runs) > 0
     lost = int((2 * (short | void).sum(axis=1) > cohorts).sum())
     foreseen = plan(
-        census(population=population, cohorts=cohorts, fewest=fewest, liars=1), absent=absent, lying=liars
+        census(population=population, cohorts=cohorts, min_contributions=min_contributions, liars=1),
+        absent=absent,
+        lying=liars,
     ).liars
     check_chance(lost, runs, foreseen.lost)
 
 
 def test_so_many_liars_are_borne_and_not_one_more() -> None:
     for cohorts, absent, risk in [(15, 0.0, 0.01), (15, 0.2, 0.05), (31, 0.2, 1e-3), (1, 0.0, 0.01)]:
-        query = census(population=1000, cohorts=cohorts, fewest=20, liars=1)
+        query = census(population=1000, cohorts=cohorts, min_contributions=20, liars=1)
         borne = plan(query, absent=absent, risk=risk).liars.bearable
         assert plan(query, absent=absent, lying=borne).liars.lost <= risk
         assert plan(query, absent=absent, lying=borne + 1).liars.lost > risk
@@ -87,7 +91,7 @@ def test_liars_pull_estimates_no_further_than_foreseen(hit: int) -> None:
         l1=630,
         population=9000,
         cohorts=15,
-        fewest=500,
+        min_contributions=500,
         liars=2,
     )
     rng = seeded(5, "pull", hit)
@@ -122,8 +126,8 @@ def _pull_of(query: Query, hit: int) -> float:
 
 def test_in_one_cohort_or_half_of_them_liars_can_do_anything() -> None:
     assert plan(census(), lying=1).estimates[0].pull == math.inf
-    assert plan(census(cohorts=2, fewest=100), lying=1).estimates[0].pull == math.inf
-    assert plan(census(cohorts=3, fewest=100), lying=1).estimates[0].pull < math.inf
+    assert plan(census(cohorts=2, min_contributions=100), lying=1).estimates[0].pull == math.inf
+    assert plan(census(cohorts=3, min_contributions=100), lying=1).estimates[0].pull < math.inf
     assert plan(census()).estimates[0].pull == 0
 
 
@@ -137,7 +141,10 @@ def test_many_liars_are_planned_for_or_refused(population: int, lying: float, co
             population=population, absent=0.1, lying=liars, risk=0.01, variance=20.0, cohorts=cohorts
         )
         query = census(
-            population=population, cohorts=crowd.cohorts, fewest=crowd.fewest, liars=min(crowd.liars, crowd.fewest - 2)
+            population=population,
+            cohorts=crowd.cohorts,
+            min_contributions=crowd.min_contributions,
+            liars=min(crowd.liars, crowd.min_contributions - 2),
         )
         foreseen = plan(query, absent=0.1, lying=liars, risk=0.01)
         assert 0 < foreseen.liars.hit <= crowd.cohorts

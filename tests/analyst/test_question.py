@@ -37,7 +37,7 @@ def wanted(**changes: Any) -> Question:
 
 def test_what_is_not_given_is_what_the_counters_allow() -> None:
     query = wanted().ask(1000, "k1")
-    assert (query.l1, query.l2_squared, query.cohorts, query.fewest, query.liars) == (5, 13, 1, 760, 38)
+    assert (query.l1, query.l2_squared, query.cohorts, query.min_contributions, query.liars) == (5, 13, 1, 760, 38)
     assert (query.key_id, query.population, query.closes_after, query.fraction_bits) == ("k1", 1000, 86_400, 0)
 
 
@@ -48,7 +48,15 @@ def test_an_analyst_may_allow_for_no_liars_but_has_to_say_so() -> None:
 
 
 def test_what_is_given_is_taken() -> None:
-    changes = {"l1": 4, "l2_squared": 10, "cohorts": 4, "fewest": 100, "liars": 7, "enough": 150, "population": 800}
+    changes = {
+        "l1": 4,
+        "l2_squared": 10,
+        "cohorts": 4,
+        "min_contributions": 100,
+        "liars": 7,
+        "enough": 150,
+        "population": 800,
+    }
     query = wanted(**changes).ask(1000, "k1")
     assert {name: getattr(query, name) for name in changes} == changes
 
@@ -104,7 +112,7 @@ def test_the_sample_files_are_questions(name: str) -> None:
     question = Question.load(SAMPLES / f"{name}.toml")
     query = question.ask(question.population or 0, "k1")
     assert query.id.startswith(name)
-    assert query.fewest > 0.5 * query.population / query.cohorts
+    assert query.min_contributions > 0.5 * query.population / query.cohorts
 
 
 def test_there_are_no_other_sample_files() -> None:

@@ -147,7 +147,7 @@ def test_a_sequence_costs_once_and_is_not_given_back_while_one_of_it_may_be_spen
     week = QuestionSequence(name="week 9", epsilon=1.0, delta=1e-6, l2_squared=4, l1=4)
     with server.analyst(ledger=ledger) as analyst:
         for day in ("Monday", "Tuesday"):
-            question = week.question(day, [Counter("a", 0, 1)], absent=0.1, cohorts=3, fewest=12)
+            question = week.question(day, [Counter("a", 0, 1)], absent=0.1, cohorts=3, min_contributions=12)
             query = analyst.query(question)
             assert (query.sequence, query.l1, query.account) == ("week 9", 4, "sequence week 9")
             server.phones = lambda query: [CohortSum(15, (3,))] * query.cohorts
@@ -163,11 +163,11 @@ def test_a_sequence_costs_once_and_is_not_given_back_while_one_of_it_may_be_spen
 
 
 def test_a_corrected_query_may_have_the_id_of_a_refused_one(server: CountingServer, analyst: Analyst) -> None:
-    server.refuse(asked(), "fewest must be at least 0.5 of a cohort: got 0.357")
+    server.refuse(asked(), "min_contributions must be at least 0.5 of a cohort: got 0.357")
     with pytest.raises(Refused, match=r"got 0\.357"):
         analyst.find("gym")
     server.phones = lambda _: KNOWN
-    assert analyst.count(asked(fewest=13)).contributors == 45
+    assert analyst.count(asked(min_contributions=13)).contributors == 45
 
 
 def test_refused_queries_are_listed_with_the_reason(server: CountingServer, analyst: Analyst) -> None:

@@ -100,7 +100,7 @@ class LyingAggregation:
                 "noise": "skellam",
                 "population": len(phones),
                 "cohorts": 1,
-                "fewest": len(phones) // 2 + 1,
+                "min_contributions": len(phones) // 2 + 1,
                 "liars": 1,
                 "key_id": key.key_id.hex(),
                 "closes_after": 3600,

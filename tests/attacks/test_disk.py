@@ -123,7 +123,7 @@ def question(key_id: str) -> Query:
         noise="skellam",
         population=PHONES,
         cohorts=1,
-        fewest=PHONES // 2 + 1,
+        min_contributions=PHONES // 2 + 1,
         liars=1,
         key_id=key_id,
         closes_after=3600,

@@ -70,7 +70,7 @@ async def contributed(servers: Servers, keys: LyingKeyServer) -> wire.DecisionsR
         noise="skellam",
         population=PHONES,
         cohorts=1,
-        fewest=3,
+        min_contributions=3,
         liars=0,
         key_id=key.key_id.hex(),
         closes_after=3600,

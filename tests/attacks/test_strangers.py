@@ -93,7 +93,7 @@ def asked(servers: Servers, target: Target) -> tuple[list[Phone], Query]:
             noise="skellam",
             population=PHONES,
             cohorts=1,
-            fewest=PHONES,
+            min_contributions=PHONES,
             liars=0,
             key_id=key.key_id.hex(),
             closes_after=3600,

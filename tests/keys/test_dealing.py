@@ -44,10 +44,16 @@ def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_dist
     full: House, population: int, cohorts: int, data: st.DataObject
 ) -> None:
     cohorts = min(cohorts, population // 3)
-    fewest = data.draw(st.integers(3, population // cohorts))
-    query = full.query(id=f"sizes {next(NUMBERS)}", population=population, cohorts=cohorts, fewest=fewest, liars=1)
+    min_contributions = data.draw(st.integers(3, population // cohorts))
+    query = full.query(
+        id=f"sizes {next(NUMBERS)}",
+        population=population,
+        cohorts=cohorts,
+        min_contributions=min_contributions,
+        liars=1,
+    )
     query = dataclasses.replace(query, counters=query.counters[:1], l1=3, l2_squared=9)
-    if fewest / (population // cohorts) < LIMITS.min_cohort_share:
+    if min_contributions / (population // cohorts) < LIMITS.min_cohort_share:
         refused(Refusal.BAD_QUERY, lambda: dealt(full.server, query))
         return
     phones = dealt(full.server, query)
@@ -64,7 +70,7 @@ def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: House) -> N
     places = Tally[tuple[bytes, int | None]]()
     deals = 60
     for number in range(deals):
-        cohorts = full.deal(full.query(id=f"fair {number}", population=30, cohorts=3, fewest=5))
+        cohorts = full.deal(full.query(id=f"fair {number}", population=30, cohorts=3, min_contributions=5))
         places.update((phone, cohorts.get(phone)) for phone in full.phones)
     expected = deals / 4  # in each of three cohorts, or left out
     statistic = sum(
@@ -157,10 +163,10 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
     [
         (QueryLimits(max_epsilon=0.99, min_honest=2, min_cohort_share=0.3), "epsilon may be at most 0.99: got 1"),
         (QueryLimits(max_delta=9e-6, min_honest=2, min_cohort_share=0.3), "delta may be at most 9e-06: got 1e-05"),
-        (QueryLimits(min_honest=5, min_cohort_share=0.3), "fewest must exceed liars by at least 5: got 4"),
+        (QueryLimits(min_honest=5, min_cohort_share=0.3), "min_contributions must exceed liars by at least 5: got 4"),
         (
             QueryLimits(min_honest=2, min_cohort_share=0.51),
-            "fewest must be at least 0.51 of the smallest cohort: got 0.5",
+            "min_contributions must be at least 0.51 of the smallest cohort: got 0.5",
         ),
         (QueryLimits(min_honest=2, min_liars_share=0.21), "of 5 contributions, liars must be at least 2: got 1"),
         (QueryLimits(min_honest=2, max_ciphertexts=1), "asked for at most 1 ciphertexts: got "),
@@ -182,13 +188,13 @@ def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> No
     [
         ({"liars": 0}, "of 22 contributions, liars must be at least 2: got 0"),
         ({"liars": 1}, "of 22 contributions, liars must be at least 2: got 1"),
-        ({"liars": 3}, "fewest must exceed liars by at least 20: got 19"),
+        ({"liars": 3}, "min_contributions must exceed liars by at least 20: got 19"),
     ],
 )
 def test_an_operator_who_says_nothing_wants_twenty_honest_phones_and_some_liars(
     changes: dict[str, int], sentence: str
 ) -> None:
-    query = dataclasses.replace(QUERY, population=40, cohorts=1, fewest=22, liars=2)
+    query = dataclasses.replace(QUERY, population=40, cohorts=1, min_contributions=22, liars=2)
     other = dataclasses.replace(query, **changes)  # type: ignore[arg-type]  # all of these are numbers
     QueryLimits().check(query, ciphertexts=1)
     refused(Refusal.BAD_QUERY, lambda: QueryLimits().check(other, ciphertexts=1), sentence)
@@ -221,7 +227,7 @@ def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
 
         before = size()
         for number in range(5):
-            dealt(house.server, house.query(id=f"query {number}", population=2000, fewest=700))
+            dealt(house.server, house.query(id=f"query {number}", population=2000, min_contributions=700))
         assert (size() - before) / 10_000 < 20
         assert before / 2000 < 300
 

@@ -75,7 +75,7 @@ def test_sums_may_be_negative_and_take_several_plaintexts(house: House) -> None:
 
 def test_the_fewest_are_enough_and_one_replayable_share_is_told(house: House) -> None:
     query = house.query()
-    given = house.contributions(query, 0)[: query.fewest]
+    given = house.contributions(query, 0)[: query.min_contributions]
     phone = house.phones[given[0].receipt.phone]
     given[0] = phone.contribution(query, house.key, house.query_key(query), 0, (1, 2, 0), seeded=True)
     made = house.server.decide(*honest(query, 0, house.key, given))
@@ -86,7 +86,7 @@ def test_the_fewest_are_enough_and_one_replayable_share_is_told(house: House) ->
 
 def test_too_few_are_burnt_and_nothing_is_decrypted(house: House, decryptions: list[int]) -> None:
     query = house.query()
-    given = house.contributions(query, 0)[: query.fewest - 1]
+    given = house.contributions(query, 0)[: query.min_contributions - 1]
     made = house.server.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.BURNT
     assert not made.sums

@@ -119,7 +119,7 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
 def test_receipts_are_not_kept_while_they_are_read() -> None:
     with House() as house:
         house.enrolled(900)
-        query = house.query(population=900, cohorts=1, fewest=300)
+        query = house.query(population=900, cohorts=1, min_contributions=300)
         key = house.key
         contributions = house.contributions(query, 0)
         head, receipts = request(query, 0, key, summed(key, contributions), [each.receipt for each in contributions])

@@ -103,7 +103,7 @@ def test_fixed_point_noise_adds_up_as_well(each_share: bool) -> None:
 
 def test_cohorts_have_noise_of_their_own_and_all_phones_once() -> None:
     """Five cohorts carry five times the noise of one, and their sum is everybody."""
-    asked = bits(size=2000, l1=100, l2_squared=100, population=1003, cohorts=5, fewest=200)
+    asked = bits(size=2000, l1=100, l2_squared=100, population=1003, cohorts=5, min_contributions=200)
     release = LocalCounts(seeded(4, "cohorts")).count(asked, np.zeros((1003, 2000)))
     assert release.contributors == 1003
     errors = np.array(release.value)[[not far for far in release.cohorts_outlying]]
@@ -112,7 +112,7 @@ def test_cohorts_have_noise_of_their_own_and_all_phones_once() -> None:
 
 
 def test_phones_are_dealt_evenly_and_at_random() -> None:
-    asked = bits(population=1003, cohorts=4, fewest=200)
+    asked = bits(population=1003, cohorts=4, min_contributions=200)
     counts = LocalCounts(seeded(4, "dealing"))
     dealt = np.array([counts._dealt(asked) for _ in range(2000)])
     assert {tuple(sorted(np.bincount(row))) for row in dealt} == {(250, 251, 251, 251)}
@@ -130,7 +130,14 @@ def test_intervals_cover_at_their_level_when_phones_are_absent(level: float) -> 
     rng = seeded(4, "coverage")
     for run in range(100):
         asked = gaussian(
-            size=40, id=f"q{run}", l1=40, l2_squared=40, population=2000, cohorts=4, fewest=400, fraction_bits=12
+            size=40,
+            id=f"q{run}",
+            l1=40,
+            l2_squared=40,
+            population=2000,
+            cohorts=4,
+            min_contributions=400,
+            fraction_bits=12,
         )
         release = LocalCounts(rng, absent=0.1).count(asked, ones(asked))
         middle = np.array(release.value)
@@ -184,7 +191,7 @@ def test_what_cannot_be_counted_is_refused_and_spends_nothing(counters: Any) -> 
 
 
 def test_a_short_cohort_is_left_out_and_the_rest_scaled_up() -> None:
-    asked = bits(population=4000, cohorts=20, fewest=180)
+    asked = bits(population=4000, cohorts=20, min_contributions=180)
     release = LocalCounts(seeded(2), absent=0.08).count(asked, ones(asked))
     assert 1 <= len(release.cohorts_left_out) <= 10
     assert release.noise is None
@@ -194,7 +201,7 @@ def test_a_short_cohort_is_left_out_and_the_rest_scaled_up() -> None:
 
 
 def test_too_few_phones_burn_the_query_which_spends_nothing() -> None:
-    asked = bits(population=2000, cohorts=10, fewest=190)
+    asked = bits(population=2000, cohorts=10, min_contributions=190)
     with closing(Ledger(Cost(1.0, 1e-6))) as ledger:
         counts = LocalCounts(seeded(2), absent=0.3, ledger=ledger)
         with pytest.raises(QueryBurnt, match="10 of its 10 cohorts"):
@@ -211,7 +218,7 @@ def test_nobody_there_is_a_burnt_query() -> None:
 
 
 def test_a_liar_voids_its_cohort_only() -> None:
-    asked = bits(population=4000, cohorts=20, fewest=180)
+    asked = bits(population=4000, cohorts=20, min_contributions=180)
     release = LocalCounts(seeded(2), liars=Liars(1, says=10**9)).count(asked, ones(asked))
     assert len(release.cohorts_outlying[0]) == 1
     assert abs(release.value[0] - 4000) < 400
@@ -279,7 +286,7 @@ def test_a_release_says_whether_it_was_seeded() -> None:
 
 
 def test_a_million_phones_take_little_memory() -> None:
-    asked = bits(size=4, l1=4, l2_squared=4, population=10**6, cohorts=50, fewest=15_000)
+    asked = bits(size=4, l1=4, l2_squared=4, population=10**6, cohorts=50, min_contributions=15_000)
     rng = np.random.default_rng(1)
     truth = np.zeros(4, dtype=np.int64)
 

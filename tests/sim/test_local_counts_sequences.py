@@ -38,7 +38,7 @@ def test_what_a_phone_adds_to_a_sequence_stays_within_the_joint_bounds() -> None
 def test_a_phone_of_a_burnt_cohort_has_said_nothing() -> None:
     """All want to say (1, 1) three times, and may twice; one cohort of two was short at first, so half may go on."""
     counts = LocalCounts(seeded(12), absent=0.05)
-    asked = [in_sequence(name, population=2000, cohorts=2, fewest=950) for name in ("one", "two", "three")]
+    asked = [in_sequence(name, population=2000, cohorts=2, min_contributions=950) for name in ("one", "two", "three")]
     first = counts.count(asked[0], np.ones((2000, 2)))
     assert len(first.cohorts_left_out) == 1
     counts.absent = 0.0

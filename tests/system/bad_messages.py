@@ -168,7 +168,7 @@ BAD: dict[str, Bad] = {
     ),
     "countersign: too many": (
         "Deciding/Countersign",
-        lambda c: wire.CountersignRequest(query=asking(c, id="new", population=1000, fewest=400)),
+        lambda c: wire.CountersignRequest(query=asking(c, id="new", population=1000, min_contributions=400)),
         R.NOT_ENROLLED_ENOUGH,
     ),
     "countersign: too dear": (

@@ -90,7 +90,7 @@ def questions(phones: int, key: PublicKey, by_clock: Sequence[bool]) -> list[Ask
         "noise": "gaussian",  # no phone could draw Skellam noise for counters as wide
         "population": phones,
         "cohorts": COHORTS,
-        "fewest": phones // COHORTS // 2 + 1,
+        "min_contributions": phones // COHORTS // 2 + 1,
         "liars": 0,
         "key_id": key.key_id.hex(),
     }

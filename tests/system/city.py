@@ -162,7 +162,7 @@ def question(query_id: str, key_id: str, seconds: int = 3600, population: int = 
         "noise": "skellam",
         "population": population,
         "cohorts": 2,
-        "fewest": 3,
+        "min_contributions": 3,
         "liars": 0,
         "key_id": key_id,
         "closes_after": seconds,

@@ -66,7 +66,7 @@ class Forwarder:
             "noise": "skellam",
             "population": PHONES,
             "cohorts": COHORTS,
-            "fewest": FEWEST,
+            "min_contributions": FEWEST,
             "liars": 1,
             "key_id": self.key.key_id.hex(),
             "closes_after": 3600,

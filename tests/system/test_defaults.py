@@ -61,10 +61,17 @@ def test_what_an_analyst_gets_by_default_is_taken_by_default(population: int, **
 def test_what_the_plan_says_is_what_parties_do(
     cost: tuple[float, float], population: int, cohorts: int, ciphertexts: int, data: st.DataObject
 ) -> None:
-    fewest = data.draw(st.integers(2, population // cohorts))
-    liars = data.draw(st.integers(0, min(fewest - 2, 8)))
+    min_contributions = data.draw(st.integers(2, population // cohorts))
+    liars = data.draw(st.integers(0, min(min_contributions - 2, 8)))
     epsilon, delta = cost
-    query = bits(epsilon=epsilon, delta=delta, population=population, cohorts=cohorts, fewest=fewest, liars=liars)
+    query = bits(
+        epsilon=epsilon,
+        delta=delta,
+        population=population,
+        cohorts=cohorts,
+        min_contributions=min_contributions,
+        liars=liars,
+    )
     by = {party for each in refusals(query, ciphertexts) for party in each.by}
     assert phones_take(query) == (PHONES not in by)
     assert key_servers_take(query, ciphertexts) == (KEY_SERVERS not in by)

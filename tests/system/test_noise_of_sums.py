@@ -59,7 +59,7 @@ def query(house: House, number: int, phones: int, noise: str) -> Query:
         fraction_bits=0 if noise == "skellam" else 8,
         population=phones,
         cohorts=1,
-        fewest=phones * 3 // 4,
+        min_contributions=phones * 3 // 4,
         liars=phones // 20,
         key_id=house.key.key_id.hex(),
         closes_after=3600,

@@ -103,7 +103,7 @@ class Participation:
                 raise Declined(
                     Reason.NOT_ALLOWED, f"no {what} of the name {name!r} is allowed, but {allowed}", query.id
                 )
-        honest = query.fewest - query.liars
+        honest = query.min_contributions - query.liars
         if honest < self.min_honest:
             raise Declined(
                 Reason.FEW_HONEST,
@@ -111,11 +111,11 @@ class Participation:
                 query.id,
             )
 
-        liars = min_liars(query.fewest, self.min_liars_share)
+        liars = min_liars(query.min_contributions, self.min_liars_share)
         if query.liars < liars:
             raise Declined(
                 Reason.FEW_LIARS,
-                f"{query.id!r} allows for {query.liars} liars among {query.fewest}, and {liars} are wanted",
+                f"{query.id!r} allows for {query.liars} liars among {query.min_contributions}, and {liars} are wanted",
                 query.id,
             )
 

@@ -29,14 +29,14 @@ BUDGET = Cost(4.0, 1e-5)
 """The most that a phone ever spends."""
 
 
-def min_liars(fewest: int, share: float = MIN_LIARS_SHARE) -> int:
+def min_liars(min_contributions: int, share: float = MIN_LIARS_SHARE) -> int:
     """How many liars a query must allow for at least; one, unless the share is 0.
 
     Args:
-        fewest: The fewest contributions of a cohort that may be decrypted.
+        min_contributions: The fewest contributions of a cohort that may be decrypted.
         share: The part of them.
 
     >>> min_liars(5572), min_liars(20), min_liars(21), min_liars(3), min_liars(3, 0.0)
     (279, 1, 2, 1, 0)
     """
-    return math.ceil(round(share * fewest, 9))  # 0.05 x 140 is 7.000000000000001
+    return math.ceil(round(share * min_contributions, 9))  # 0.05 x 140 is 7.000000000000001

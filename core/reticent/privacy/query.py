@@ -81,7 +81,7 @@ class Query:
         fraction_bits: Numbers are multiples of 2^-fraction_bits; 0 for whole ones.
         population: How many phones are enrolled.
         cohorts: Among how many cohorts they are dealt; at most 100,000.
-        fewest: With how few contributions a cohort may still be decrypted.
+        min_contributions: With how few contributions a cohort may still be decrypted.
         liars: How many of those may, at most, be liars or collude.
         key_id: Under which key contributions are encrypted.
         closes_after: After how many seconds collecting ends.
@@ -95,7 +95,7 @@ class Query:
 
     >>> query = Query(
     ...     id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, l2_squared=4, l1=2, noise="skellam",
-    ...     population=10_000, cohorts=1, fewest=7_000, liars=350, key_id="k1", closes_after=3600,
+    ...     population=10_000, cohorts=1, min_contributions=7_000, liars=350, key_id="k1", closes_after=3600,
     ... )
     >>> query.fit([3.2])
     array([2])
@@ -111,7 +111,7 @@ class Query:
     fraction_bits: int = 0
     population: int
     cohorts: int
-    fewest: int
+    min_contributions: int
     liars: int
     key_id: str
     closes_after: int
@@ -172,7 +172,7 @@ class Query:
     @property
     def share_variance(self) -> float:
         """Of each phone's noise; of the fewest honest ones, one of whom knows its own, the rest reach `variance`."""
-        return share_variance(self.variance, self.fewest, self.liars)
+        return share_variance(self.variance, self.min_contributions, self.liars)
 
     @property
     def account(self) -> str:
@@ -204,7 +204,7 @@ class Query:
             parts += [text(counter.name), integer(counter.low), integer(counter.high)]
         parts += [real(self.epsilon), real(self.delta), integer(self.l2_squared), integer(self.l1)]
         parts += [text(self.noise), integer(self.fraction_bits)]
-        parts += [integer(number) for number in (self.population, self.cohorts, self.fewest, self.liars)]
+        parts += [integer(number) for number in (self.population, self.cohorts, self.min_contributions, self.liars)]
         parts += [text(self.key_id), integer(self.closes_after), integer(self.enough or 0), text(self.sequence or "")]
         return b"".join(parts)
 
@@ -227,7 +227,7 @@ class Query:
             fraction_bits=reader.integer(),
             population=reader.integer(),
             cohorts=reader.integer(),
-            fewest=reader.integer(),
+            min_contributions=reader.integer(),
             liars=reader.integer(),
             key_id=reader.text(),
             closes_after=reader.integer(),
@@ -316,20 +316,20 @@ class Query:
         if self.cohorts > _MAX_COHORTS:
             raise ValueError(f"there are at most {_MAX_COHORTS} cohorts: got {self.cohorts}")
         smallest = self.population // self.cohorts
-        if self.fewest > smallest:
+        if self.min_contributions > smallest:
             raise ValueError(
-                f"a cohort of {smallest} phones cannot have the fewest contributions, {self.fewest}: population = "
+                f"a cohort of {smallest} phones cannot have {self.min_contributions} contributions: population = "
                 f"{self.population}, cohorts = {self.cohorts}"
             )
-        if self.fewest - self.liars < 2:
+        if self.min_contributions - self.liars < 2:
             raise ValueError(
-                f"fewest must exceed liars by 2, since a phone knows its own noise: fewest = {self.fewest}, "
-                f"liars = {self.liars}"
+                f"min_contributions must exceed liars by 2, since a phone knows its own noise: "
+                f"min_contributions = {self.min_contributions}, liars = {self.liars}"
             )
-        if self.enough is not None and not self.fewest <= self.enough <= smallest:
+        if self.enough is not None and not self.min_contributions <= self.enough <= smallest:
             raise ValueError(
-                f"enough must lie between fewest and the smallest cohort, {self.fewest} and {smallest}: "
-                f"got {self.enough}"
+                f"enough must lie between min_contributions and the smallest cohort, "
+                f"{self.min_contributions} and {smallest}: got {self.enough}"
             )
 
     def _refuse_noise_that_does_not_fit(self) -> None:
@@ -349,7 +349,7 @@ _INTEGERS = {
     "fraction_bits": 0,
     "population": 1,
     "cohorts": 1,
-    "fewest": 1,
+    "min_contributions": 1,
     "liars": 0,
     "closes_after": 1,
 }

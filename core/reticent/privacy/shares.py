@@ -27,25 +27,28 @@ MAX_DEVIATION = LARGEST  # of one, in the same steps, that can be drawn
 MIN_VARIANCE, MAX_VARIANCE = 2 * SMALLEST, 2 * MAX_MEAN  # of a Skellam share that can be drawn
 
 
-def share_variance(variance: float, fewest: int, liars: int) -> float:
+def share_variance(variance: float, min_contributions: int, liars: int) -> float:
     """The variance of each phone's share, such that the sum keeps `variance` against who knows some shares.
 
     Args:
         variance: What the noise of the sum needs.
-        fewest: The fewest contributions that are ever decrypted together.
+        min_contributions: The fewest contributions that are ever decrypted together.
         liars: The most phones among them that add no noise, or tell theirs.
 
     Returns:
-        variance / (fewest - liars - 1): a curious phone knows its own share, too.
+        variance / (min_contributions - liars - 1): a curious phone knows its own share, too.
 
-    >>> share_variance(20.0, fewest=100, liars=19)
+    >>> share_variance(20.0, min_contributions=100, liars=19)
     0.25
     """
     variance = checked_positive("variance", variance)
-    fewest, liars = checked_integer("fewest", fewest, 2), checked_integer("liars", liars, 0)
-    if fewest - liars < 2:
-        raise ValueError(f"of {fewest} contributions at least 2 must be honest: got {liars} liars")
-    return variance / (fewest - liars - 1)
+    min_contributions, liars = (
+        checked_integer("min_contributions", min_contributions, 2),
+        checked_integer("liars", liars, 0),
+    )
+    if min_contributions - liars < 2:
+        raise ValueError(f"of {min_contributions} contributions at least 2 must be honest: got {liars} liars")
+    return variance / (min_contributions - liars - 1)
 
 
 def skellam_share(variance: float, size: Size, rng: np.random.Generator) -> NDArray[np.int64]:

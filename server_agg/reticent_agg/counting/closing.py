@@ -88,7 +88,7 @@ class Closing:
         run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
         sums = run("SELECT cohort, contributors, ciphertexts FROM sums WHERE query = ?", (number,)).fetchall()
         for cohort, contributors, content in sums:
-            enough = contributors >= asked.query.fewest and not burn
+            enough = contributors >= asked.query.min_contributions and not burn
             head = wire.DecideHead(query=digest, cohort=cohort, contributors=contributors)
             if enough:
                 head.ciphertexts = self._disguised(asked, content)

@@ -184,7 +184,12 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
         _allow(Participation(min_liars_share=0.091)),
         "allows for 2 liars among 22, and 3 are wanted",
     ),
-    ("few honest by default", Reason.FEW_HONEST, _ask(fewest=21), "with 19 honest phones, and 20 are wanted"),
+    (
+        "few honest by default",
+        Reason.FEW_HONEST,
+        _ask(min_contributions=21),
+        "with 19 honest phones, and 20 are wanted",
+    ),
     ("no liars by default", Reason.FEW_LIARS, _ask(liars=0), "allows for 0 liars among 22, and 2 are wanted"),
     ("large for a day", Reason.TOO_LARGE, _allow(Participation(max_bytes_per_day=500)), "bytes of 633, and 500"),
     ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),

@@ -118,7 +118,7 @@ def query(**changes: Any) -> Query:
         "noise": "skellam",
         "population": 30,
         "cohorts": 1,
-        "fewest": 22,
+        "min_contributions": 22,
         "liars": 2,
         "key_id": key_pair().public.key_id.hex(),
         "closes_after": 3600,

@@ -90,8 +90,8 @@ What the chain is learned from is not protected: its policy is public.
     ("learn",): """\
 Usage: reticent mask learn --output PATH [OPTIONS] TRACES
 
-Learn a user's chain from traces, and judge it on days that it was not learned  
-from.                                                                           
+Learn a user's chain from traces, and judge it on days that it was not learned
+from.
 
 What the chain is learned from is not protected: its policy is public.
 

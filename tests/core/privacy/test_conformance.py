@@ -61,7 +61,7 @@ def test_all_that_count_are_checked() -> None:
 
 def _query(name: str = "gym", epsilon: float = 1.0) -> Query:
     counters = [Counter("visits", 0, 2), Counter("hours", -1, 1)]
-    crowd = {"population": PHONES, "cohorts": 3, "fewest": 12, "liars": 2}
+    crowd = {"population": PHONES, "cohorts": 3, "min_contributions": 12, "liars": 2}
     return bits(id=name, counters=counters, epsilon=epsilon, l2_squared=4, l1=2, **crowd)
 
 

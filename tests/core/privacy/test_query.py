@@ -42,7 +42,7 @@ def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
     l1 = draw(st.integers(least, max(least, min(most, l2_squared) if kind == "skellam" else most)))
     cohorts = draw(st.integers(1, 20))
     size = draw(st.integers(2, 10_000))
-    fewest = draw(st.integers(2, size))
+    min_contributions = draw(st.integers(2, size))
     return Query(
         id=draw(names),
         counters=[Counter(label, *pair) for label, pair in zip(labels, bounds, strict=True)],
@@ -54,11 +54,11 @@ def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
         fraction_bits=0 if kind == "skellam" else draw(st.integers(14, 18)),
         population=size * cohorts + draw(st.integers(0, cohorts - 1)),
         cohorts=cohorts,
-        fewest=fewest,
-        liars=draw(st.integers(0, fewest - 2)),
+        min_contributions=min_contributions,
+        liars=draw(st.integers(0, min_contributions - 2)),
         key_id=draw(names),
         closes_after=draw(st.integers(1, 10**6)),
-        enough=draw(st.none() | st.integers(fewest, size)),
+        enough=draw(st.none() | st.integers(min_contributions, size)),
         sequence=draw(st.none() | names),
     )
 
@@ -125,7 +125,7 @@ CHANGES: dict[str, Any] = {
     "fraction_bits": 1,
     "population": 10_001,
     "cohorts": 2,
-    "fewest": 6,
+    "min_contributions": 6,
     "liars": 2,
     "sequence": "levels",
     "key_id": "k2",
@@ -137,7 +137,12 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Query)])
 def test_every_field_is_in_the_bytes(field: str) -> None:
     base = query(
-        counters=[("visits", 0, 2), ("hours", 0, 24)], noise="gaussian", l2_squared=16, l1=5, fewest=5, liars=3
+        counters=[("visits", 0, 2), ("hours", 0, 24)],
+        noise="gaussian",
+        l2_squared=16,
+        l1=5,
+        min_contributions=5,
+        liars=3,
     )
     changed = dataclasses.replace(base, **{field: CHANGES[field]})
     assert changed != base
@@ -166,7 +171,7 @@ def test_a_query_is_refused_exactly_where_phones_cannot_draw_their_noise(
 ) -> None:
     """Whatever a query says, its phones can do: at the edges, and not beyond."""
     for share, fits in [(least, True), (most, True), (least * 0.99, False), (most * 1.01, False)]:
-        monkeypatch.setattr(Query, "variance", share * (FIELDS["fewest"] - FIELDS["liars"] - 1))
+        monkeypatch.setattr(Query, "variance", share * (FIELDS["min_contributions"] - FIELDS["liars"] - 1))
         if fits:
             assert query(**changes).share(seeded(1)).shape == (1,)
         else:
@@ -175,7 +180,7 @@ def test_a_query_is_refused_exactly_where_phones_cannot_draw_their_noise(
 
 
 def test_metres_of_a_hundred_phones_are_refused_and_kilometres_are_not() -> None:
-    few = {"population": 100, "fewest": 80, "liars": 0}
+    few = {"population": 100, "min_contributions": 80, "liars": 0}
     for high, noise, fits in [(100_000, "skellam", False), (100, "skellam", True), (100_000, "gaussian", True)]:
         changes = {"counters": [("walked", 0, high)], "l2_squared": high**2, "l1": high, "noise": noise, **few}
         if fits:
@@ -195,7 +200,7 @@ def test_a_query_cannot_be_changed() -> None:
 
 def test_the_shares_of_the_fewest_honest_phones_are_enough_for_one_who_knows_its_own() -> None:
     ours = query(noise="gaussian", fraction_bits=10)
-    assert ours.share_variance * (ours.fewest - ours.liars - 1) == pytest.approx(ours.variance)
+    assert ours.share_variance * (ours.min_contributions - ours.liars - 1) == pytest.approx(ours.variance)
     assert fixed_point_delta(math.sqrt(ours.variance), ours.epsilon, 2.0, l1=2, fraction_bits=10) <= ours.delta
     assert gaussian_delta(math.sqrt(ours.variance * 0.99), ours.epsilon, 2.0) > ours.delta
 
@@ -216,7 +221,7 @@ def test_cohorts_differ_by_one_phone_at_most(ours: Query) -> None:
     assert sum(sizes) == ours.population
     assert len(sizes) == ours.cohorts
     assert max(sizes) - min(sizes) <= 1
-    assert min(sizes) >= ours.fewest
+    assert min(sizes) >= ours.min_contributions
 
 
 # What a phone contributes.

@@ -26,7 +26,7 @@ OFF = 0.3  # by so much a deviation may not be wrong, either way
 
 
 def query(cohorts: int, **changes: Any) -> Query:
-    crowd = {"population": PHONES * cohorts, "cohorts": cohorts, "fewest": 350, "liars": 0}
+    crowd = {"population": PHONES * cohorts, "cohorts": cohorts, "min_contributions": 350, "liars": 0}
     return bits(SIZE, **{"epsilon": 4.0, "l2_squared": 1, "l1": 1, **crowd, **changes})
 
 

@@ -31,7 +31,7 @@ amounts = st.floats(-1e9, 1e9)
 
 def query(size: int = 1, **changes: Any) -> Query:
     """A query of 1000 phones in each of five cohorts, all of whom must contribute unless it is changed."""
-    return bits(size, **{"population": 5000, "cohorts": 5, "fewest": 800, **changes})
+    return bits(size, **{"population": 5000, "cohorts": 5, "min_contributions": 800, **changes})
 
 
 def _given_variance(asked: Query, variance: float) -> Query:

@@ -106,13 +106,13 @@ def test_the_sum_of_gaussian_shares_is_discrete_gaussian() -> None:
 @pytest.mark.parametrize("answering", [100, 101, 137, 250, 1000])
 def test_with_more_phones_than_the_fewest_delta_still_holds(answering: int) -> None:
     """At most 20 of them add no noise, or tell theirs; the phone that looks knows its own share."""
-    epsilon, delta, fewest, liars = 1.0, 1e-4, 100, 20
-    each = share_variance(skellam_variance(epsilon, delta, 1), fewest, liars)
+    epsilon, delta, min_contributions, liars = 1.0, 1e-4, 100, 20
+    each = share_variance(skellam_variance(epsilon, delta, 1), min_contributions, liars)
     hidden = each * (answering - liars - 1)
     assert skellam_delta(hidden, epsilon, 1) <= delta
     assert oracle.one_counter(hidden, epsilon) <= delta
     sigma = fixed_point_sigma(epsilon, delta, 1, l1=1, fraction_bits=6)
-    hidden = share_variance(sigma**2, fewest, liars) * (answering - liars - 1)
+    hidden = share_variance(sigma**2, min_contributions, liars) * (answering - liars - 1)
     assert fixed_point_delta(math.sqrt(hidden), epsilon, 1, l1=1, fraction_bits=6) <= delta
 
 
@@ -133,7 +133,7 @@ def test_share_variance_says_what_is_wrong() -> None:
     assert share_variance(10.0, 2, 0) == 10.0
     with pytest.raises(ValueError, match="of 10 contributions at least 2 must be honest: got 9 liars"):
         share_variance(1.0, 10, 9)
-    with pytest.raises(ValueError, match="fewest must be at least 2: got 1"):
+    with pytest.raises(ValueError, match="min_contributions must be at least 2: got 1"):
         share_variance(1.0, 1, 0)
     with pytest.raises(ValueError, match="liars must be at least 0: got -1"):
         share_variance(1.0, 10, -1)

@@ -40,7 +40,7 @@ SOME = [(7_000,), (9_000, 4_000), *UNEQUAL]
 
 def query(contributors: Sequence[int], **changes: Any) -> Query:
     crowd = {"population": max(contributors) * len(contributors), "cohorts": len(contributors)}
-    few = {"fewest": min(contributors) - 1, "liars": 0}
+    few = {"min_contributions": min(contributors) - 1, "liars": 0}
     return bits(SIZE, **{"epsilon": 1.0, "l2_squared": 1, "l1": 1, **crowd, **few, **changes})
 
 

@@ -113,11 +113,11 @@ class Invariants:
         assert all(dealt[phone] == made.cohort for phone in receipts), "a phone is counted in another cohort"
         decryptions = self._world.decryptions(*place)
         if made.outcome == wire.BURNT:
-            assert made.contributors < query.fewest or query.id in self._world.evidence.aborted
+            assert made.contributors < query.min_contributions or query.id in self._world.evidence.aborted
             assert not made.sums
             assert decryptions in {0, None}, "what was burnt had been decrypted"
             return
-        assert made.contributors >= query.fewest
+        assert made.contributors >= query.min_contributions
         assert decryptions in {1, None}, "a cohort was decrypted more than once"
         held = [self._world.evidence.holds(made.query, phone, contents) for phone, contents in receipts.items()]
         if made.outcome == wire.VOID:

@@ -299,7 +299,7 @@ class CountingMachine(RuleBasedStateMachine):
         cohorts = min(asked.cohorts, population // MIN_HONEST)
         smallest = population // cohorts
         noise, sequence = asked.kind
-        fewest = MIN_HONEST + (
+        min_contributions = MIN_HONEST + (
             0 if sequence else min(asked.more, smallest - MIN_HONEST)
         )  # the queries of a sequence say the same
         query = Query(
@@ -312,7 +312,7 @@ class CountingMachine(RuleBasedStateMachine):
             noise=noise,
             population=population,
             cohorts=cohorts,
-            fewest=fewest,
+            min_contributions=min_contributions,
             liars=0,
             key_id=PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex(),
             closes_after=asked.closes_after,
