@@ -11,6 +11,7 @@ from benchmarks.measure import Row, best_of, in_fresh_process, seconds, table
 from benchmarks.rivals.thesis import ThesisProbabilistic, ThesisSimulatable
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, adaptive, hybrid, optimal, probabilistic, simulatable
+from reticent_client.mask.checks.registry import CHECKS
 
 DELTA = 0.1
 RIVAL_ORDERS = (("in the order of the states", False), ("likely states first", True))
@@ -91,15 +92,10 @@ def _decisions() -> list[Row]:
     chain = learned(96, 19, 60, 1)
     few = visited(chain, 1)
     day = chain.sample(seeded(1, "day"))
-    checks: dict[str, Callable[[], Policy]] = {
-        "simulatable": lambda: simulatable(chain, sensitive=few, delta=DELTA),
-        "probabilistic": lambda: probabilistic(chain, sensitive=few, delta=DELTA),
-        "adaptive": lambda: adaptive(chain, sensitive=few, delta=DELTA),
-        "optimal": lambda: optimal(chain, sensitive=few, delta=DELTA, time_limit=20),
-    }
     rows = []
-    for name, check in checks.items():
-        mask = MaskIt(check())
+    for name, check in CHECKS.items():
+        limited = {"time_limit": 20} if "time_limit" in check.options else {}
+        mask = MaskIt(check.policy(chain, few, DELTA, **limited))
         time_of_day = best_of(20, lambda mask=mask: mask.filter_day(day))  # type: ignore[misc]  # bound at once
         rows.append(Row(name, seconds(time_of_day / len(day)), target="< 20 µs"))
     return rows

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.chains import from_traces, learned
 from benchmarks.measure import Row, table
-from reticent_client import (
-    MarkovChain,
-    Policy,
-    adaptive,
-    hybrid,
-    mask_sensitive,
-    optimal,
-    probabilistic,
-    simulatable,
-)
+from reticent_client import MarkovChain, optimal
 from reticent_client.mask.chain import UNKNOWN
+from reticent_client.mask.checks.registry import CHECKS
 
 DELTA = 0.1
 SETTING = f"8 steps, every choice of one sensitive place, delta {DELTA}"
 CLOSE = 1e-7  # utilities are sums of float64, and the optimal check's come from a solver
-CHECKS: dict[str, Callable[..., Policy]] = {
-    "simulatable": simulatable,
-    "probabilistic": probabilistic,
-    "hybrid": hybrid,
-    "adaptive": adaptive,
-    "optimal": optimal,
-}
 PROTOTYPE = {
     "mask_sensitive": 0.85,
     "simulatable": 0.45,
@@ -56,7 +41,7 @@ def run(traces: Path | None) -> Iterator[str]:
 
 def _shares(chains: Iterable[MarkovChain], *, prototype: bool) -> list[Row]:
     """The mean share that each check releases, over all users and all choices of one sensitive place."""
-    released = {name: [] for name in ("mask_sensitive", *CHECKS, "ceiling")}  # type: dict[str, list[float]]
+    released = {name: [] for name in (*CHECKS, "ceiling")}  # type: dict[str, list[float]]
     for chain in chains:
         for place in _places(chain):
             for name, value in _released(chain, place).items():
@@ -89,14 +74,13 @@ def _hours(traces: Path) -> list[Row]:
 
 def _released(chain: MarkovChain, place: str) -> dict[str, float]:
     """The share that each check releases for one choice of the sensitive place; their order is verified."""
-    policies = {name: check(chain, sensitive={place}, delta=DELTA) for name, check in CHECKS.items()}
+    policies = {name: check.policy(chain, {place}, DELTA) for name, check in CHECKS.items()}
     values = {name: policy.utility for name, policy in policies.items()}
     best = policies["optimal"]
     values["ceiling"] = best.utility if best.ceiling is None else best.ceiling
     assert max(values["simulatable"], values["probabilistic"]) <= values["hybrid"] + CLOSE, (chain, place)
     ordered = [values[name] for name in ("hybrid", "adaptive", "optimal", "ceiling")]
     assert all(low <= high + CLOSE for low, high in itertools.pairwise(ordered)), (chain, place)
-    values["mask_sensitive"] = mask_sensitive(chain, sensitive={place}).utility
     return {name: value / chain.horizon for name, value in values.items()}
 
 

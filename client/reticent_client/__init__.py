@@ -15,16 +15,10 @@ from reticent_client.habits.daily import Daily, LearnedDay, LearningAdversary, d
 from reticent_client.mask.adversary import Adversary
 from reticent_client.mask.audit import Audit, Gain, audit, breaches
 from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.checks import registry
+from reticent_client.mask.checks.optimal import ceiling
+from reticent_client.mask.checks.registry import *  # noqa: F403  # the registry says which checks there are
 from reticent_client.mask.maskit import MaskIt
-from reticent_client.mask.planning.checks import (
-    adaptive,
-    ceiling,
-    hybrid,
-    mask_sensitive,
-    optimal,
-    probabilistic,
-    simulatable,
-)
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import TOLERANCE, split_delta
 from reticent_client.mask.report import Report
@@ -72,19 +66,14 @@ __all__ = [
     "StepError",
     "Store",
     "TooLarge",
-    "adaptive",
     "audit",
     "breaches",
     "ceiling",
     "connect",
     "daily",
-    "hybrid",
-    "mask_sensitive",
-    "optimal",
-    "probabilistic",
-    "simulatable",
     "split_delta",
 ]
+__all__ += registry.__all__
 
 _ON_USE = {
     "Broker": "apps.broker",

@@ -17,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from reticent_sim.month import BEST, CHECKS, LEAKY, LEARNED_DAYS, SENSITIVE, Score, month
+from reticent_client.mask.checks.registry import CHECKS
+from reticent_sim.month import BEST, LEARNED_DAYS, SENSITIVE, Score, month
 from reticent_sim.picture import draw
 from reticent_sim.scene import Scene, scenes
 from reticent_sim.world.people import HOURS, person
@@ -41,8 +42,8 @@ class Outcome:
 
     @property
     def kept(self) -> bool:
-        """Whether every check kept its promise; `mask_sensitive` makes none."""
-        return not any(score.on_model.breaches for check, score in self.scores.items() if check != LEAKY)
+        """Whether every private check kept its promise."""
+        return not any(score.on_model.breaches for check, score in self.scores.items() if CHECKS[check].private)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

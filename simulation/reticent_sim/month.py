@@ -16,7 +16,7 @@ import numpy as np
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, Policy, audit
 from reticent_client.mask.chain import UNKNOWN
-from reticent_client.mask.planning import checks
+from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
 
 LEARNED_DAYS = 84  # twelve weeks
@@ -25,16 +25,6 @@ KINDS = {"weekday": WEEKDAYS, "weekend": WEEKEND}
 
 LEAKY = "mask_sensitive"
 BEST = "optimal"
-CHECKS: Mapping[str, Callable[[MarkovChain, float], Policy]] = {
-    LEAKY: lambda chain, _: checks.mask_sensitive(chain, sensitive=SENSITIVE),
-    "simulatable": lambda chain, delta: checks.simulatable(chain, sensitive=SENSITIVE, delta=delta),
-    "probabilistic": lambda chain, delta: checks.probabilistic(chain, sensitive=SENSITIVE, delta=delta),
-    "hybrid": lambda chain, delta: checks.hybrid(chain, sensitive=SENSITIVE, delta=delta),
-    "adaptive": lambda chain, delta: checks.adaptive(chain, sensitive=SENSITIVE, delta=delta),
-    BEST: lambda chain, delta: checks.optimal(chain, sensitive=SENSITIVE, delta=delta),
-}
-"""How each check is called, from the one that leaks to the one that nothing can beat."""
-
 Progress = Callable[[str], None]
 """Told the name of each check before it is computed."""
 
@@ -179,9 +169,9 @@ def month(person: Person, days: int, delta: float, progress: Progress) -> list[P
 def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float, progress: Progress) -> Part:
     chain = MarkovChain.fit(person.days(past), contexts=(*CONTEXTS, UNKNOWN), horizon=HOURS)
     policies = {}
-    for check, compute in CHECKS.items():
-        progress(check)
-        policies[check] = compute(chain, delta)
+    for name, check in CHECKS.items():
+        progress(name)
+        policies[name] = check.policy(chain, SENSITIVE, delta)
     followed = [number for number in now if follows(chain, person.day(number))]
     strayed = [number for number in now if number not in followed]
     return Part(person, chain, policies, followed, strayed, delta)

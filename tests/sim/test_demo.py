@@ -6,8 +6,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +15,9 @@ import pytest
 from rich.text import Text
 
 from reticent.console import program
-from reticent_client import MarkovChain, Policy
-from reticent_sim.month import CHECKS, LEAKY
+from reticent_client import mask_sensitive
+from reticent_client.mask.checks.registry import CHECKS, Check
+from reticent_sim.month import LEAKY
 from reticent_sim.picture import draw
 from reticent_sim.scene import SHOWN, Scene, View
 from reticent_sim.world.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day
@@ -141,8 +141,8 @@ def test_the_same_seed_prints_the_same_as_json(run: Run, tmp_path: Path, capsys:
 def test_a_check_that_breaks_its_promise_ends_the_run_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls = cast("dict[str, Callable[[MarkovChain, float], Policy]]", CHECKS)
-    monkeypatch.setitem(calls, "hybrid", calls[LEAKY])
+    broken = replace(CHECKS["hybrid"], compute=mask_sensitive)
+    monkeypatch.setitem(cast("dict[str, Check]", CHECKS), "hybrid", broken)
     assert program.main([*SMALL, "--people", "1", "--output", str(tmp_path), "--json"]) == 1
     table = json.loads(capsys.readouterr().out)
     assert table["kept"] is False

@@ -7,7 +7,8 @@ import pytest
 
 from reticent_client import MarkovChain, audit
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.month import BEST, CHECKS, LEAKY, LEARNED_DAYS, Findings, Part, Score, follows, month
+from reticent_client.mask.checks.registry import CHECKS
+from reticent_sim.month import BEST, LEAKY, LEARNED_DAYS, Findings, Part, Score, follows, month
 from reticent_sim.world.people import HOSPITAL, WEEKDAYS, WEEKEND, Day, person, weekday
 
 DELTA = 0.1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -23,27 +23,21 @@ from reticent_client.cli.serve import apps, serve
 from reticent_client.errors import FileError
 from reticent_client.mask.audit import audit
 from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.checks.optimal import ceiling
+from reticent_client.mask.checks.registry import CHECKS, Check
 from reticent_client.mask.days_file import NamedDay, read_days, write_days
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.outlook import releases
-from reticent_client.mask.planning import checks
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import State
 from reticent_client.mask.times_of_day import step_at, time_of
 
-OPTIONS: dict[str, set[str]] = {
-    "mask_sensitive": set(),
-    "simulatable": {"delta", "plan", "against"},
-    "probabilistic": {"delta", "search", "grid", "against"},
-    "hybrid": {"delta", "effort", "time_limit", "against"},
-    "adaptive": {"delta", "effort", "time_limit", "against"},
-    "optimal": {"delta", "effort", "time_limit"},
-}
-"""The checks, and what each can be told."""
-
-Check = Literal["mask_sensitive", "simulatable", "probabilistic", "hybrid", "adaptive", "optimal"]
+if TYPE_CHECKING:
+    CheckName = str
+else:
+    CheckName = Literal[tuple(CHECKS)]
 
 app = App(
     name="mask",
@@ -81,7 +75,7 @@ def policy(
     *,
     sensitive: list[str],
     output: Output,
-    check: Check = "hybrid",
+    check: CheckName = "hybrid",
     delta: float | None = None,
     plan: Literal["greedy", "best"] | None = None,
     search: Literal["greedy", "exact"] | None = None,
@@ -99,16 +93,16 @@ def policy(
         output: Where the policy goes.
         check: How the policy is found.
         delta: By how much the belief in a sensitive context may rise.
-        plan: When simulatable releases: at the first safe step, or where most is released.
+        plan: Where simulatable releases: at the first safe step, or at the safe steps that release most.
         search: How probabilistic searches.
-        grid: Into how many parts probabilistic divides a probability.
-        effort: How many rounds hybrid, adaptive and optimal search.
-        time_limit: After how many seconds they stop.
-        against: The chains that adversaries may be certain of, in place of the user's own.
+        grid: The number of parts into which probabilistic divides a probability.
+        effort: The number of rounds that a check searches.
+        time_limit: The number of seconds after which a search stops.
+        against: The chains that adversaries may know for certain, in place of the user's own.
         as_json: Write JSON for machines.
     """
     files.check_apart([output], [chain, *(against or ())])
-    given: dict[str, object] = {
+    options: dict[str, object] = {
         "delta": delta,
         "plan": plan,
         "search": search,
@@ -117,18 +111,14 @@ def policy(
         "time_limit": time_limit,
         "against": against,
     }
-    asked = {name: value for name, value in given.items() if value is not None}
-    for name in asked:
-        if name not in OPTIONS[check]:
-            raise ValueError(f"--{name.replace('_', '-')} means nothing to the check {check}")
-    if delta is None and "delta" in OPTIONS[check]:
-        raise ValueError(f"--delta is missing: the check {check} needs it")
+    options = {name: value for name, value in options.items() if value is not None}
+    _check_options(CHECKS[check], options)
     user = _chain(chain)
     if against is not None:
-        asked["against"] = [_chain(path) for path in against]
+        options["against"] = [_chain(path) for path in against]
     states = {_state(text, user) for text in sensitive}
     with _busy(f"Computing the {check} policy"):
-        found: Policy = getattr(checks, check)(user, sensitive=states, **asked)
+        found = CHECKS[check].compute(user, sensitive=states, **options)
         found.save(output)
         expected, released = user.prior.sum(axis=0), releases(found).sum(axis=0)
     _show_policy(found, [*zip(found.contexts, expected.tolist(), released.tolist(), strict=True)], as_json=as_json)
@@ -235,8 +225,8 @@ def audit_days(
         as_json: Write JSON for machines.
     """
     loaded = _policy(policy)
-    if delta is None and loaded.check == "mask_sensitive":
-        raise ValueError("--delta is missing: a mask_sensitive policy has none of its own")
+    if delta is None and loaded.check in CHECKS and not CHECKS[loaded.check].private:
+        raise ValueError(f"--delta is missing: a {loaded.check} policy has none of its own")
     real = _days(days, loaded.horizon)
     with _busy("Auditing") as say:
         most = _ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
@@ -256,6 +246,16 @@ def audit_days(
             table.add_row(name, value)
         _console().print(table)
     return BAD_ANSWER if found.breaches else 0
+
+
+def _check_options(check: Check, options: Collection[str]) -> None:
+    """Refuse what the check does not take, and a missing delta."""
+    for name in options:
+        if name not in check.options:
+            takers = ", ".join(other.name for other in CHECKS.values() if name in other.options)
+            raise ValueError(f"--{name.replace('_', '-')} is no option of the check {check.name}: it is for {takers}")
+    if check.private and "delta" not in options:
+        raise ValueError(f"--delta is missing: the check {check.name} needs it")
 
 
 def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_json: bool) -> None:
@@ -296,7 +296,7 @@ def _ceiling(policy: Policy, delta: float | None) -> float:
     if policy.against and all(other.to_json() != own for other in policy.against):
         raise ValueError("--ceiling is for policies made against the user's own chain")
     deltas = {state: limit if delta is None else delta for state, limit in policy.sensitive.items()}
-    return checks.ceiling(policy.chain, sensitive=deltas)
+    return ceiling(policy.chain, sensitive=deltas)
 
 
 def _state(text: str, chain: MarkovChain) -> State:

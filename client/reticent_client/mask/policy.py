@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent_client.mask.chain import Floats, MarkovChain
-from reticent_client.mask.problem import State
+from reticent_client.mask.problem import Problem, State
 
 Ints = npt.NDArray[np.int32]
 Memory = tuple[int, ...]
@@ -36,6 +36,14 @@ class Provenance:
     utility: float
     complete: bool = True
     ceiling: float | None = None
+
+    @classmethod
+    def of(
+        cls, problem: Problem, check: str, utility: float, *, complete: bool = True, ceiling: float | None = None
+    ) -> Provenance:
+        """The provenance of a policy that a check found for a problem."""
+        against = tuple(opponent.chain for opponent in problem.opponents)
+        return cls(check, problem.chain, problem.deltas, against, utility, complete, ceiling)
 
 
 class Policy(ABC):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 
 from reticent_client import MarkovChain
-from reticent_client.mask.planning.checks import provenance
 from reticent_client.mask.planning.vectors import Lowering, vector_utility
-from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.policy import Provenance, VectorPolicy
 from reticent_client.mask.problem import Problem, Sensitive
 
 GRID = 10
@@ -36,4 +35,4 @@ def probabilistic(chain: MarkovChain, sensitive: Sensitive, delta: float) -> Vec
                 lowering.set(t, i, value)
         lowering.settle(t)
     utility = vector_utility(problem, lowering.table)
-    return VectorPolicy(provenance(problem, "probabilistic", utility), lowering.table)
+    return VectorPolicy(Provenance.of(problem, "probabilistic", utility), lowering.table)

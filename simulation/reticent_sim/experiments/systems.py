@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit
-from reticent_client.mask.planning import checks
+from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.experiments import published
 from reticent_sim.experiments.subjects import Day, Subject
 
@@ -18,19 +19,16 @@ ORDERS, ADAPTIVE, OPTIMAL = "many_orders", "adaptive", "optimal"
 PUBLISHED = (LEAKY, SIMULATABLE, PROBABILISTIC, HYBRID)
 """The systems of the text. The published hybrid is the better of the two checks before it, by their expected utility;
 it has no policy of its own."""
-SYSTEMS = (*PUBLISHED, ORDERS, ADAPTIVE, OPTIMAL)
-SWEPT = (*PUBLISHED, ADAPTIVE, OPTIMAL)
+OURS = tuple(name for name in CHECKS if name not in PUBLISHED)
+"""The checks that the text does not have."""
+SYSTEMS = (*PUBLISHED, ORDERS, *OURS)
+SWEPT = (*PUBLISHED, *OURS)
 """The systems that are compared while something varies."""
 
 COMPUTED: Mapping[str, Callable[[MarkovChain, set[str], float], Policy]] = {
-    LEAKY: lambda chain, sensitive, _: checks.mask_sensitive(chain, sensitive=sensitive),
-    SIMULATABLE: lambda chain, sensitive, delta: checks.simulatable(chain, sensitive=sensitive, delta=delta),
+    **{name: check.policy for name, check in CHECKS.items() if name != HYBRID},
     PROBABILISTIC: published.probabilistic,
-    ORDERS: lambda chain, sensitive, delta: checks.probabilistic(
-        chain, sensitive=sensitive, delta=delta, grid=published.GRID
-    ),
-    ADAPTIVE: lambda chain, sensitive, delta: checks.adaptive(chain, sensitive=sensitive, delta=delta),
-    OPTIMAL: lambda chain, sensitive, delta: checks.optimal(chain, sensitive=sensitive, delta=delta),
+    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=published.GRID),
 }
 """How each is computed, apart from the hybrid. `many_orders` is the library's own probabilistic check, on the same
 grid."""

@@ -11,17 +11,12 @@ import pytest
 from reticent_client import (
     MarkovChain,
     Policy,
-    adaptive,
-    hybrid,
-    optimal,
-    probabilistic,
-    simulatable,
 )
 from reticent_client.mask.policy import Provenance, VectorPolicy
+from tests.client.checks import PRIVATE
 from tests.client.mask import oracle
 
-CHECKS: list[Callable[..., Policy]] = [simulatable, probabilistic, hybrid, adaptive, optimal]
-checks = pytest.mark.parametrize("check", CHECKS)
+checks = pytest.mark.parametrize("check", PRIVATE)
 
 
 LINKED = MarkovChain(["s", "x"], [0.3, 0.7], [[[0.6, 0.4], [0.2, 0.8]]])  # s comes in runs

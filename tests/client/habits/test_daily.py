@@ -21,8 +21,10 @@ from reticent_client import (
     hybrid,
     optimal,
     probabilistic,
+    simulatable,
 )
 from reticent_client.mask.policy_file import fingerprint
+from tests.client.checks import PRIVATE
 from tests.client.habits.histories import ERRAND, LINKED, TRIPLE, Counts, checks, every_history, labels, rise, same
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, Problem
@@ -58,7 +60,7 @@ def test_no_day_of_any_history_tells_more_than_delta(
     assert_each_day_is_bounded(check, chain, strength, {"sensitive": sensitive}, days=3)
 
 
-@pytest.mark.parametrize("check", [probabilistic, hybrid, adaptive, optimal])
+@pytest.mark.parametrize("check", [check for check in PRIVATE if check is not simulatable])
 @pytest.mark.parametrize("strength", [0.1, 1.0])
 def test_no_day_tells_more_than_delta_where_every_step_is_sensitive(
     check: Callable[..., Policy], strength: float
@@ -67,7 +69,7 @@ def test_no_day_tells_more_than_delta_where_every_step_is_sensitive(
     assert_each_day_is_bounded(check, LINKED, strength, {"sensitive": {"s"}, "delta": 0.1}, days=3)
 
 
-@pytest.mark.parametrize("check", [probabilistic, hybrid, adaptive, optimal])
+@pytest.mark.parametrize("check", [check for check in PRIVATE if check is not simulatable])
 @pytest.mark.parametrize(("chain", "days"), [(ERRAND, 3), (TRIPLE, 3), (chains.common(), 3), (LINKED, 4)])
 def test_no_day_of_many_more_histories_tells_more_than_delta(
     check: Callable[..., Policy], chain: MarkovChain, days: int

@@ -1,17 +1,15 @@
 """What the tests of a mask share: all checks, a policy by hand, and a commute."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from reticent_client import MarkovChain, Policy, adaptive, hybrid, optimal, probabilistic, simulatable
+from reticent_client import MarkovChain
 from reticent_client.mask.policy import Provenance, VectorPolicy
+from tests.client.checks import PRIVATE
 
-CHECKS: list[Callable[..., Policy]] = [simulatable, probabilistic, hybrid, adaptive, optimal]
-
-checks = pytest.mark.parametrize("check", CHECKS)
+checks = pytest.mark.parametrize("check", PRIVATE)
 
 
 def vector(chain: MarkovChain, table: Any = None) -> VectorPolicy:

@@ -9,21 +9,18 @@ import pytest
 from reticent_client import (
     MaskIt,
     Policy,
-    adaptive,
     ceiling,
-    hybrid,
     mask_sensitive,
-    optimal,
     probabilistic,
-    simulatable,
     split_delta,
 )
+from tests.client.checks import QUICK, SEARCHING
 from tests.client.mask import chains
 
 COIN = chains.coin()  # over x and s
 
 
-@pytest.mark.parametrize("check", [simulatable, probabilistic, hybrid, adaptive])
+@pytest.mark.parametrize("check", QUICK)
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -52,7 +49,7 @@ def test_mask_sensitive_refuses_them_too() -> None:
         mask_sensitive(COIN, sensitive=sensitive)
 
 
-@pytest.mark.parametrize("check", [hybrid, adaptive, optimal, ceiling])
+@pytest.mark.parametrize("check", [*SEARCHING, ceiling])
 @pytest.mark.parametrize("effort", [1.5, "2"])
 def test_effort_is_a_whole_number(check: Callable[..., Any], effort: Any) -> None:
     """Nothing is rounded."""

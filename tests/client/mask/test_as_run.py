@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_client import MarkovChain, Policy, adaptive, hybrid, probabilistic, simulatable
+from reticent_client import MarkovChain, Policy
+from tests.client.checks import QUICK
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, Problem
 
-checks = pytest.mark.parametrize("check", [simulatable, probabilistic, hybrid, adaptive])
+checks = pytest.mark.parametrize("check", QUICK)
 
 Memory = tuple[Any, tuple[bool, ...]]
 

@@ -20,14 +20,13 @@ from reticent_client import (
     breaches,
     hybrid,
     mask_sensitive,
-    probabilistic,
-    simulatable,
 )
 from reticent_client.mask.policy import Automaton, Provenance, VectorPolicy
+from tests.client.checks import QUICK
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, Problem
 
-checks = pytest.mark.parametrize("check", [simulatable, probabilistic, hybrid, adaptive])
+checks = pytest.mark.parametrize("check", QUICK)
 
 
 def test_a_phone_call_that_is_masked() -> None:

@@ -22,28 +22,17 @@ from reticent_client import (
     simulatable,
     split_delta,
 )
+from tests.client.checks import AGAINST, SEARCHING, VARIANTS, Compute, best_plan
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, SLOW, Problem
 
-Check = Callable[..., Policy]
-
-
-def best_plan(chain: MarkovChain, **asked: Any) -> Policy:
-    """The simulatable check that waits where waiting pays."""
-    return simulatable(chain, plan="best", **asked)
-
-
-PRIVATE: list[Check] = [simulatable, best_plan, probabilistic, hybrid, adaptive, optimal]
-SEARCHING: list[Check] = [hybrid, adaptive, optimal]
-AGAINST: list[Check] = [simulatable, best_plan, probabilistic, hybrid, adaptive]
-
-private_checks = pytest.mark.parametrize("check", PRIVATE)
+private_checks = pytest.mark.parametrize("check", VARIANTS)
 searching_checks = pytest.mark.parametrize("check", SEARCHING)
-checks_against = pytest.mark.parametrize("check", AGAINST)
-all_checks = pytest.mark.parametrize("check", [*PRIVATE, "mask"])
+checks_against = pytest.mark.parametrize("check", [*AGAINST, best_plan])
+all_checks = pytest.mark.parametrize("check", [*VARIANTS, "mask"])
 
 
-def computed(check: Check | str, problem: Problem) -> Policy:
+def computed(check: Compute | str, problem: Problem) -> Policy:
     """The policy of a check; the mask knows no delta."""
     if isinstance(check, str):
         return mask_sensitive(problem.chain, sensitive=frozenset(problem.sensitive))
@@ -164,7 +153,7 @@ def assert_ordered(problem: Problem) -> None:
     assert last.utility <= ceiling(chain, **asked) + 1e-7
 
 
-def assert_private_against(check: Check, problem: Problem, others: list[MarkovChain]) -> None:
+def assert_private_against(check: Compute, problem: Problem, others: list[MarkovChain]) -> None:
     """The limits hold for each adversary's chain, and the utility is the user's."""
     policy = check(problem.chain, against=others, **problem.asked)
     for other in others:
@@ -195,20 +184,20 @@ class TestWhatAPolicyIs:
 
     @FAST
     @given(problem=chains.problems())
-    def test_utility(self, check: Check | str, problem: Problem) -> None:
+    def test_utility(self, check: Compute | str, problem: Problem) -> None:
         """The stated utility is the expected number of releases."""
         policy = computed(check, problem)
         assert chains.close(policy.utility, oracle.utility(policy, problem.chain))
 
     @FAST
     @given(problem=chains.problems())
-    def test_beliefs(self, check: Check | str, problem: Problem) -> None:
+    def test_beliefs(self, check: Compute | str, problem: Problem) -> None:
         """The adversary believes what the enumeration says."""
         assert_known_to_the_adversary(computed(check, problem), problem)
 
     @FAST
     @given(problem=chains.problems())
-    def test_some(self, check: Check | str, problem: Problem) -> None:
+    def test_some(self, check: Compute | str, problem: Problem) -> None:
         """So it does for some step of a window."""
         assert_some_is_exact(computed(check, problem), problem)
 
@@ -216,7 +205,7 @@ class TestWhatAPolicyIs:
 @private_checks
 @FAST
 @given(problem=chains.problems())
-def test_no_belief_rises_above_its_limit(check: Check, problem: Problem) -> None:
+def test_no_belief_rises_above_its_limit(check: Compute, problem: Problem) -> None:
     """Every check but the mask keeps its promise, for labels, states and deltas of their own."""
     assert_private(check(problem.chain, **problem.asked), problem)
 
@@ -229,7 +218,7 @@ def test_the_mask_breaches() -> None:
 
 
 @pytest.mark.parametrize("check", [probabilistic, adaptive, optimal])
-def test_a_hundredth_less_is_caught(check: Check) -> None:
+def test_a_hundredth_less_is_caught(check: Compute) -> None:
     """On a coin the policies are tight: the oracle sees a suppression lowered by 1 %."""
     problem = Problem(chains.coin(), frozenset({"s"}), 1 / 4)
     vector = vector_of(check(problem.chain, **problem.asked), problem.chain)
@@ -275,7 +264,7 @@ def test_checks_are_ordered(problem: Problem) -> None:
 @searching_checks
 @FAST
 @given(problem=chains.problems())
-def test_no_time_to_search_is_private_all_the_same(check: Check, limit: dict[str, Any], problem: Problem) -> None:
+def test_no_time_to_search_is_private_all_the_same(check: Compute, limit: dict[str, Any], problem: Problem) -> None:
     """A search that is cut short at any moment returns a policy that keeps its promise."""
     policy = check(problem.chain, **limit, **problem.asked)
     assert_private(policy, problem)
@@ -285,7 +274,7 @@ def test_no_time_to_search_is_private_all_the_same(check: Check, limit: dict[str
 @checks_against
 @FAST
 @given(data=st.data())
-def test_private_against_each_of_several(check: Check, data: st.DataObject) -> None:
+def test_private_against_each_of_several(check: Compute, data: st.DataObject) -> None:
     """Other beliefs replace the user's own chain, which measures the utility."""
     problem = data.draw(chains.problems())
     others = data.draw(st.lists(chains.beliefs_about(problem.chain), min_size=1, max_size=2))
@@ -295,7 +284,7 @@ def test_private_against_each_of_several(check: Check, data: st.DataObject) -> N
 @private_checks
 @FAST
 @given(chain=chains.chains(), delta=chains.DELTAS)
-def test_one_delta_for_each_is_one_delta_for_all(check: Check, chain: MarkovChain, delta: float) -> None:
+def test_one_delta_for_each_is_one_delta_for_all(check: Compute, chain: MarkovChain, delta: float) -> None:
     """A set with a delta, a mapping and a set of states ask for the same."""
     label = chain.contexts[0]
     states = {(step, label): delta for step in range(chain.horizon)}
@@ -307,7 +296,7 @@ def test_one_delta_for_each_is_one_delta_for_all(check: Check, chain: MarkovChai
 @private_checks
 @FAST
 @given(chain=chains.chains(shapes=[(1, 4), (2, 3), (2, 4), (3, 3)]), delta=chains.DELTAS)
-def test_split_delta_protects_some_of_several(check: Check, chain: MarkovChain, delta: float) -> None:
+def test_split_delta_protects_some_of_several(check: Compute, chain: MarkovChain, delta: float) -> None:
     """At any one time the belief in one context or the other rises by delta at most."""
     share = split_delta(delta, 2)
     assert share == pytest.approx(delta / 2)
@@ -327,7 +316,7 @@ def test_breaches_of_the_mask_are_counted(problem: Problem) -> None:
 @private_checks
 @FAST
 @given(problem=chains.problems(), seed=st.integers(0, 2**32))
-def test_a_private_policy_has_no_breaches(check: Check, problem: Problem, seed: int) -> None:
+def test_a_private_policy_has_no_breaches(check: Compute, problem: Problem, seed: int) -> None:
     """Whatever the day and the coins."""
     policy = check(problem.chain, **problem.asked)
     rng = np.random.default_rng(seed)
@@ -339,7 +328,7 @@ def test_a_private_policy_has_no_breaches(check: Check, problem: Problem, seed: 
 @all_checks
 @SLOW
 @given(problem=chains.problems(chains.LARGE))
-def test_policies_on_many_chains(check: Check | str, problem: Problem) -> None:
+def test_policies_on_many_chains(check: Compute | str, problem: Problem) -> None:
     """What every policy must keep, on more and larger chains."""
     policy = computed(check, problem)
     assert chains.close(policy.utility, oracle.utility(policy, problem.chain))
@@ -387,7 +376,7 @@ def test_exact_search_on_many_chains(problem: Problem, parts: int) -> None:
 @checks_against
 @SLOW
 @given(data=st.data())
-def test_private_against_many(check: Check, data: st.DataObject) -> None:
+def test_private_against_many(check: Compute, data: st.DataObject) -> None:
     """Up to three other beliefs on more and larger chains."""
     problem = data.draw(chains.problems(chains.LARGE))
     others = data.draw(st.lists(chains.beliefs_about(problem.chain), min_size=1, max_size=3))

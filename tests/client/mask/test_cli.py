@@ -150,14 +150,15 @@ Compute a policy, and say what it will release.
 │                        optimal] [default: hybrid]                            │
 │    --delta FLOAT       By how much the belief in a sensitive context may     │
 │                        rise.                                                 │
-│    --plan CHOICE       When simulatable releases: at the first safe step, or │
-│                        where most is released. [choices: greedy, best]       │
+│    --plan CHOICE       Where simulatable releases: at the first safe step,   │
+│                        or at the safe steps that release most. [choices:     │
+│                        greedy, best]                                         │
 │    --search CHOICE     How probabilistic searches. [choices: greedy, exact]  │
-│    --grid INT          Into how many parts probabilistic divides a           │
-│                        probability.                                          │
-│    --effort INT        How many rounds hybrid, adaptive and optimal search.  │
-│    --time-limit FLOAT  After how many seconds they stop.                     │
-│    --against PATH...   The chains that adversaries may be certain of, in     │
+│    --grid INT          The number of parts into which probabilistic divides  │
+│                        a probability.                                        │
+│    --effort INT        The number of rounds that a check searches.           │
+│    --time-limit FLOAT  The number of seconds after which a search stops.     │
+│    --against PATH...   The chains that adversaries may know for certain, in  │
 │                        place of the user's own.                              │
 │    --json              Write JSON for machines. [default: False]             │
 ╰──────────────────────────────────────────────────────────────────────────────╯

@@ -24,6 +24,7 @@ from reticent_client import (
     probabilistic,
     simulatable,
 )
+from tests.client.checks import PRIVATE
 from tests.client.mask import chains, oracle
 
 
@@ -238,7 +239,7 @@ def test_optimal_on_strong_habits() -> None:
     assert policy.utility == pytest.approx(most, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["simulatable", "probabilistic", "hybrid", "adaptive", "optimal"])
+@pytest.mark.parametrize("name", [check.__name__ for check in PRIVATE])
 def test_a_check_is_still_a_function_after_it_ran(name: str) -> None:
     """Whatever a check imports when it is first called, its public name stays its own."""
     for _ in range(2):
@@ -247,7 +248,7 @@ def test_a_check_is_still_a_function_after_it_ran(name: str) -> None:
 
 
 @pytest.mark.parametrize("delta", [0.01, 0.05])
-@pytest.mark.parametrize("check", [simulatable, probabilistic, hybrid, adaptive, optimal])
+@pytest.mark.parametrize("check", PRIVATE)
 def test_faint_outputs_are_private(check: Callable[..., Policy], delta: float) -> None:
     """An output of mass 1e-11 can occur, and is held to the same tolerance as any other."""
     chain = chains.faint()

@@ -24,12 +24,11 @@ from reticent_client.mask.explanation import Answer, Effect, explain
 from reticent_client.mask.explanation_text import reason
 from reticent_client.mask.outlook import releases
 from reticent_client.mask.policy import Provenance, VectorPolicy
+from tests.client.checks import PRIVATE
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, Problem
 
-CHECKS: list[Callable[..., Policy]] = [simulatable, probabilistic, hybrid, adaptive, optimal]
-
-checks = pytest.mark.parametrize("check", CHECKS)
+checks = pytest.mark.parametrize("check", PRIVATE)
 
 
 def answers(policy: Policy, step: int, released: tuple[int, str] | None = None) -> dict[str, Answer]:

@@ -17,11 +17,11 @@ from reticent_client import (
     hybrid,
     optimal,
     probabilistic,
-    simulatable,
 )
+from tests.client.checks import PRIVATE
 
 Check = Callable[..., Policy]
-CHECKS = pytest.mark.parametrize("check", [simulatable, probabilistic, hybrid, adaptive, optimal])
+CHECKS = pytest.mark.parametrize("check", PRIVATE)
 
 
 def lingering(horizon: int, chance: float) -> MarkovChain:

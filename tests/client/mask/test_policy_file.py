@@ -26,15 +26,12 @@ from reticent_client import (
     hybrid,
     mask_sensitive,
     optimal,
-    probabilistic,
     simulatable,
 )
 from reticent_client.mask import policy_file
 from reticent_client.mask.policy import Provenance, VectorPolicy
+from tests.client.checks import AGAINST, PRIVATE
 from tests.client.mask import chains
-
-CHECKS: list[Callable[..., Policy]] = [simulatable, probabilistic, hybrid, adaptive, optimal]
-AGAINST: list[Callable[..., Policy]] = [simulatable, probabilistic, hybrid, adaptive]
 
 REFUSED = r"the policy is damaged|this is not a policy"
 
@@ -78,7 +75,7 @@ def example() -> Policy:
     return adaptive(chains.two_paths(), sensitive={"s"}, delta=0.1)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("check", PRIVATE)
 @SHARING
 @given(problem=chains.problems())
 def test_survives(check: Callable[..., Policy], problem: chains.Problem, path: Path) -> None:

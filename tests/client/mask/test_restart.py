@@ -16,13 +16,12 @@ from reticent_client import (
     MaskIt,
     Policy,
     StepError,
-    adaptive,
-    hybrid,
     optimal,
     probabilistic,
     simulatable,
 )
 from reticent_client.mask.policy import Automaton, ReleaseTimes, VectorPolicy
+from tests.client.checks import VARIANTS
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, SLOW, Problem
 from tests.client.mask.faults import (
@@ -35,13 +34,6 @@ from tests.client.mask.faults import (
     worst_excess_with_gaps,
 )
 
-
-def best_plan(chain: MarkovChain, **asked: Any) -> Policy:
-    """The simulatable check that waits where waiting pays."""
-    return simulatable(chain, plan="best", **asked)
-
-
-CHECKS: list[Callable[..., Policy]] = [simulatable, best_plan, probabilistic, hybrid, adaptive, optimal]
 EXAMPLES = {
     "two paths": Problem(chains.two_paths(), frozenset({"s"}), 0.1),
     "phone call": Problem(chains.phone_call(), frozenset({"phone call"}), 1 / 6),
@@ -60,7 +52,7 @@ EXAMPLES = {
     ),
 }
 
-checks = pytest.mark.parametrize("check", CHECKS)
+checks = pytest.mark.parametrize("check", VARIANTS)
 examples = pytest.mark.parametrize("problem", EXAMPLES.values(), ids=EXAMPLES)
 
 
@@ -298,5 +290,5 @@ def test_careless_phones_leak(mask: type[MaskIt], check: Callable[..., Policy], 
 
 def test_the_enumeration_covers_every_kind_of_policy() -> None:
     """The examples make policies of all kinds."""
-    kinds = {type(check(p.chain, **p.asked)) for check in CHECKS for p in EXAMPLES.values()}
+    kinds = {type(check(p.chain, **p.asked)) for check in VARIANTS for p in EXAMPLES.values()}
     assert kinds == {VectorPolicy, ReleaseTimes, Automaton}

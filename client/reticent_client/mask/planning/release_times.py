@@ -14,10 +14,10 @@ from reticent_client.mask.chain import Bools, Floats, MarkovChain
 from reticent_client.mask.policy import START, Ints
 from reticent_client.mask.problem import TINY, VERDICT, Opponent, Problem
 
-Plan = Literal["greedy", "best"]
+Strategy = Literal["greedy", "best"]
 
 
-def release_times(problem: Problem, plan: Plan) -> tuple[Ints, float]:
+def release_times(problem: Problem, strategy: Strategy) -> tuple[Ints, float]:
     """The next release after each (step, context), `horizon` for never, and the utility of the whole."""
     chain = problem.chain
     horizon, n = chain.horizon, chain.size
@@ -26,7 +26,7 @@ def release_times(problem: Problem, plan: Plan) -> tuple[Ints, float]:
     for start in range(horizon - 1, START - 1, -1):
         safe = safe_steps(problem, start)  # (n, T - start - 1); one row for the start
         worth = _worth(chain, start, value)  # the same shape
-        if plan == "best":
+        if strategy == "best":
             worth = np.where(safe, worth, -np.inf)
             choice = worth.argmax(axis=1) if safe.size else np.zeros(len(safe), dtype=int)
         else:

@@ -33,6 +33,7 @@ FAR = 0.9
 MAX_BLOCK = 1 << 22  # beliefs held at once, in numbers
 WORK = 4e8  # beliefs that one round of orders may look at before no further order is begun
 ORDERS = 3  # orders in one round
+THOROUGH = 4  # rounds of orders for each round of a check's effort
 EXACT_STATES = 40  # states that an exact search may choose for
 EXACT_NODES = 20_000  # partial vectors that it may visit
 
@@ -226,9 +227,9 @@ class Lowering:
         return tuple(waiting)
 
 
-def best_vector(problem: Problem, *, rounds: int, grid: int | None = None, deadline: Deadline) -> Floats | None:
-    """The vector with most utility among those of several orders; None when the deadline leaves time for none."""
-    best, most, work = None, -1.0, 0.0
+def best_vector(problem: Problem, *, rounds: int, grid: int | None = None, deadline: Deadline) -> Floats:
+    """The vector with the highest utility among several orders; all ones if the deadline leaves no time for any."""
+    best, most, work = np.ones_like(problem.deltas), -1.0, 0.0
     untouched = Lowering(problem)
     for order in _orders(problem, max(1, ORDERS * rounds)):
         if deadline.passed() or work > WORK * max(rounds, 1):
@@ -240,6 +241,11 @@ def best_vector(problem: Problem, *, rounds: int, grid: int | None = None, deadl
         if utility > most:
             best, most = table, utility
     return best
+
+
+def thorough_vector(problem: Problem, effort: int, deadline: Deadline) -> Floats:
+    """The vector that the checks with an effort start from: they try more orders than `probabilistic` does."""
+    return best_vector(problem, rounds=max(1, THOROUGH * effort), deadline=deadline)
 
 
 def vector_utility(problem: Problem, table: Floats) -> float:

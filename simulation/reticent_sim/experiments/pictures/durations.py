@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reticent_sim.experiments.pictures.style import (
-    LOOKS,
     RIGHT,
     Heading,
     estimate,
     legend,
+    look_of,
     number,
     paint,
     panel,
@@ -56,7 +56,7 @@ def _dots(axes: Axes, result: Result, what: str) -> list[object]:
     drawn: list[object] = []
     axes.grid(axis="x", color=HAIR, linewidth=0.6)
     for place, row in enumerate(result.rows):
-        look, mean = LOOKS[str(row["system"])], estimate(row, f"{what}_s")
+        look, mean = look_of(str(row["system"])), estimate(row, f"{what}_s")
         point = axes.errorbar(mean.value, -place, xerr=reaches([mean]), color=look.colour, marker=look.mark, capsize=2)
         most = axes.scatter(number(row, f"{what}_most_s"), -place, 30, color=look.colour, marker="|")
         known = PUBLISHED[what].get(str(row["system"]))

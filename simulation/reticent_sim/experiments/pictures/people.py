@@ -11,11 +11,11 @@ from reticent_sim.experiments.maskit import users
 from reticent_sim.experiments.maskit.groups import percent
 from reticent_sim.experiments.pictures.style import (
     LEFT,
-    LOOKS,
     RIGHT,
     Heading,
     estimate,
     legend,
+    look_of,
     number,
     paint,
     panel,
@@ -45,7 +45,7 @@ def draw_users(result: Result, path: Path) -> None:
             axes.plot(
                 [place, place],
                 ends,
-                color=LOOKS[str(row["better"])].colour if any(ends) and ends[0] != ends[1] else HAIR,
+                color=look_of(str(row["better"])).colour if any(ends) and ends[0] != ends[1] else HAIR,
                 linewidth=1.2,
             )
         drawn = [_marks(axes, people, system, 26) for system in (SIMULATABLE, PROBABILISTIC)]
@@ -76,7 +76,7 @@ def _capital(word: str) -> str:
 
 
 def _marks(axes: Axes, people: list[Row], system: str, size: float) -> object:
-    look = LOOKS[system]
+    look = look_of(system)
     values = [number(row, system) for row in people]
     return axes.scatter(range(len(people)), values, size, color=look.colour, marker=look.mark, linewidths=0)
 

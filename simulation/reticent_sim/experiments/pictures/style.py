@@ -55,6 +55,12 @@ LOOKS = {
     OPTIMAL: Look(CALM, "-", "v"),
 }
 
+
+def look_of(system: str) -> Look:
+    """How a system is drawn; a check that has no look of its own yet is grey."""
+    return LOOKS.get(system, Look(FAINT, "-", "*"))
+
+
 Painter = Callable[[Figure], None]
 
 
@@ -115,7 +121,7 @@ def lines(axes: Axes, rows: list[Row], x: str, nudge: float) -> list[Any]:
     """A line with intervals for each system; the systems stand a little apart so that their bars do not cover."""
     drawn = []
     for number, system in enumerate(SWEPT):
-        look = LOOKS[system]
+        look = look_of(system)
         mine = [row for row in rows if row["system"] == system]
         values = [estimate(row, "utility") for row in mine]
         places = [float(str(row[x])) + (number - 2.5) * nudge for row in mine]

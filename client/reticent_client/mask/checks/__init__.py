@@ -1,0 +1,1 @@
+"""The privacy checks, one file each; `registry` lists them."""

@@ -1,0 +1,63 @@
+"""The optimal check, and the upper bound on what any private policy can release. Both need scipy, a phone does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reticent.errors import MissingExtra
+from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.limits import Deadline, rounds_of
+from reticent_client.mask.planning.automata import build
+from reticent_client.mask.planning.vectors import thorough_vector
+from reticent_client.mask.policy import Policy, Provenance
+from reticent_client.mask.problem import Problem, Sensitive
+
+if TYPE_CHECKING:
+    from reticent_client.mask.planning.planner import OptimalPlan
+
+
+def optimal(
+    chain: MarkovChain,
+    *,
+    sensitive: Sensitive,
+    delta: float | None = None,
+    effort: int = 1,
+    time_limit: float | None = None,
+) -> Policy:
+    """Find the best private policy there is or, if the chain is too large for the effort, the best one found.
+
+    `policy.ceiling` is an upper bound for every policy. Computing it needs scipy (the extra "plan"); running the
+    policy does not.
+    """
+    problem = Problem.of(chain, sensitive, delta)
+    plan = _plan(problem, effort, time_limit)
+    origin = Provenance.of(problem, "optimal", plan.value, complete=plan.complete, ceiling=plan.ceiling)
+    return build(origin, plan.nodes)
+
+
+def ceiling(
+    chain: MarkovChain,
+    *,
+    sensitive: Sensitive,
+    delta: float | None = None,
+    effort: int = 1,
+    time_limit: float | None = None,
+) -> float:
+    """An upper bound on the expected releases of any policy that is private on this chain.
+
+    With `effort=0` it is the expected number of states that may be released at all, which needs no solver.
+    """
+    problem = Problem.of(chain, sensitive, delta)
+    simple = float(chain.prior[problem.releasable].sum())
+    if rounds_of(effort) == 0:
+        return simple
+    return min(simple, _plan(problem, effort, time_limit).ceiling)
+
+
+def _plan(problem: Problem, effort: int, time_limit: float | None) -> OptimalPlan:
+    try:
+        from reticent_client.mask.planning.planner import Planner  # noqa: PLC0415  # a phone has no scipy: it only runs policies
+    except ImportError as error:
+        raise MissingExtra("the optimal check", "plan", "scipy") from error
+    rounds, deadline = rounds_of(effort), Deadline(time_limit)
+    return Planner(problem, thorough_vector(problem, rounds, deadline), rounds, deadline).run()
