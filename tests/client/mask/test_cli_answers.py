@@ -240,8 +240,10 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
         ),
         (
             "policy chain.json --sensitive s --check mask_sensitive --delta .1 -o p.npz",
-            "--delta is no option of the check mask_sensitive: "
-            "it is for simulatable, probabilistic, hybrid, adaptive, optimal",
+            (
+                "--delta is no option of the check mask_sensitive: "
+                "it is for simulatable, probabilistic, hybrid, adaptive, optimal"
+            ),
         ),
         (
             "policy chain.json --sensitive s --check simulatable --delta .1 --time-limit 1 -o p.npz",
