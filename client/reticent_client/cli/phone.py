@@ -19,8 +19,8 @@ from reticent.console.options import AsJson, in_json
 from reticent.privacy import Cost, Ledger
 from reticent.protocol import Unreachable
 from reticent.randomness import secure, seeded
+from reticent.retry import Backoff
 from reticent_client.counting import status_view
-from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Standing
 from reticent_client.counting.inputs import Counted, kept_budget, read_invitation
@@ -268,7 +268,7 @@ async def _watched(
             clock=SystemClock(),
             situation=lambda: situation,
             stop=stop,
-            backoff=Backoff(secure()),
+            backoff=Backoff(first=2.0, random=secure().random),
             tell=told,
         )
 

@@ -28,12 +28,12 @@ import numpy as np
 
 from reticent.paillier import PublicKey
 from reticent.privacy import BudgetExceeded, Contradiction, Ledger, Norms, Query
-from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
+from reticent.protocol import Refused, Unreachable, signed_by, statements
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, contribution_bytes
 from reticent.randomness import secure
+from reticent.retry import Backoff
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.contribution import Answer, answer, values_of
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
@@ -42,7 +42,7 @@ from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, DeclinedQue
 from reticent_client.errors import Declined, ForeignAnswer, Reason
 from reticent_client.store import SqliteStore
 
-__all__ = ["LATER", "Counters", "Participant"]
+__all__ = ["Counters", "Participant"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
 """What an app has counted, by the names of a query's counters; what it leaves out is 0.
@@ -54,8 +54,6 @@ counted: both servers see who takes part, and no noise hides it. Nor may it rais
 DAY = dt.timedelta(days=1)
 QUERIES_SEEN = 8
 """Queries, of up to a megabyte each, that are not fetched again to be declined once more."""
-LATER = {Refusal.BUSY, Refusal.UNAVAILABLE}
-"""Any other refusal is final for the query."""
 
 NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.NOT_TOLD, Reason.ANSWERED}
 """Nothing is kept of what the key server may not have countersigned; what was answered has its record."""
@@ -102,7 +100,7 @@ class Participant:
         self._rng = rng
         self._now = now
         self._counters = counters
-        self._backoff = Backoff(secure()) if backoff is None else backoff
+        self._backoff = backoff or Backoff(random=secure().random)
         self._simulation = simulation
         self._seen: OrderedDict[bytes, bytes] = OrderedDict()  # queries by their digests, to fetch them once
         self._one_at_a_time = threading.RLock()
@@ -182,7 +180,8 @@ class Participant:
         now = self._now()
         waiting = self._own((State.STORED,))
         # Where the clock was set back, an instant that is too far off was meant otherwise.
-        ready = [each for each in waiting if not now < each.not_before <= now + self._backoff.longest]
+        latest = now + dt.timedelta(seconds=self._backoff.limit)
+        ready = [each for each in waiting if not now < each.not_before <= latest]
         return [_message(record) for record in ready]
 
     def acknowledged(self, acknowledgement: wire.Acknowledgement) -> None:
@@ -207,11 +206,12 @@ class Participant:
         record = self.records.of(query)
         if record is None or record.state is not State.STORED:
             return
-        if isinstance(error, Refused) and error.refusal not in LATER:
+        if isinstance(error, Refused) and not error.refusal.retry:
             self.records.advance(query, State.REFUSED, str(error))
             return
-        asked = error.retry_after if isinstance(error, Refused) else None
-        self.records.unanswered(query, self._now() + self._backoff.wait(record.attempts, asked))
+        retry_after = error.retry_after if isinstance(error, Refused) else None
+        delay = self._backoff.delay(record.attempts + 1, retry_after)
+        self.records.unanswered(query, self._now() + dt.timedelta(seconds=delay))
 
     def wanted(self) -> list[wire.DecisionWanted]:
         """The decisions that this phone waits for, of those that its aggregation server may have."""

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock, first_of
 from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.consent import Situation
-from reticent_client.counting.participant import LATER, Participant
+from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import UNDECIDED, Record, State
 from reticent_client.counting.servers import Servers
 from reticent_client.errors import BadMembership, Declined, ForeignAnswer, Reason
@@ -162,11 +162,11 @@ async def run(
             return
         tell(done)
         failures = failures + 1 if done.troubles else 0
-        wait = done.again
+        wait = done.again.total_seconds()
         if failures:  # sooner than without the trouble, and later each time
-            wait = max(done.not_before, min(wait, backoff.wait(failures)))
-        # Phones that were told the same do not come back all at the same time.
-        await first_of(clock.wait_until(clock.now() + wait * (1 + float(backoff.rng.random()) / 10)), stop.wait())
+            wait = max(done.not_before.total_seconds(), min(wait, backoff.delay(failures)))
+        again = clock.now() + dt.timedelta(seconds=backoff.spread(wait))
+        await first_of(clock.wait_until(again), stop.wait())
 
 
 class _Visit:
@@ -240,7 +240,7 @@ class _Visit:
         try:
             return await self._servers.query(wanted)
         except Refused as refused:
-            if refused.refusal in LATER:
+            if refused.refusal.retry:
                 raise
             self._note("a query", self._servers.aggregation, refused)
             return b""

@@ -1,8 +1,8 @@
-"""Why a server refuses, by name: the same names on the wire, in logs and in exceptions.
+"""Why a server refuses a call, by name: the same names on the wire, in logs and in exceptions.
 
 ReticentError
-├── Refused      a server understood, and refuses
-└── Unreachable  no answer came
+├── Refused      a server refused the call
+└── Unreachable  no reply arrived
 """
 
 from __future__ import annotations
@@ -13,46 +13,71 @@ from reticent.errors import ReticentError
 
 __all__ = ["Refusal", "Refused", "Unreachable"]
 
+RETRY = "retry"
+
 
 class Refusal(Enum):
-    """A reason, and what it means. What is refused has changed nothing."""
+    """A reason, with its meaning, its gRPC status and whether to retry. A refused call has changed nothing."""
 
-    MALFORMED = "the message cannot be read, or a part of it has not the size that it must have"
-    OVERSIZED = "the message is larger than the method allows"
-    BUSY = "too many calls, or too many answers that are not taken: come back after the stated delay"
-    NOT_PERMITTED = "the certificate does not name the role that may ask this, or the query's owner"
-    INVITATION = "there is no such invitation, or it is over, or another phone took it"
-    UNKNOWN_PHONE = "no such phone is enrolled"
-    REVOKED = "the phone was revoked, or has left"
-    EXPIRED = "the phone's membership is over"
-    BAD_SIGNATURE = "the signature is not that of who is named"
-    UNKNOWN_QUERY = "there is no such query"
-    NOT_ASKED = "the query was not dealt to this phone"
-    WRONG_COHORT = "the phone is in another cohort"
-    BAD_CIPHERTEXTS = "there are more or fewer ciphertexts than the query asks for, or some are none"
-    CONFLICT = "something else was said before under the same name, and stands"
-    LATE = "the query is closed"
-    NOT_ENROLLED_ENOUGH = "fewer phones are enrolled than the query asks for"
-    KEY_RETIRED = "the query names a key that is not in use"
-    BAD_QUERY = "the query does not fit together, or the server's operator does not allow it"
-    BAD_RECEIPTS = "some receipts are repeated, unsigned, or of phones that were not dealt to this cohort"
-    ALREADY_DECIDED = "this cohort was decided, by another request"
-    UNAVAILABLE = "the server cannot do this at present"
+    MALFORMED = "the message cannot be parsed, or a field has the wrong size", "INVALID_ARGUMENT"
+    OVERSIZED = "the message is larger than the method allows", "RESOURCE_EXHAUSTED"
+    BUSY = (
+        "too many calls, or too many unread replies: retry after the stated delay",
+        "RESOURCE_EXHAUSTED",
+        RETRY,
+    )
+    NOT_PERMITTED = (
+        "the certificate does not name a role that may call this method, or the query's owner",
+        "PERMISSION_DENIED",
+    )
+    INVITATION = "the invitation is unknown, expired or taken by another phone", "PERMISSION_DENIED"
+    UNKNOWN_PHONE = "no such phone is enrolled", "UNAUTHENTICATED"
+    REVOKED = "the phone was revoked or has left", "PERMISSION_DENIED"
+    EXPIRED = "the phone's membership has expired", "PERMISSION_DENIED"
+    BAD_SIGNATURE = "the signature was not made with the key of the named party", "UNAUTHENTICATED"
+    UNKNOWN_QUERY = "there is no such query", "NOT_FOUND"
+    NOT_ASKED = "the query was not dealt to this phone", "PERMISSION_DENIED"
+    WRONG_COHORT = "the phone is in another cohort", "INVALID_ARGUMENT"
+    BAD_CIPHERTEXTS = (
+        "the number of ciphertexts is not what the query asks for, or some are not ciphertexts",
+        "INVALID_ARGUMENT",
+    )
+    CONFLICT = "an earlier message under the same name differs, and stands", "ALREADY_EXISTS"
+    LATE = "the query is closed", "FAILED_PRECONDITION"
+    NOT_ENROLLED_ENOUGH = "fewer phones are enrolled than the query asks for", "FAILED_PRECONDITION"
+    KEY_RETIRED = "the query names a key that is not in use", "FAILED_PRECONDITION"
+    BAD_QUERY = (
+        "the query is inconsistent, or the server's operator does not allow it",
+        "INVALID_ARGUMENT",
+    )
+    BAD_RECEIPTS = (
+        "some receipts are repeated, unsigned, or from phones that were not dealt to this cohort",
+        "INVALID_ARGUMENT",
+    )
+    ALREADY_DECIDED = "this cohort was decided by another request", "ALREADY_EXISTS"
+    UNAVAILABLE = "the server cannot do this at present", "UNAVAILABLE", RETRY
+
+    def __init__(self, meaning: str, status: str, retry: str = "") -> None:
+        self.meaning = meaning
+        self.status = status
+        """The name of the gRPC status; this module needs no gRPC."""
+        self.retry = retry == RETRY
+        """Whether the same message may succeed later; if not, something else must change first."""
 
 
 class Refused(ReticentError):
-    """A server understood, and refuses.
+    """A server refused a call.
 
     Args:
-        refusal: Why.
-        detail: A sentence for whoever asked.
-        retry_after: In how many seconds to come back, where that helps.
+        refusal: The reason.
+        detail: A sentence for the caller.
+        retry_after: Seconds to wait before a retry, if that helps.
     """
 
     def __init__(self, refusal: Refusal, detail: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(f"{refusal.name}: {detail or refusal.value}")
+        super().__init__(f"{refusal.name}: {detail or refusal.meaning}")
         self.refusal = refusal
-        self.detail = detail or refusal.value
+        self.detail = detail or refusal.meaning
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[type[Refused], tuple[Refusal, str], dict[str, float | None]]:
@@ -60,4 +85,4 @@ class Refused(ReticentError):
 
 
 class Unreachable(ReticentError):
-    """No answer came: nobody listens, the connection broke, or it took too long."""
+    """No reply arrived: no server listens there, the connection broke, or the timeout passed."""

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
+from reticent.protocol.calls import REFUSAL, RETRY_AFTER
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.call_limits import AdmittedCall, CallLimits
 from reticent.rpc.connections import CONNECTIONS, Peer
@@ -317,7 +317,7 @@ async def _failure(
         trailing = [(REFUSAL, refused.refusal.name)]
         if refused.retry_after is not None:
             trailing.append((RETRY_AFTER, str(int(refused.retry_after * 1000) + 1)))
-        return STATUS[refused.refusal], refused.detail[:_MAX_DETAIL], tuple(trailing)
+        return grpc.StatusCode[refused.refusal.status], refused.detail[:_MAX_DETAIL], tuple(trailing)
     except Exception as error:  # noqa: BLE001  # whatever the error, the caller gets a status
         _log.error("a call failed", exc_info=error, extra={"request": request_type.DESCRIPTOR.name})
         return grpc.StatusCode.INTERNAL, "internal error of the server", ()

@@ -14,7 +14,7 @@ import grpc
 
 from reticent.privacy import Query
 from reticent.protocol import Refused, signed_by, statements
-from reticent.protocol.calls import REFUSAL, RETRY_AFTER, STATUS
+from reticent.protocol.calls import REFUSAL, RETRY_AFTER
 from reticent.protocol.invitation import Invitation
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
@@ -134,4 +134,4 @@ class Network(EnrolmentServicer, CollectingServicer):
             if refused.retry_after is not None:
                 trailing.append((RETRY_AFTER, str(int(refused.retry_after * 1000))))
             context.set_trailing_metadata(tuple(trailing))
-            await context.abort(STATUS[refused.refusal], refused.detail)
+            await context.abort(grpc.StatusCode[refused.refusal.status], refused.detail)

@@ -16,7 +16,7 @@ def _brought(code: str, modules: tuple[str, ...]) -> set[str]:
     return set(modules) & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["participant", "running", "servers", "telling"])
+@pytest.mark.parametrize("module", ["participant", "session", "servers", "status_view"])
 def test_no_extra_is_needed(module: str) -> None:
     assert not _brought(f"import reticent_client.counting.{module}", EXTRAS)
 

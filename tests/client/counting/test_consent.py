@@ -1,6 +1,5 @@
 """What a user may allow, as data; and when to come back."""
 
-import datetime as dt
 from typing import Any
 
 import hypothesis.strategies as st
@@ -8,9 +7,7 @@ import pytest
 from hypothesis import given
 
 from reticent.privacy import Cost
-from reticent.randomness import seeded
 from reticent_client import Participation
-from reticent_client.counting.backoff import Backoff
 from reticent_client.errors import Declined
 from tests.client.counting.world import query
 
@@ -106,19 +103,3 @@ def test_by_default_a_phone_takes_an_allowance_of_a_twentieth(min_contributions:
 def test_a_budget_without_delta_has_no_share_to_give() -> None:
     with pytest.raises(Declined, match="share of the budget"):
         Participation(max_budget_share=1.0).examine(query(), Cost(4.0, 0.0))
-
-
-@given(st.integers(0, 10**6), st.none() | st.floats(0, 1e12), st.integers(0, 99))
-def test_a_wait_is_within_its_bounds(attempts: int, asked: float | None, seed: int) -> None:
-    backoff = Backoff(seeded(seed), dt.timedelta(seconds=2), dt.timedelta(minutes=10))
-    wait = backoff.wait(attempts, asked).total_seconds()
-    whole = min(600.0, 2.0 * 2.0 ** min(attempts, 30))
-    assert whole / 2 - 1e-5 <= wait <= max(whole, min(600.0, asked or 0.0)) + 1e-5
-    assert wait >= min(600.0, asked or 0.0) - 1e-5
-
-
-def test_the_noise_does_not_depend_on_how_often_something_was_sent() -> None:
-    """The waits have a generator of their own."""
-    noise = seeded(1, "noise")
-    Backoff(seeded(1, "waits")).wait(3)
-    assert noise.random() == seeded(1, "noise").random()

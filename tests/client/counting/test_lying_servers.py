@@ -15,10 +15,10 @@ import pytest
 from reticent.privacy import Cost, Query
 from reticent.protocol import Refusal, Refused
 from reticent.randomness import seeded
+from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participation, Situation
 from reticent_client.counting import status_view
-from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import State
 from reticent_client.counting.servers import Servers as Channels
@@ -191,7 +191,7 @@ def _running(
             clock=Quick(),
             situation=lambda: SITUATION,
             stop=stop,
-            backoff=Backoff(seeded(1)),
+            backoff=Backoff(random=seeded(1).random),
             tell=tell,
         )
     )

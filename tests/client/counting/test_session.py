@@ -13,9 +13,9 @@ import pytest
 
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.randomness import seeded
+from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Situation
-from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.enrolment import Standing
 from reticent_client.counting.records import State
 from reticent_client.counting.servers import Servers as Channels
@@ -356,7 +356,7 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                     clock=clock,
                     situation=lambda: NOW,
                     stop=stop,
-                    backoff=Backoff(seeded(1), first=dt.timedelta(seconds=1)),
+                    backoff=Backoff(first=2.0, random=seeded(1).random),
                     tell=tell,
                 )
                 await work

@@ -18,9 +18,9 @@ from reticent.protocol import AgreementKey, SigningKey, packing_of, shared_secre
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.layout import ciphertexts_from
 from reticent.randomness import seeded
+from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, Situation, SqliteStore
-from reticent_client.counting.backoff import Backoff
 from reticent_keys import KeyPair
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -151,7 +151,7 @@ class Device:
         self.counted: Mapping[str, float] | None = {"visits": 2, "swims": -1} if counted is None else counted
         self.rng = rng or seeded(7, "phone")
         self.now = START
-        self.backoff = Backoff(seeded(7, "waits"))
+        self.backoff = Backoff(random=seeded(7, "waits").random)
         self.simulation = True
         self.open()
         if joined:

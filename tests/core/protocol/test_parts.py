@@ -3,16 +3,17 @@
 import copy
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent.paillier import PublicKey
 from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
-from reticent.protocol.calls import STATUS
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.keys import identity_of
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
@@ -78,12 +79,18 @@ def test_any_text_is_an_invitation_or_one_value_error(text: str) -> None:
         Invitation.from_text(text)
 
 
-def test_every_refusal_has_a_status_and_says_something() -> None:
-    assert set(STATUS) == set(Refusal)
+def test_the_protocol_page_lists_the_refusals_as_the_code_does() -> None:
+    page = Path(__file__).parents[3].joinpath("docs", "protocol.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| `(\w+)` \| (yes|no) \|$", page, re.MULTILINE)
+    assert rows == [(each.name, each.meaning, each.status, "yes" if each.retry else "no") for each in Refusal]
+
+
+def test_a_refusal_has_a_status_says_its_meaning_and_can_be_pickled() -> None:
     for refusal in Refusal:
+        assert refusal.status in grpc.StatusCode.__members__
         error = Refused(refusal)
         assert refusal.name in str(error)
-        assert refusal.value in str(error)
+        assert refusal.meaning in str(error)
         again = pickle.loads(pickle.dumps(Refused(refusal, "because", retry_after=2.0)))  # noqa: S301  # our own
         assert (again.refusal, again.detail, again.retry_after) == (refusal, "because", 2.0)
 

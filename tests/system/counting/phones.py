@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import datetime as dt
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,11 +13,11 @@ import numpy as np
 
 from reticent.privacy import Cost, Ledger, Query
 from reticent.randomness import seeded
+from reticent.retry import Backoff
 from reticent.storage.database import Database
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, Situation, SqliteStore
-from reticent_client.counting.backoff import Backoff
 from reticent_client.counting.records import State
 
 __all__ = ["LIMIT", "Device", "Killed", "Watched", "trap"]
@@ -137,7 +136,7 @@ class Device:
             now=self._now,
             policy=Participation(min_honest=2, min_liars_share=0.0),
             counters=self.counted,
-            backoff=Backoff(seeded(self.number, "the waits of a phone"), longest=dt.timedelta(seconds=30)),
+            backoff=Backoff(limit=30.0, random=seeded(self.number, "the waits of a phone").random),
             simulation=True,
         )
         self.participant.before = self.before

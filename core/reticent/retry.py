@@ -1,0 +1,97 @@
+"""The retry policy of every role: exponential backoff with jitter, the server's retry-after, and a deadline.
+
+`Backoff` computes delays, and `Attempts` counts the failures of one operation. Neither sleeps: the caller does, in a
+thread, on an event loop or until an instant of its own clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["Attempts", "Backoff"]
+
+_MAX_DOUBLINGS = 60  # more exceed every limit
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Delays that double after each failure, up to a limit.
+
+    Args:
+        first: Seconds after the first failure.
+        limit: The longest delay in seconds.
+        retry_after_limit: The longest delay that a server may ask for; `limit` unless given.
+        random: Draws jitter from [0, 1): a delay then lies between half and all of its length, so that phones do not
+            retry together. Without it delays are exact.
+
+    >>> backoff = Backoff(first=1.0, limit=5.0)
+    >>> [backoff.delay(failures) for failures in range(1, 5)], backoff.delay(1, retry_after=3.0)
+    ([1.0, 2.0, 4.0, 5.0], 3.0)
+    """
+
+    first: float = 1.0
+    limit: float = 3600.0
+    retry_after_limit: float | None = None
+    random: Callable[[], float] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= self.limit:
+            raise ValueError(f"a backoff's first delay is positive and within its limit: got {self}")
+
+    def delay(self, failures: int, retry_after: float | None = None) -> float:
+        """Seconds from the last of so many consecutive failures to the next attempt.
+
+        Args:
+            failures: At least 1.
+            retry_after: Seconds that the server asked to wait; the delay is not shorter, within `retry_after_limit`.
+        """
+        delay = min(self.limit, self.first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
+        if self.random is not None:
+            delay *= (1 + self.random()) / 2
+        most = self.limit if self.retry_after_limit is None else self.retry_after_limit
+        return max(delay, min(most, retry_after or 0.0))
+
+    def spread(self, seconds: float) -> float:
+        """A delay, or up to a tenth more: callers that were given the same delay do not come back together."""
+        return seconds if self.random is None else seconds * (1 + self.random() / 10)
+
+
+class Attempts:
+    """The attempts of one operation, from the first one to success or to the deadline.
+
+    Args:
+        backoff: The delays between them.
+        now: The time in seconds, from any origin.
+        timeout: Seconds from now to the deadline; none unless given.
+    """
+
+    def __init__(self, backoff: Backoff, *, now: Callable[[], float], timeout: float = math.inf) -> None:
+        self.backoff = backoff
+        self.timeout = timeout
+        self.failures = 0
+        """Consecutive failures."""
+        self._now = now
+        self._started = now()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first attempt, or the last success."""
+        return self._now() - self._started
+
+    @property
+    def left(self) -> float:
+        """Seconds to the deadline."""
+        return self.timeout - self.elapsed
+
+    def failed(self, retry_after: float | None = None) -> float | None:
+        """Count a failure; the delay before the next attempt, or None if that would be after the deadline."""
+        self.failures += 1
+        delay = self.backoff.delay(self.failures, retry_after)
+        return delay if delay <= self.left else None
+
+    def succeeded(self) -> None:
+        """Forget the failures; the timeout starts again."""
+        self.failures = 0
+        self._started = self._now()
