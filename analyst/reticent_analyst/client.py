@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,16 +16,14 @@ from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, played_by
 from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.retry import Attempts, Backoff
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
 
-__all__ = ["FIRST_PAUSE", "CountingClient", "Hindered", "Patience", "TimeOver", "Waiting"]
+__all__ = ["CountingClient", "Hindered", "Patience", "TimeOver", "Waiting"]
 
-FIRST_PAUSE = 0.1
-"""Seconds before the first repetition."""
-
-_PASSING = frozenset({Refusal.BUSY, Refusal.UNAVAILABLE})
+_FIRST_DELAY = 0.1  # seconds before the first retry
 _REPLY_BYTES = 1 << 28  # a release of many counters, in many cohorts
 _OPTIONS = (
     ("grpc.max_receive_message_length", _REPLY_BYTES),
@@ -64,6 +63,11 @@ class Patience:
     def __post_init__(self) -> None:
         if not 0 < self.poll <= self.away or self.call <= 0:
             raise ValueError(f"waiting takes a time, and a server may be away for longer than a poll: got {self}")
+
+    @property
+    def backoff(self) -> Backoff:
+        """The delays between two looks, and between a failure and the next attempt."""
+        return Backoff(min(_FIRST_DELAY, self.poll), self.poll, retry_after_limit=math.inf)
 
 
 @dataclass(frozen=True)
@@ -147,13 +151,12 @@ class CountingClient:
             Unreachable: It was away for too long.
             TimeOver: There is no time left.
         """
-        begun = self.patience.monotonic()
-        pause = FIRST_PAUSE
+        attempts = Attempts(self.patience.backoff, now=self.patience.monotonic)
         while True:
-            now = self.patience.monotonic()
-            left = min(waiting.left(now), self._patience() - (now - begun))
+            attempts.timeout = self._timeout()
+            left = min(waiting.left(self.patience.monotonic()), attempts.left)
             try:
-                answer = method(message, timeout=min(self.patience.call, max(FIRST_PAUSE, left)))
+                answer = method(message, timeout=min(self.patience.call, max(_FIRST_DELAY, left)))
             except grpc.RpcError as error:
                 failure = failure_of(error)
             else:
@@ -161,22 +164,21 @@ class CountingClient:
                 return answer
             if isinstance(failure, Refused):
                 self._has_answered = True
-                if failure.refusal not in _PASSING:
+                if not failure.refusal.retry:
                     raise failure
-                pause = max(pause, failure.retry_after or 0.0)
-            gone = self.patience.monotonic() - begun
+            attempts.timeout = self._timeout()
+            delay = attempts.failed(failure.retry_after if isinstance(failure, Refused) else None)
             self._hindered(self._hindrance(failure))
-            if gone + pause > self._patience():
+            if delay is None:
                 what = "has not answered" if isinstance(failure, Unreachable) else "cannot do this, and could not"
-                raise Unreachable(f"{self.address} {what} for {gone:.0f} s: {failure}")
+                raise Unreachable(f"{self.address} {what} for {attempts.elapsed:.0f} s: {failure}")
             if waiting.away is not None:
-                waiting.away(gone)
-            if pause > waiting.left(self.patience.monotonic()):
+                waiting.away(attempts.elapsed)
+            if delay > waiting.left(self.patience.monotonic()):
                 raise TimeOver
-            self.patience.sleep(pause)
-            pause = min(2 * pause, self.patience.poll)
+            self.patience.sleep(delay)
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         """For how long a server may be away."""
         patience = self.patience
         return patience.away if self._has_answered else min(patience.call, patience.away)

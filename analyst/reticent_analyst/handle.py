@@ -14,7 +14,7 @@ from reticent.protocol import Refusal, Refused, signed_by
 from reticent.protocol import statements as said
 from reticent.protocol.phases import OUTCOMES, PHASES, Outcome, Phase
 from reticent.v1 import counting_pb2 as wire
-from reticent_analyst.client import FIRST_PAUSE, CountingClient, TimeOver, Waiting
+from reticent_analyst.client import CountingClient, TimeOver, Waiting
 from reticent_analyst.errors import BadReply, NeverDecided, NotDecided
 
 __all__ = ["NEVER_ASKED", "Handle", "NeverDecided", "NotDecided", "Progress", "Watcher"]
@@ -131,7 +131,7 @@ class Handle:
         """
         patience = self._client.patience
         waiting = Waiting(None if timeout is None else patience.monotonic() + timeout)
-        pause = FIRST_PAUSE
+        backoff, looks = patience.backoff, 0
         while not self._is_settled:
             self._look(waiting, timeout, watcher or self._watcher)
             if self.progress.phase == "lost":
@@ -143,9 +143,9 @@ class Handle:
                 left = waiting.left(patience.monotonic())
                 if left <= 0:
                     raise self._not_decided(timeout)
+                looks += 1
                 # Soon after closing there is something to see.
-                patience.sleep(min(pause, left, max(FIRST_PAUSE, self.progress.closes_in + FIRST_PAUSE)))
-                pause = min(2 * pause, patience.poll)
+                patience.sleep(min(backoff.delay(looks), left, self.progress.closes_in + backoff.first))
         if self._release is None:
             assert self._burnt is not None  # noqa: S101  # it is one or the other
             raise self._burnt.with_traceback(None)

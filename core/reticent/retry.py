@@ -59,12 +59,12 @@ class Backoff:
 
 
 class Attempts:
-    """The attempts of one operation, from the first one to success or to the deadline.
+    """The attempts of one operation.
 
     Args:
         backoff: The delays between them.
         now: The time in seconds, from any origin.
-        timeout: Seconds from now to the deadline; none unless given.
+        timeout: Seconds to the deadline, from now or from the first failure after a success.
     """
 
     def __init__(self, backoff: Backoff, *, now: Callable[[], float], timeout: float = math.inf) -> None:
@@ -73,12 +73,12 @@ class Attempts:
         self.failures = 0
         """Consecutive failures."""
         self._now = now
-        self._started = now()
+        self._started: float | None = now()
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the first attempt, or the last success."""
-        return self._now() - self._started
+        """Seconds since the operation began, or since the first failure after a success."""
+        return 0.0 if self._started is None else self._now() - self._started
 
     @property
     def left(self) -> float:
@@ -87,11 +87,13 @@ class Attempts:
 
     def failed(self, retry_after: float | None = None) -> float | None:
         """Count a failure; the delay before the next attempt, or None if that would be after the deadline."""
+        if self._started is None:
+            self._started = self._now()
         self.failures += 1
         delay = self.backoff.delay(self.failures, retry_after)
         return delay if delay <= self.left else None
 
     def succeeded(self) -> None:
-        """Forget the failures; the timeout starts again."""
+        """Forget the failures; the timeout starts again at the next one."""
         self.failures = 0
-        self._started = self._now()
+        self._started = None

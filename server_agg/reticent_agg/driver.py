@@ -17,6 +17,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
 from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg.counting.closing import NEVER, Undecided
@@ -38,8 +39,6 @@ MAX_ANSWER = 3600.0
 
 Many times what the receipts of a million phones need; one that hangs, though it is there, keeps nobody for ever.
 """
-PASSING = {Refusal.BUSY, Refusal.UNAVAILABLE, Refusal.NOT_PERMITTED}
-"""What is no answer to the question: it is asked again, the last when the operator has mended the certificates."""
 
 Result = TypeVar("Result")
 
@@ -155,7 +154,7 @@ class Link:
         try:
             deals = await answered(_all(self._deciding.Countersign(asked, timeout=MAX_ANSWER)))
         except Refused as refused:
-            if refused.refusal in PASSING:
+            if _may_pass(refused):
                 raise
             _log.warning("%r is not countersigned: %s", query.id, refused)
             await self._work(self._server.refused, query, refused)
@@ -210,15 +209,16 @@ class Link:
         try:
             await attempt
         except OSError:
-            turns.failed(name, _now(), SHORTEST, LONGEST)  # it may be because of this one: the others come first
+            # It may be because of this one: the others come first.
+            turns.failed(name, _now(), Backoff(SHORTEST, LONGEST))
             raise
         except Exception as error:
-            is_new, (shortest, longest) = name not in turns, _pauses(error)
-            pause = turns.failed(name, _now(), shortest, longest)
+            is_new, backoff = name not in turns, _backoff(error)
+            pause = turns.failed(name, _now(), backoff)
             if isinstance(error, Unreachable) and _is_away(error):
                 self._heard(error)
                 raise
-            level = logging.ERROR if is_new or longest == RAREST else logging.DEBUG
+            level = logging.ERROR if is_new or backoff.limit == RAREST else logging.DEBUG
             ours = None if isinstance(error, ReticentError) else error
             _log.log(level, "%s, asked again in %.1f s: %s", await self._work(what), pause, error, exc_info=ours)
         else:
@@ -233,13 +233,18 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _pauses(error: Exception) -> tuple[float, float]:
-    """How long to leave something alone that has failed: the first time, and at most."""
-    if isinstance(error, Unreachable) or (isinstance(error, Refused) and error.refusal in PASSING):
-        return SHORTEST, LONGEST
+def _backoff(error: Exception) -> Backoff:
+    """How long to leave something alone that has failed."""
+    if isinstance(error, Unreachable) or (isinstance(error, Refused) and _may_pass(error)):
+        return Backoff(SHORTEST, LONGEST)
     if isinstance(error, Refused) and error.refusal in NEVER:
-        return RAREST, RAREST
-    return SHORTEST, RAREST
+        return Backoff(RAREST, RAREST)
+    return Backoff(SHORTEST, RAREST)
+
+
+def _may_pass(refused: Refused) -> bool:
+    """Whether to retry as if the key server were away: also until the operator has mended the certificates."""
+    return refused.refusal.retry or refused.refusal is Refusal.NOT_PERMITTED
 
 
 def _is_away(error: Unreachable) -> bool:
@@ -254,13 +259,14 @@ async def _all(stream: AsyncIterable[Result]) -> list[Result]:
 
 async def _again_and_again(wanted: asyncio.Event, attempt: Callable[[], Awaitable[float | None]]) -> None:
     """Attempt it whenever it is wanted, and when it says; where it fails, after longer and longer pauses."""
-    pause = SHORTEST
+    failures = 0
     while True:
         wanted.clear()
         try:
-            again, pause = await attempt(), SHORTEST
+            again, failures = await attempt(), 0
         except Exception as error:  # noqa: BLE001  # a fault of ours must not end the asking
-            again, pause = pause, min(LONGEST, 2 * pause)
+            failures += 1
+            again = Backoff(SHORTEST, LONGEST).delay(failures)
             _tell_of(error, again)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(wanted.wait(), again)

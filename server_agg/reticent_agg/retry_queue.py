@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
+from reticent.retry import Backoff
+
 __all__ = ["Turns"]
 
 Name = TypeVar("Name", bound=Hashable)
 
 
 class _Pause(NamedTuple):
-    """What has failed is left alone."""
+    """Until when something that has failed is left alone."""
 
     until: float
-    seconds: float
+    failures: int
 
 
 class Turns(Generic[Name]):
     """Attempts at many things, of which none that fails keeps another waiting.
 
     >>> turns = Turns[str]()
-    >>> turns.failed("a", 5.0, shortest=0.1, longest=30.0)
+    >>> turns.failed("a", 5.0, Backoff(first=0.1, limit=30.0))
     0.1
     >>> turns.due(["a", "b"], 5.0), turns.due(["a", "b"], 6.0)
     (['b'], ['b', 'a'])
@@ -39,12 +41,13 @@ class Turns(Generic[Name]):
         found = list(names)
         self._pauses = {name: self._pauses[name] for name in found if name in self._pauses}
         due = (name for name in found if self._pause(name).until <= now)
-        return sorted(due, key=lambda name: self._pause(name).seconds)
+        return sorted(due, key=lambda name: self._pause(name).failures)
 
-    def failed(self, name: Name, now: float, shortest: float, longest: float) -> float:
-        """An attempt has failed; the seconds until the next one: twice as many as the last time, within bounds."""
-        seconds = min(longest, max(shortest, 2 * self._pause(name).seconds))
-        self._pauses[name] = _Pause(now + seconds, seconds)
+    def failed(self, name: Name, now: float, backoff: Backoff) -> float:
+        """An attempt has failed; the seconds until the next one."""
+        failures = self._pause(name).failures + 1
+        seconds = backoff.delay(failures)
+        self._pauses[name] = _Pause(now + seconds, failures)
         return seconds
 
     def forget(self, name: Name) -> None:
@@ -56,4 +59,4 @@ class Turns(Generic[Name]):
         return max(0.0, min(each.until for each in self._pauses.values()) - now) if self._pauses else None
 
     def _pause(self, name: Name) -> _Pause:
-        return self._pauses.get(name, _Pause(float("-inf"), 0.0))
+        return self._pauses.get(name, _Pause(float("-inf"), 0))

@@ -188,6 +188,7 @@ def test_an_abort_is_not_kept_waiting_by_what_was_refused_before(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reticent_agg.driver.SHORTEST", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.driver.LONGEST", 2 * DEADLINE)
 
     async def abort() -> None:
         keys = Deciding(certs)

@@ -100,6 +100,7 @@ def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reticent_agg.driver.SHORTEST", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.driver.LONGEST", 2 * DEADLINE)
 
     async def announce() -> None:
         keys = Deciding(certs, refuses=Refusal.UNAVAILABLE)

@@ -94,8 +94,11 @@ def test_a_success_starts_again() -> None:
     now.now += 4.5
     assert attempts.failed() is None
     attempts.succeeded()
+    now.now += 1000.0  # an operation that lasts, such as a stream
     assert (attempts.failures, attempts.left) == (0, 5.0)
     assert attempts.failed() == 1.0
+    now.now += 4.0
+    assert attempts.failed() is None
 
 
 def test_attempts_without_a_deadline_go_on() -> None:

@@ -10,13 +10,14 @@ from typing import Any, Self, cast
 
 import grpc
 
+from reticent.retry import Attempts, Backoff
 from reticent.v1 import phone_pb2
 from reticent_client.apps.broker import SERVICE
 from reticent_client.apps.messages import Step
 from reticent_client.errors import AppRefused
 
 _DEADLINE = 10.0  # seconds for an answer
-_PAUSE, _MAX_PAUSE = 0.2, 5.0  # seconds between attempts to come back
+_BACKOFF = Backoff(first=0.2, limit=5.0)
 
 _AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
@@ -50,9 +51,10 @@ class Connection:
             AppRefused: The token is none, or the steps after that one are no longer held.
             ConnectionError: The phone has not been there for longer than the connection's patience.
         """
-        pause, away_since = _PAUSE, None
+        attempts = Attempts(_BACKOFF, now=time.monotonic, timeout=self._patience)
         while not self._closed.is_set():
             call: Any = None
+            pause: float | None = _BACKOFF.first
             try:
                 if after is None:  # from here on nothing is missed, whatever happens to the line
                     last = self._ask()
@@ -60,7 +62,7 @@ class Connection:
                 call = self._subscribe(phone_pb2.SubscribeRequest(after=after), metadata=self._metadata)
                 call.initial_metadata()
                 if call.is_active():  # the phone has answered
-                    pause, away_since = _PAUSE, None
+                    attempts.succeeded()
                 for step in call:
                     after = step.position
                     yield step
@@ -69,15 +71,14 @@ class Connection:
                     return
                 if not isinstance(error, grpc.RpcError):
                     raise
-                away_since = time.monotonic() if away_since is None else away_since
                 away = _absence(error)
-                if time.monotonic() - away_since > self._patience:
+                pause = attempts.failed()
+                if pause is None:
                     raise away from error
             finally:
                 if call is not None:
                     call.cancel()
             self._closed.wait(pause)
-            pause = min(2 * pause, _MAX_PAUSE)
 
     def current(self) -> Step | None:
         """The step that began last, None where none has.

@@ -124,7 +124,7 @@ async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
 
 @limited
 async def test_patience_ends() -> None:
-    with connect(free_address(), "token", patience=0.5) as connection:
+    with connect(free_address(), "token", patience=0.7) as connection:
         began = time.monotonic()
         hearer = Hearer(connection.stream())
         assert isinstance(await hearer.fails(), ConnectionError)
