@@ -30,7 +30,7 @@ ROUNDING = 1e-6  # of a number of hours
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """All that a run found."""
 
     people: int
@@ -98,19 +98,19 @@ def demo(
         as_json: Print what table.json holds instead of the table.
     """
     output.mkdir(parents=True, exist_ok=True)
-    outcome = _run(people, days, delta, seed)
-    (output / "table.json").write_text(json.dumps(outcome.to_json(), indent=2) + "\n", encoding="utf-8")
-    _write_csv(output / "table.csv", outcome.rows)
-    draw(outcome.scene, output / "day.png")
+    result = _run(people, days, delta, seed)
+    (output / "table.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+    _write_csv(output / "table.csv", result.rows)
+    draw(result.scene, output / "day.png")
     console = Console()
     if as_json:
-        console.print_json(data=outcome.to_json())
+        console.print_json(data=result.to_json())
     else:
-        _show(console, outcome, output)
-    return 0 if outcome.kept else 1
+        _show(console, result, output)
+    return 0 if result.kept else 1
 
 
-def _run(people: int, days: int, delta: float, seed: int) -> Outcome:
+def _run(people: int, days: int, delta: float, seed: int) -> DemoResult:
     scores = {check: Score(check) for check in CHECKS}
     best: Scene | None = None
     console = Console(stderr=True)
@@ -126,17 +126,17 @@ def _run(people: int, days: int, delta: float, seed: int) -> Outcome:
         task = progress.add_task("", total=people)
         for number in range(people):
 
-            def say(check: str, number: int = number) -> None:
+            def show_progress(check: str, number: int = number) -> None:
                 progress.update(task, description=f"person {number}: {check:<14}")
 
-            for part in month(person(seed, number), days, delta, say):
+            for part in month(person(seed, number), days, delta, show_progress):
                 for score in part.scores():
                     scores[score.check] += score
                 best = max([*([best] if best else []), *scenes(part)], key=lambda scene: scene.interest)
             progress.advance(task)
     if best is None:
         raise AssertionError("unreachable: there is a person with a day")
-    return Outcome(people, days, delta, seed, scores, best)
+    return DemoResult(people, days, delta, seed, scores, best)
 
 
 def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -147,15 +147,15 @@ def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _show(console: Console, outcome: Outcome, output: Path) -> None:
+def _show(console: Console, result: DemoResult, output: Path) -> None:
     """Print the table and how to read it."""
-    best = outcome.scores[BEST]
+    best = result.scores[BEST]
     console.print(
-        f"{outcome.people} made-up people for {outcome.days} days of {HOURS} hours. "
-        f"Sensitive: {', '.join(sorted(SENSITIVE))}; delta: {outcome.delta:g}. "
+        f"{result.people} made-up people for {result.days} days of {HOURS} hours. "
+        f"Sensitive: {', '.join(sorted(SENSITIVE))}; delta: {result.delta:g}. "
         f"Habits are learned from the {LEARNED_DAYS} days before, weekdays and weekends apart."
     )
-    console.print(_table(outcome))
+    console.print(_table(result))
     notes = Table.grid(padding=(0, 2, 0, 0))
     notes.add_row("released", "hours a day: expected, if days are samples of the habits, and in fact")
     notes.add_row(
@@ -169,13 +169,13 @@ def _show(console: Console, outcome: Outcome, output: Path) -> None:
         f"there, and one that is surprised falls silent. The breaches and gain to the left are of the other "
         f"{best.on_model.days} days.",
     )
-    notes.add_row("seeded", f"All follows from seed {outcome.seed}: this is a simulation, and protects nobody.")
+    notes.add_row("seeded", f"All follows from seed {result.seed}: this is a simulation, and protects nobody.")
     console.print(notes)
     console.print(f"\nWritten to {output}: {', '.join(FILES)}", soft_wrap=True, highlight=False)
 
 
-def _table(outcome: Outcome) -> Table:
-    visits = outcome.scores[BEST].on_model.visits
+def _table(result: DemoResult) -> Table:
+    visits = result.scores[BEST].on_model.visits
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("\ncheck", no_wrap=True)
     for heading in (
@@ -188,7 +188,7 @@ def _table(outcome: Outcome) -> Table:
         "off model\nbreaches",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in outcome.rows:
+    for row in result.rows:
         distance = row["to_ceiling"]
         table.add_row(
             row["check"],

@@ -30,7 +30,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Findings:
+class Totals:
     """What a check did on some days, all of which follow the chain or none of which does."""
 
     days: int = 0
@@ -44,8 +44,8 @@ class Findings:
     off_model_hours: int = 0
     """Hours that the policy suppressed because it gives no release for what happened."""
 
-    def __add__(self, other: Findings) -> Findings:
-        return Findings(
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
             self.days + other.days,
             self.released + other.released,
             self.visits + other.visits,
@@ -65,8 +65,8 @@ class Score:
     ceiling: float = 0.0
     """The most that any private policy could expect there."""
     complete: bool = True
-    on_model: Findings = Findings()
-    off_model: Findings = Findings()
+    on_model: Totals = Totals()
+    off_model: Totals = Totals()
 
     def __add__(self, other: Score) -> Score:
         return Score(
@@ -107,7 +107,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Part:
+class MonthPart:
     """The days of one kind in a person's month, and a policy of each check for them."""
 
     person: Person
@@ -130,8 +130,8 @@ class Part:
                 policy.utility * days,
                 most * days,
                 policy.complete,
-                self._findings(policy, self.followed),
-                self._findings(policy, self.strayed),
+                self._totals(policy, self.followed),
+                self._totals(policy, self.strayed),
             )
             for check, policy in self.policies.items()
         ]
@@ -140,13 +140,13 @@ class Part:
         """What a policy of this person's tosses."""
         return seeded(self.person.seed, "person", self.person.number, "coins", *path)
 
-    def _findings(self, policy: Policy, numbers: Sequence[int]) -> Findings:
+    def _totals(self, policy: Policy, numbers: Sequence[int]) -> Totals:
         if not numbers:
-            return Findings()
+            return Totals()
         days = self.person.days(numbers)
         # No window: what is believed of "some hour of the day" is not in the table, and takes as long as all the rest.
         found = audit(policy, days, delta=self.delta, rng=self.coins(policy.check, *numbers), window=())
-        return Findings(
+        return Totals(
             days=found.days,
             released=found.released,
             visits=found.visits,
@@ -156,7 +156,7 @@ class Part:
         )
 
 
-def month(person: Person, days: int, delta: float, progress: Progress) -> list[Part]:
+def month(person: Person, days: int, delta: float, progress: Progress) -> list[MonthPart]:
     """A person's month, by kinds of days, and the policies for it."""
     past, present = range(LEARNED_DAYS), range(LEARNED_DAYS, LEARNED_DAYS + days)
     return [
@@ -166,7 +166,7 @@ def month(person: Person, days: int, delta: float, progress: Progress) -> list[P
     ]
 
 
-def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float, progress: Progress) -> Part:
+def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float, progress: Progress) -> MonthPart:
     chain = MarkovChain.fit(person.days(past), contexts=(*CONTEXTS, UNKNOWN), horizon=HOURS)
     policies = {}
     for name, check in CHECKS.items():
@@ -174,7 +174,7 @@ def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float,
         policies[name] = check.policy(chain, SENSITIVE, delta)
     followed = [number for number in now if follows(chain, person.day(number))]
     strayed = [number for number in now if number not in followed]
-    return Part(person, chain, policies, followed, strayed, delta)
+    return MonthPart(person, chain, policies, followed, strayed, delta)
 
 
 def follows(chain: MarkovChain, day: Day) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent_client import Adversary, MaskIt
-from reticent_sim.month import BEST, LEAKY, Part
+from reticent_sim.month import BEST, LEAKY, MonthPart
 from reticent_sim.world.people import HOSPITAL, HOURS, Day
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ class Scene:
         return float(rise + best.released / HOURS + _liveliness(self.happened) / 5)
 
 
-def scenes(part: Part) -> Iterator[Scene]:
+def scenes(part: MonthPart) -> Iterator[Scene]:
     """The liveliest days of a part of a month."""
     days = part.followed or part.strayed
     for number in sorted(days, key=lambda number: _liveliness(part.person.day(number)))[-LIVELIEST:]:
@@ -66,7 +66,7 @@ def scenes(part: Part) -> Iterator[Scene]:
             yield _scene(part, number, toss)
 
 
-def _scene(part: Part, number: int, toss: int) -> Scene:
+def _scene(part: MonthPart, number: int, toss: int) -> Scene:
     happened = part.person.day(number)
     column = part.chain.index(HOSPITAL)
     views = []

@@ -150,7 +150,7 @@ def test_a_check_that_breaks_its_promise_ends_the_run_with_1(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         (["--people", "0"], "--people"),
         (["--days", "0"], "--days"),
@@ -160,14 +160,18 @@ def test_a_check_that_breaks_its_promise_ends_the_run_with_1(
     ],
 )
 def test_bad_arguments_are_answered_with_one_sentence(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    expected_text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert program.main(["demo", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert said in err
+    assert expected_text in err
 
 
 def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

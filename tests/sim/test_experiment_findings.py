@@ -13,7 +13,7 @@ import pytest
 from reticent_sim.experiments.cli import EXPERIMENTS
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.results import Result
-from reticent_sim.experiments.runner import Laboratory, Settings
+from reticent_sim.experiments.runner import Runner, Settings
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import (
     ADAPTIVE,
@@ -23,12 +23,12 @@ from reticent_sim.experiments.systems import (
     ORDERS,
     PROBABILISTIC,
     SIMULATABLE,
-    Answer,
-    Leak,
-    Leaks,
-    Question,
-    Tally,
+    Leakage,
+    SplitLeakage,
+    StepCounts,
     Times,
+    Trial,
+    TrialResult,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ STEPS = 10_000
 
 
 @dataclass(frozen=True)
-class Told:
+class FakeResult:
     """What is made up about a system: the share that it releases, and what it leaks of 1000 sensitive states."""
 
     utility: float
@@ -51,33 +51,35 @@ class Told:
 
 
 @dataclass
-class Story(Laboratory):
-    """A laboratory that makes its answers up."""
+class FakeRunner(Runner):
+    """A runner with made-up results."""
 
-    tell: Callable[[Question], Told] = field(default=lambda _: Told(0.5))
-    tell_of_activities: Callable[[Question], Told] | None = None
+    make: Callable[[Trial], FakeResult] = field(default=lambda _: FakeResult(0.5))
+    make_for_activities: Callable[[Trial], FakeResult] | None = None
 
-    def ask(
-        self, subjects: Iterable[Subject], questions: Iterable[Question], *, activities: bool = False
-    ) -> dict[Question, Answer]:
+    def run(
+        self, subjects: Iterable[Subject], trials: Iterable[Trial], *, activities: bool = False
+    ) -> dict[Trial, TrialResult]:
         del subjects
-        tell = self.tell_of_activities if activities and self.tell_of_activities else self.tell
-        return {question: answered(question, tell(question)) for question in questions}
+        make = self.make_for_activities if activities and self.make_for_activities else self.make
+        return {trial: trial_result(trial, make(trial)) for trial in trials}
 
 
-def answered(question: Question, told: Told) -> Answer:
+def trial_result(trial: Trial, fake: FakeResult) -> TrialResult:
     sensitive = 1000
-    tally = Tally(
+    counts = StepCounts(
         days=5,
-        released=round(told.utility * STEPS),
-        released_sensitive=told.released_sensitive,
-        suppressed_sensitive=sensitive - told.released_sensitive,
-        suppressed=STEPS - round(told.utility * STEPS) - sensitive + told.released_sensitive,
+        released=round(fake.utility * STEPS),
+        released_sensitive=fake.released_sensitive,
+        suppressed_sensitive=sensitive - fake.released_sensitive,
+        suppressed=STEPS - round(fake.utility * STEPS) - sensitive + fake.released_sensitive,
     )
-    leaks = Leaks(Leak(told.breaches, told.gain), Leak())
-    expected = told.utility if told.expected is None else told.expected
-    took = Times(told.seconds, told.seconds / 1e7)
-    return Answer(told.chosen or question.system, expected, tally, Tally(), complete=True, times=took, leaks=leaks)
+    leakage = SplitLeakage(Leakage(fake.breaches, fake.gain), Leakage())
+    expected = fake.utility if fake.expected is None else fake.expected
+    took = Times(fake.seconds, fake.seconds / 1e7)
+    return TrialResult(
+        fake.chosen or trial.system, expected, counts, StepCounts(), complete=True, times=took, leakage=leakage
+    )
 
 
 def people(count: int) -> list[Subject]:
@@ -86,114 +88,118 @@ def people(count: int) -> list[Subject]:
     return [Subject(f"user {number}", (day,) * 30) for number in range(count)]
 
 
-def story(
-    tell: Callable[[Question], Told], tell_of_activities: Callable[[Question], Told] | None = None, count: int = 10
-) -> Story:
-    laboratory = Story(Settings(), tell=tell, tell_of_activities=tell_of_activities)
-    laboratory.everybody = laboratory.active = people(count)
-    return laboratory
+def fake_runner(
+    make: Callable[[Trial], FakeResult],
+    make_for_activities: Callable[[Trial], FakeResult] | None = None,
+    count: int = 10,
+) -> FakeRunner:
+    runner = FakeRunner(Settings(), make=make, make_for_activities=make_for_activities)
+    runner.subjects = runner.active_subjects = people(count)
+    return runner
 
 
 def held(result: Result) -> dict[str, bool]:
     return {finding.name: finding.holds for finding in result.findings}
 
 
-def number(question: Question) -> int:
-    return int(question.user.removeprefix("user "))
+def number(trial: Trial) -> int:
+    return int(trial.user.removeprefix("user "))
 
 
 SIMULATABLE_USERS = 6  # of ten
 
 
-def as_published(question: Question) -> Told:
+def as_published(trial: Trial) -> FakeResult:
     """Numbers like those of the text, for every figure."""
-    wins = SIMULATABLE if number(question) < SIMULATABLE_USERS else PROBABILISTIC
-    count, more = len(question.sensitive), question.delta - 0.1
-    jitter = 0.001 * number(question)
+    wins = SIMULATABLE if number(trial) < SIMULATABLE_USERS else PROBABILISTIC
+    count, more = len(trial.sensitive), trial.delta - 0.1
+    jitter = 0.001 * number(trial)
     rate = 0.01 if count > 1 else 0.0
-    told = {
-        LEAKY: Told(0.82 - 0.04 * count, breaches=540, gain=0.9),
-        SIMULATABLE: Told(0.68 + 0.01 * (wins == SIMULATABLE) - 0.006 * count + jitter, released_sensitive=1),
-        PROBABILISTIC: Told(0.5 + 0.3 * (wins == PROBABILISTIC) - 0.006 * count, released_sensitive=1, seconds=901),
-        ORDERS: Told(0.9),
-        HYBRID: Told(0.75 - 0.004 * count + rate / 100, chosen=wins, seconds=1081),
-        ADAPTIVE: Told(0.8 + jitter),
-        OPTIMAL: Told(0.85 + 2 * jitter),
-    }[question.system]
-    if question.system == HYBRID and count == 3:
-        parts = [as_published(Question(question.user, s, question.sensitive, question.delta)) for s in PARTS]
+    fake = {
+        LEAKY: FakeResult(0.82 - 0.04 * count, breaches=540, gain=0.9),
+        SIMULATABLE: FakeResult(0.68 + 0.01 * (wins == SIMULATABLE) - 0.006 * count + jitter, released_sensitive=1),
+        PROBABILISTIC: FakeResult(
+            0.5 + 0.3 * (wins == PROBABILISTIC) - 0.006 * count, released_sensitive=1, seconds=901
+        ),
+        ORDERS: FakeResult(0.9),
+        HYBRID: FakeResult(0.75 - 0.004 * count + rate / 100, chosen=wins, seconds=1081),
+        ADAPTIVE: FakeResult(0.8 + jitter),
+        OPTIMAL: FakeResult(0.85 + 2 * jitter),
+    }[trial.system]
+    if trial.system == HYBRID and count == 3:
+        parts = [as_published(Trial(trial.user, s, trial.sensitive, trial.delta)) for s in PARTS]
         best = max(parts, key=lambda each: each.utility)
-        told = Told(best.utility, chosen=wins, seconds=1081)
-    if question.system in {SIMULATABLE, PROBABILISTIC, HYBRID}:
-        told = Told(**{**told.__dict__, "utility": told.utility + 0.1 * more})
-    return told
+        fake = FakeResult(best.utility, chosen=wins, seconds=1081)
+    if trial.system in {SIMULATABLE, PROBABILISTIC, HYBRID}:
+        fake = FakeResult(**{**fake.__dict__, "utility": fake.utility + 0.1 * more})
+    return fake
 
 
 PARTS = (SIMULATABLE, PROBABILISTIC)
 
 
-def as_never(question: Question) -> Told:
+def as_never(trial: Trial) -> FakeResult:
     """The opposite of everything that the text says."""
-    falls = 0.05 * len(question.sensitive) - 0.5 * question.delta
+    falls = 0.05 * len(trial.sensitive) - 0.5 * trial.delta
     return {
-        LEAKY: Told(0.3 + falls, breaches=10, gain=0.9),
-        SIMULATABLE: Told(0.02, breaches=1, gain=0.2, expected=0.5 - question.delta, seconds=1e4),
-        PROBABILISTIC: Told(0.1, expected=0.4),
-        ORDERS: Told(0.05),
-        HYBRID: Told(0.02 + (0.2 * (question.delta > 0.2)) - 0.001 * len(question.sensitive), expected=0.6),
-        ADAPTIVE: Told(0.01, expected=0.5),
-        OPTIMAL: Told(0.01, expected=0.4),
-    }[question.system]
+        LEAKY: FakeResult(0.3 + falls, breaches=10, gain=0.9),
+        SIMULATABLE: FakeResult(0.02, breaches=1, gain=0.2, expected=0.5 - trial.delta, seconds=1e4),
+        PROBABILISTIC: FakeResult(0.1, expected=0.4),
+        ORDERS: FakeResult(0.05),
+        HYBRID: FakeResult(0.02 + (0.2 * (trial.delta > 0.2)) - 0.001 * len(trial.sensitive), expected=0.6),
+        ADAPTIVE: FakeResult(0.01, expected=0.5),
+        OPTIMAL: FakeResult(0.01, expected=0.4),
+    }[trial.system]
 
 
 RUNS = (times.run, checks.run, users.run, delta.run, contexts.run)
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_the_text_says_holds_of_numbers_like_its_own(run: Callable[[Laboratory], Result]) -> None:
-    found = held(run(story(as_published)))
+def test_what_the_text_says_holds_of_numbers_like_its_own(run: Callable[[Runner], Result]) -> None:
+    found = held(run(fake_runner(as_published)))
     assert found
     assert [name for name, holds in found.items() if not holds] == []
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_the_text_says_fails_of_opposite_numbers(run: Callable[[Laboratory], Result]) -> None:
-    found = held(run(story(as_never)))
+def test_what_the_text_says_fails_of_opposite_numbers(run: Callable[[Runner], Result]) -> None:
+    found = held(run(fake_runner(as_never)))
     assert [name for name, holds in found.items() if holds] == []
 
 
 def test_activities_are_like_places_if_both_keep_as_much() -> None:
-    assert held(activities.run(story(as_published))) == {
+    assert held(activities.run(fake_runner(as_published))) == {
         "price-of-a-small-delta-for-activities": True,
         "activities-are-like-places": True,
     }
-    assert held(activities.run(story(as_published, as_never))) == {
+    assert held(activities.run(fake_runner(as_published, as_never))) == {
         "price-of-a-small-delta-for-activities": False,
         "activities-are-like-places": False,
     }
 
 
 def test_nothing_is_said_of_places_where_the_traces_hold_something_else(tmp_path: Path) -> None:
-    laboratory = story(as_published)
-    laboratory.settings = Settings(traces=tmp_path / "traces.csv")
-    assert list(held(activities.run(laboratory))) == ["price-of-a-small-delta-for-activities"]
+    runner = fake_runner(as_published)
+    runner.settings = Settings(traces=tmp_path / "traces.csv")
+    assert list(held(activities.run(runner))) == ["price-of-a-small-delta-for-activities"]
 
 
 def test_where_no_day_follows_the_chain_the_experiments_say_nothing_of_such_days(tmp_path: Path) -> None:
     """And everything else is said and written all the same."""
-    stray = Tally(days=5, released=5000, suppressed=4000, suppressed_sensitive=1000)
+    stray = StepCounts(days=5, released=5000, suppressed=4000, suppressed_sensitive=1000)
 
-    class Astray(Story):
-        def ask(
-            self, subjects: Iterable[Subject], questions: Iterable[Question], *, activities: bool = False
-        ) -> dict[Question, Answer]:
-            found = super().ask(subjects, questions, activities=activities)
-            return {question: replace(answer, followed=Tally(), strayed=stray) for question, answer in found.items()}
+    class OffModelRunner(FakeRunner):
+        def run(
+            self, subjects: Iterable[Subject], trials: Iterable[Trial], *, activities: bool = False
+        ) -> dict[Trial, TrialResult]:
+            found = super().run(subjects, trials, activities=activities)
+            return {trial: replace(result, followed=StepCounts(), strayed=stray) for trial, result in found.items()}
 
-    laboratory = Astray(Settings())
-    laboratory.everybody = people(10)
+    runner = OffModelRunner(Settings())
+    runner.subjects = people(10)
     for run in RUNS:
-        result = run(laboratory)
+        result = run(runner)
         result.write(tmp_path)
         for row in json.loads((tmp_path / f"{result.name}.json").read_text())["rows"]:
             assert row.get("followed", row.get("utility_on_model")) is None
@@ -246,8 +252,8 @@ def test_at_full_size_the_findings_are_those_of_the_documentation(tmp_path: Path
     for finding in findings:
         row = documented[finding["name"]]
         assert (row["holds"] == "yes") == finding["holds"]
-        said, found = (list(map(float, NUMBER.findall(text))) for text in (row["here"], finding["ours"]))
-        assert len(said) == len(found), finding
+        expected, found = (list(map(float, NUMBER.findall(text))) for text in (row["here"], finding["ours"]))
+        assert len(expected) == len(found), finding
         if finding["name"] not in TIMED:
-            apart = [abs(a - b) - max(CLOSE, CLOSELY * abs(a)) for a, b in zip(said, found, strict=True)]
+            apart = [abs(a - b) - max(CLOSE, CLOSELY * abs(a)) for a, b in zip(expected, found, strict=True)]
             assert max(apart, default=0) <= 0, finding

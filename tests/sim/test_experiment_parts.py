@@ -18,9 +18,9 @@ from reticent_sim.experiments.systems import (
     LEAKY,
     PROBABILISTIC,
     SIMULATABLE,
-    Question,
-    answer,
-    chosen,
+    Trial,
+    hybrid_result,
+    run_trial,
 )
 
 # Subjects
@@ -30,11 +30,11 @@ DAY = ("home", "work", None, "home")
 
 
 def test_the_first_half_is_learned_and_the_second_judged() -> None:
-    who = Subject("ada", (DAY,) * 20 + (("home", "gym", None, "home"),) * 21)
-    assert (len(who.learned), len(who.judged)) == (20, 21)
-    assert who.contexts == ("home", "work")
-    assert who.seen == 3
-    followed, strayed = who.halves
+    subject = Subject("ada", (DAY,) * 20 + (("home", "gym", None, "home"),) * 21)
+    assert (len(subject.learned), len(subject.judged)) == (20, 21)
+    assert subject.contexts == ("home", "work")
+    assert subject.seen == 3
+    followed, strayed = subject.halves
     assert (len(followed), len(strayed)) == (0, 21)
 
 
@@ -46,11 +46,11 @@ def test_home_is_where_most_nights_are_spent() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_fewer_sensitive_contexts_are_among_more(count: int) -> None:
-    [who, *_] = from_population(1, 1, steps=24)
-    more = who.sensitive(1, count + 1)
-    assert who.sensitive(1, count) == more[:count]
+    [subject, *_] = from_population(1, 1, steps=24)
+    more = subject.sensitive(1, count + 1)
+    assert subject.sensitive(1, count) == more[:count]
     assert len(set(more)) == count + 1
-    assert set(more) <= set(who.contexts)
+    assert set(more) <= set(subject.contexts)
 
 
 def test_sensitive_contexts_are_drawn_uniformly() -> None:
@@ -77,30 +77,31 @@ def test_the_probabilistic_check_is_the_one_that_the_text_lists() -> None:
 
 @pytest.mark.parametrize("system", COMPUTED)
 def test_an_answer_counts_every_step_once_and_no_private_check_breaches(system: str) -> None:
-    [who, *_] = from_population(1, 1, steps=12, max_days=60)
-    sensitive = who.sensitive(1, 2)
-    question = Question(who.name, system, sensitive, 0.1, audited=True)
-    found = answer(who, question, 1)
-    followed, strayed = who.halves
+    [subject, *_] = from_population(1, 1, steps=12, max_days=60)
+    sensitive = subject.sensitive(1, 2)
+    trial = Trial(subject.name, system, sensitive, 0.1, audited=True)
+    found = run_trial(subject, trial, 1)
+    followed, strayed = subject.halves
     assert (found.followed.days, found.strayed.days) == (len(followed), len(strayed))
-    assert found.whole.steps == 12 * len(who.judged)
-    assert found.whole.sensitive == sum(label in sensitive for day in who.judged for label in day)
+    assert found.whole.steps == 12 * len(subject.judged)
+    assert found.whole.sensitive == sum(label in sensitive for day in subject.judged for label in day)
     assert 0 < found.whole.released < found.whole.steps
     assert 0 < found.expected < 1
-    assert found.leaks is not None
-    assert (found.leaks.followed.breaches == 0) == (system != LEAKY)
-    assert answer(who, question, 1) == found
-    assert answer(who, replace(question, audited=False), 1) == replace(found, leaks=None)
+    assert found.leakage is not None
+    assert (found.leakage.followed.breaches == 0) == (system != LEAKY)
+    assert run_trial(subject, trial, 1) == found
+    assert run_trial(subject, replace(trial, audited=False), 1) == replace(found, leakage=None)
 
 
 def test_the_hybrid_takes_the_check_that_expects_more() -> None:
-    [who, *_] = from_population(1, 1, steps=12, max_days=60)
+    [subject, *_] = from_population(1, 1, steps=12, max_days=60)
     one, other = (
-        answer(who, Question(who.name, system, who.sensitive(1, 2), 0.1), 1) for system in (SIMULATABLE, PROBABILISTIC)
+        run_trial(subject, Trial(subject.name, system, subject.sensitive(1, 2), 0.1), 1)
+        for system in (SIMULATABLE, PROBABILISTIC)
     )
     best = max(one, other, key=lambda each: each.expected)
-    assert chosen(one, other) == best
-    assert chosen(one, other).times.initialise == one.times.initialise + other.times.initialise
+    assert hybrid_result(one, other) == best
+    assert hybrid_result(one, other).times.initialise == one.times.initialise + other.times.initialise
 
 
 # Statistics

@@ -14,7 +14,7 @@ import pytest
 
 from reticent.console import program
 from reticent_sim.experiments.cli import EXPERIMENTS
-from reticent_sim.experiments.runner import LIBRARIES, Laboratory, Settings
+from reticent_sim.experiments.runner import LIBRARIES, Runner, Settings
 from reticent_sim.experiments.subjects import from_traces
 from reticent_sim.experiments.systems import (
     HYBRID,
@@ -22,7 +22,7 @@ from reticent_sim.experiments.systems import (
     PROBABILISTIC,
     SIMULATABLE,
     SYSTEMS,
-    Question,
+    Trial,
 )
 from reticent_sim.world import resident, write_traces
 
@@ -178,10 +178,10 @@ def test_experiments_share_their_answers(run: Run) -> None:
 
 
 def test_the_terminal_shows_every_finding(run: Run) -> None:
-    said = " ".join(run.out.split())
+    expected_text = " ".join(run.out.split())
     for name in NAMES:
         for finding in run.result(name)["findings"]:
-            assert " ".join(finding["claim"].split()) in said
+            assert " ".join(finding["claim"].split()) in expected_text
     assert run.out.count("this is a simulation, and protects nobody") == len(NAMES)
 
 
@@ -208,24 +208,24 @@ def test_another_seed_finds_something_else(run: Run, tmp_path: Path) -> None:
 def test_workers_use_one_thread_each_and_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIBRARIES[0], "7")
     monkeypatch.delenv(LIBRARIES[1], raising=False)
-    laboratory = Laboratory(Settings(people=2, quick=True, workers=1))
+    runner = Runner(Settings(people=2, quick=True, workers=1))
     seen: list[str | None] = []
-    laboratory.progress = lambda _done, _total: seen.extend(os.environ.get(name) for name in LIBRARIES[:2])
-    who = laboratory.everybody[0]
-    laboratory.ask([who], [Question(who.name, LEAKY, (who.home,), 0.1)])
+    runner.progress = lambda _done, _total: seen.extend(os.environ.get(name) for name in LIBRARIES[:2])
+    subject = runner.subjects[0]
+    runner.run([subject], [Trial(subject.name, LEAKY, (subject.home,), 0.1)])
     assert seen == ["1", "1"]
     assert (os.environ[LIBRARIES[0]], LIBRARIES[1] in os.environ) == ("7", False)
 
 
 def test_what_was_answered_is_not_asked_again() -> None:
-    laboratory = Laboratory(Settings(people=2, quick=True, workers=1))
+    runner = Runner(Settings(people=2, quick=True, workers=1))
     counted: list[int] = []
-    laboratory.progress = lambda _done, total: counted.append(total)
-    who = laboratory.everybody[0]
-    questions = [Question(who.name, system, (who.home,), 0.1) for system in (HYBRID, SIMULATABLE, HYBRID)]
-    first = laboratory.ask([who], questions)
+    runner.progress = lambda _done, total: counted.append(total)
+    subject = runner.subjects[0]
+    trials = [Trial(subject.name, system, (subject.home,), 0.1) for system in (HYBRID, SIMULATABLE, HYBRID)]
+    first = runner.run([subject], trials)
     assert counted == [2]  # of the hybrid its two parts, one of which was asked for anyway
-    assert laboratory.ask([who], questions) == first
+    assert runner.run([subject], trials) == first
     assert counted == [2]
 
 
@@ -248,11 +248,11 @@ def test_the_population_is_written_for_other_programs(tmp_path: Path, capsys: py
     path = tmp_path / "traces.csv"
     assert program.main(["experiment", "population", "-o", str(path), "--people", "6", "--activities"]) == 0
     assert "2 people" in capsys.readouterr().out
-    assert [who.name for who in from_traces(path, steps=24)] == ["p01", "p05"]
+    assert [subject.name for subject in from_traces(path, steps=24)] == ["p01", "p05"]
 
 
 @pytest.mark.parametrize(
-    ("traces", "arguments", "said"),
+    ("traces", "arguments", "expected_text"),
     [
         ("user,time\n", ["maskit-checks"], "'context'"),
         ("user,time,context\nada,2027-01-04T00:00,home\n", ["maskit-checks"], "nobody has 30 days"),
@@ -260,7 +260,7 @@ def test_the_population_is_written_for_other_programs(tmp_path: Path, capsys: py
     ],
 )
 def test_traces_that_will_not_do_are_answered_with_one_sentence(
-    traces: str | None, arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    traces: str | None, arguments: list[str], expected_text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "lost.csv"
     if traces is not None:
@@ -270,12 +270,12 @@ def test_traces_that_will_not_do_are_answered_with_one_sentence(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert said in err
+    assert expected_text in err
     assert not output.exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         (["maskit-checks", "--people", "0"], "--people"),
         (["maskit-checks", "--workers", "0"], "--workers"),
@@ -287,14 +287,18 @@ def test_traces_that_will_not_do_are_answered_with_one_sentence(
     ],
 )
 def test_bad_arguments_are_answered_with_one_sentence(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    expected_text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert program.main(["experiment", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert said in err
+    assert expected_text in err
     assert not list(tmp_path.iterdir())
 
 

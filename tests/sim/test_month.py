@@ -8,7 +8,7 @@ import pytest
 from reticent_client import MarkovChain, audit
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_sim.month import BEST, LEAKY, LEARNED_DAYS, Findings, Part, Score, follows, month
+from reticent_sim.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, follows, month
 from reticent_sim.world.people import HOSPITAL, WEEKDAYS, WEEKEND, Day, person, weekday
 
 DELTA = 0.1
@@ -20,26 +20,26 @@ def ignore(_: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def parts() -> list[Part]:
+def parts() -> list[MonthPart]:
     """Ten days of somebody whose visits are irregular and have a telling stop after them."""
     return month(person(1, 2), DAYS, DELTA, ignore)
 
 
 @pytest.fixture(scope="module")
-def scores(parts: list[Part]) -> dict[str, Score]:
+def scores(parts: list[MonthPart]) -> dict[str, Score]:
     total = {check: Score(check) for check in CHECKS}
     for score in itertools.chain.from_iterable(part.scores() for part in parts):
         total[score.check] += score
     return total
 
 
-def sampled(part: Part, count: int) -> Iterator[list[str | None]]:
+def sampled(part: MonthPart, count: int) -> Iterator[list[str | None]]:
     rng = part.coins("samples")
     for _ in range(count):
         yield [None if label == UNKNOWN else label for label in part.chain.sample(rng)]
 
 
-def test_checks_keep_their_promise_on_samples_of_the_chain(parts: list[Part]) -> None:
+def test_checks_keep_their_promise_on_samples_of_the_chain(parts: list[MonthPart]) -> None:
     """And hiding only the hospital gives nearly every visit away."""
     for part in parts:
         days = list(sampled(part, 40))
@@ -65,7 +65,7 @@ def test_checks_keep_their_promise_on_days_that_follow_the_chain(scores: dict[st
         assert score.on_model.off_model_hours == 0
 
 
-def test_better_checks_expect_to_release_more(parts: list[Part]) -> None:
+def test_better_checks_expect_to_release_more(parts: list[MonthPart]) -> None:
     for part in parts:
         utility = {check: policy.utility for check, policy in part.policies.items()}
         ladder = [
@@ -78,7 +78,7 @@ def test_better_checks_expect_to_release_more(parts: list[Part]) -> None:
         assert all(low <= high + 1e-9 for low, high in itertools.pairwise(ladder))
 
 
-def test_every_day_of_the_month_counts_once(parts: list[Part], scores: dict[str, Score]) -> None:
+def test_every_day_of_the_month_counts_once(parts: list[MonthPart], scores: dict[str, Score]) -> None:
     first = range(LEARNED_DAYS, LEARNED_DAYS + DAYS)
     assert sorted(number for part in parts for number in (*part.followed, *part.strayed)) == list(first)
     kinds = [WEEKDAYS, WEEKEND]
@@ -105,15 +105,15 @@ def test_a_month_without_a_weekend_has_one_part() -> None:
 
 
 def test_progress_names_every_check() -> None:
-    told: list[str] = []
-    month(person(1, 1), 1, DELTA, told.append)
-    assert told == list(CHECKS)
+    progress: list[str] = []
+    month(person(1, 1), 1, DELTA, progress.append)
+    assert progress == list(CHECKS)
 
 
 def test_scores_add_up() -> None:
-    first = Score("hybrid", 4, 6, True, Findings(2, 5, 3, 1, 0.2, 0), Findings())
-    second = Score("hybrid", 1, 2, False, Findings(1, 1, 1, 1, 0.1, 0), Findings(1, 2, 1, 1, 0.5, 3))
-    assert (first + second) == Score("hybrid", 5, 8, False, Findings(3, 6, 4, 2, 0.2, 0), Findings(1, 2, 1, 1, 0.5, 3))
+    first = Score("hybrid", 4, 6, True, Totals(2, 5, 3, 1, 0.2, 0), Totals())
+    second = Score("hybrid", 1, 2, False, Totals(1, 1, 1, 1, 0.1, 0), Totals(1, 2, 1, 1, 0.5, 3))
+    assert (first + second) == Score("hybrid", 5, 8, False, Totals(3, 6, 4, 2, 0.2, 0), Totals(1, 2, 1, 1, 0.5, 3))
     assert (first + second).to_json() == {
         "check": "hybrid",
         "expected": 5 / 4,

@@ -92,7 +92,7 @@ def learn(
         read = Traces.read(traces, zone=zone)
         say(f"Sampling {len(read)} readings")
         if everybody or (user is None and len(read.users) == 1):
-            sampled = sampling.everybody(read)
+            sampled = sampling.by_user(read)
         elif user is None:
             raise ValueError(f"{traces} holds {len(read.users)} users: choose one with --user, or pool them with --all")
         else:

@@ -91,7 +91,7 @@ class Sampling:
         """The days of a user, in order; of the only one there is, unless one is named."""
         return self._sampled(traces.of_user(user), self._timetable(traces))
 
-    def everybody(self, traces: Traces) -> dict[str, SampledDays]:
+    def by_user(self, traces: Traces) -> dict[str, SampledDays]:
         """The days of each user."""
         timetable = self._timetable(traces)
         return {user: self._sampled(readings, timetable) for user, readings in traces.readings.items()}

@@ -20,7 +20,7 @@ from reticent_sim.experiments.pictures.curves import draw_activities, draw_conte
 from reticent_sim.experiments.pictures.durations import draw_times
 from reticent_sim.experiments.pictures.people import draw_users
 from reticent_sim.experiments.results import Result
-from reticent_sim.experiments.runner import PEOPLE, Laboratory, Settings
+from reticent_sim.experiments.runner import PEOPLE, Runner, Settings
 from reticent_sim.world import resident, write_traces
 
 app = App(name="experiment")
@@ -34,7 +34,7 @@ class Experiment:
 
     name: str
     help: str
-    run: Callable[[Laboratory], Result]
+    run: Callable[[Runner], Result]
     draw: Callable[[Result, Path], None]
 
 
@@ -124,20 +124,19 @@ def population(
         activities: Write what they did with the phone and how they moved, of those of whom it was recorded, instead of
             where they were.
     """
-    everybody = [resident(seed, number) for number in range(people)]
-    chosen = [who for who in everybody if who.uses or not activities]
-    if not chosen:
+    residents = [each for number in range(people) if (each := resident(seed, number)).uses or not activities]
+    if not residents:
         raise ValueError(f"nobody's activities were recorded: ask for more than {people} people")
-    lines = write_traces(output, chosen, activities=activities)
-    Console().print(f"{len(chosen)} people, {lines} hours, written to {output}", soft_wrap=True, highlight=False)
+    lines = write_traces(output, residents, activities=activities)
+    Console().print(f"{len(residents)} people, {lines} hours, written to {output}", soft_wrap=True, highlight=False)
 
 
 def _run(experiments: Sequence[Experiment], settings: Settings) -> Iterator[tuple[Experiment, Result]]:
     with _progress() as (show, name):
-        laboratory = Laboratory(settings, show)
+        runner = Runner(settings, show)
         for experiment in experiments:
             name(experiment.name)
-            yield experiment, experiment.run(laboratory)
+            yield experiment, experiment.run(runner)
 
 
 @contextmanager
@@ -170,8 +169,8 @@ def _show(console: Console, result: Result, output: Path) -> None:
     )
     for finding in result.findings:
         console.print()
-        said = Text("holds  ", style="bold green") if finding.holds else Text("does not hold  ", style="bold red")
-        console.print(said + Text(finding.claim))
+        verdict = Text("holds  ", style="bold green") if finding.holds else Text("does not hold  ", style="bold red")
+        console.print(verdict + Text(finding.claim))
         if finding.published:
             console.print(Text(f"  published  {finding.published}"))
         console.print(Text(f"  here       {finding.ours}"))

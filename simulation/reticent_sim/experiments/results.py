@@ -1,4 +1,4 @@
-"""What an experiment found: rows, findings of the text that hold or do not, and the files they are written to."""
+"""The result of an experiment: rows, claims of the dissertation that hold or not, and their files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reticent_sim.experiments.runner import Laboratory
+from reticent_sim.experiments.runner import Runner
 from reticent_sim.experiments.statistics import CONFIDENCE, Estimate
 from reticent_sim.experiments.subjects import Subject
 
@@ -19,23 +19,23 @@ Row = dict[str, Value]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that the text says, or that we add, and whether it is so here."""
+    """A claim of the dissertation, or of ours, and whether it holds here."""
 
     name: str
     claim: str
-    """In one sentence."""
+    """The claim, in one sentence."""
     published: str
-    """The text's numbers; empty where the claim is not the text's."""
+    """The published numbers; empty if the claim is ours."""
     ours: str
-    """The same numbers here."""
+    """The numbers of this run."""
     rule: str
-    """What decides."""
+    """The rule that decides."""
     holds: bool
 
 
 @dataclass(frozen=True)
 class Result:
-    """All that an experiment found."""
+    """Everything that an experiment found."""
 
     name: str
     title: str
@@ -43,7 +43,7 @@ class Result:
     rows: Sequence[Row]
     findings: Sequence[Finding]
     people: Sequence[Row] = field(default=())
-    """A row for each person, where the experiment looks at them one by one."""
+    """A row for each person, if the experiment has results for each."""
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data."""
@@ -70,12 +70,12 @@ class Result:
             writer.writerows(rows)
 
 
-def described(laboratory: Laboratory, subjects: Sequence[Subject], **more: Any) -> dict[str, Any]:
-    """The settings of a run, as they stand in its JSON."""
-    settings = laboratory.settings
-    contexts, days = [who.seen for who in subjects], [len(who.days) for who in subjects]
-    followed = sum(len(who.halves[0]) for who in subjects)
-    judged = sum(len(who.judged) for who in subjects)
+def settings_of(runner: Runner, subjects: Sequence[Subject], **more: Any) -> dict[str, Any]:
+    """The settings of a run, for its JSON."""
+    settings = runner.settings
+    contexts, days = [subject.seen for subject in subjects], [len(subject.days) for subject in subjects]
+    followed = sum(len(subject.halves[0]) for subject in subjects)
+    judged = sum(len(subject.judged) for subject in subjects)
     return {
         "seed": settings.seed,
         "quick": settings.quick,

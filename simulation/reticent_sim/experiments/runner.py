@@ -17,10 +17,10 @@ from reticent_sim.experiments.systems import (
     OPTIMAL,
     PROBABILISTIC,
     SIMULATABLE,
-    Answer,
-    Question,
-    answers,
-    chosen,
+    Trial,
+    TrialResult,
+    hybrid_result,
+    run_trials,
 )
 
 PEOPLE, QUICK_PEOPLE = 91, 16
@@ -29,28 +29,28 @@ QUICK_DAYS = 90
 DELTA = 0.1
 
 LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-"""What tells the libraries below NumPy how many threads to use: workers that share a machine use one each."""
+"""These variables set the threads of the libraries below NumPy. Workers that share a machine use one thread each."""
 
 Progress = Callable[[int, int], None]
-"""Told how many questions of how many are answered."""
+"""Called with the number of finished trials and the number of all."""
 
 
-def _unseen(done: int, total: int) -> None:
-    """Nobody watches."""
+def _no_progress(done: int, total: int) -> None:
+    """Report nothing."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an experiment is run on."""
+    """The data and the options of an experiment."""
 
     seed: int = 1
     people: int | None = None
-    """How many, at most; 91 of the population unless given, or 16 where it must be quick, or all of the traces."""
+    """The most people. The default is 91 of the population (16 if quick), or everybody in the traces."""
     quick: bool = False
     traces: Path | None = None
     zone: str | None = None
     workers: int | None = None
-    """How many processes; as many as there are processors unless given."""
+    """The number of processes, by default one for each processor."""
 
     @property
     def steps(self) -> int:
@@ -58,7 +58,7 @@ class Settings:
         return QUICK_STEPS if self.quick else STEPS
 
     def subjects(self, *, activities: bool = False) -> list[Subject]:
-        """Who takes part. Traces hold whatever contexts they hold."""
+        """The people of the experiment. Traces have their own kind of context, whatever `activities` says."""
         few = QUICK_PEOPLE if self.quick else None
         if self.traces is not None:
             return from_traces(self.traces, steps=self.steps, people=self.people or few, zone=self.zone)
@@ -68,73 +68,73 @@ class Settings:
 
 
 @dataclass
-class Laboratory:
-    """The subjects of a run, and what has been answered about them."""
+class Runner:
+    """Runs trials in worker processes, and keeps their results for later experiments."""
 
     settings: Settings
-    progress: Progress = _unseen
-    _answers: dict[tuple[bool, Question], Answer] = field(default_factory=dict)
+    progress: Progress = _no_progress
+    _results: dict[tuple[bool, Trial], TrialResult] = field(default_factory=dict)
 
     @cached_property
-    def everybody(self) -> list[Subject]:
-        """All subjects, with the contexts where they are."""
+    def subjects(self) -> list[Subject]:
+        """All subjects, with places as contexts."""
         return self.settings.subjects()
 
     @cached_property
-    def active(self) -> list[Subject]:
-        """Those whose activities are known, with these as their contexts; of traces, all."""
-        return self.settings.subjects(activities=True) if self.settings.traces is None else self.everybody
+    def active_subjects(self) -> list[Subject]:
+        """The subjects with recorded activities, which are their contexts; with traces, all subjects."""
+        return self.settings.subjects(activities=True) if self.settings.traces is None else self.subjects
 
-    def ask(
-        self, subjects: Iterable[Subject], questions: Iterable[Question], *, activities: bool = False
-    ) -> dict[Question, Answer]:
-        """The answers to some questions about these subjects; of the hybrid, what it makes of two others."""
-        wanted = list(dict.fromkeys(questions))
-        needed = dict.fromkeys(each for question in wanted for each in _parts(question))
-        known = {who.name: who for who in subjects}
-        new = [(known[each.user], each) for each in needed if (activities, each) not in self._answers]
-        for question, found in self._computed(new):
-            self._answers[activities, question] = found
-        return {question: self._answer(activities, question) for question in wanted}
+    def run(
+        self, subjects: Iterable[Subject], trials: Iterable[Trial], *, activities: bool = False
+    ) -> dict[Trial, TrialResult]:
+        """The results of these trials. A hybrid's result is made of those of its two checks."""
+        wanted = list(dict.fromkeys(trials))
+        needed = dict.fromkeys(each for trial in wanted for each in _parts(trial))
+        known = {subject.name: subject for subject in subjects}
+        new = [(known[each.user], each) for each in needed if (activities, each) not in self._results]
+        for trial, found in self._compute(new):
+            self._results[activities, trial] = found
+        return {trial: self._result(activities, trial) for trial in wanted}
 
-    def _answer(self, activities: bool, question: Question) -> Answer:
-        if question.system == HYBRID:
-            return chosen(*(self._answers[activities, part] for part in _parts(question)))
-        return self._answers[activities, question]
+    def _result(self, activities: bool, trial: Trial) -> TrialResult:
+        if trial.system == HYBRID:
+            return hybrid_result(*(self._results[activities, part] for part in _parts(trial)))
+        return self._results[activities, trial]
 
-    def _computed(self, asked: list[tuple[Subject, Question]]) -> Iterator[tuple[Question, Answer]]:
-        """Answers in the order in which they come."""
-        jobs: dict[tuple[str, tuple[str, ...], float, bool], tuple[Subject, list[Question]]] = {}
-        for subject, question in asked:
-            job = question.user, question.sensitive, question.delta, question.system == OPTIMAL
-            jobs.setdefault(job, (subject, []))[1].append(question)
+    def _compute(self, pending: list[tuple[Subject, Trial]]) -> Iterator[tuple[Trial, TrialResult]]:
+        """Results in the order in which they arrive."""
+        jobs: dict[tuple[str, tuple[str, ...], float, bool], tuple[Subject, list[Trial]]] = {}
+        for subject, trial in pending:
+            job = trial.user, trial.sensitive, trial.delta, trial.system == OPTIMAL
+            jobs.setdefault(job, (subject, []))[1].append(trial)
         if not jobs:
             return
         count = min(self.settings.workers or os.cpu_count() or 1, len(jobs))
         spawned = multiprocessing.get_context("spawn")
         with _one_thread_each(), ProcessPoolExecutor(count, mp_context=spawned) as pool:
-            # What takes longest goes first, so that no worker is left alone with it at the end.
+            # The longest jobs go first, so that no worker computes one alone at the end.
             order = sorted(jobs, key=lambda job: (not job[-1], -len(jobs[job][0].contexts)))
-            waiting = {pool.submit(answers, *jobs[job], self.settings.seed): jobs[job][1] for job in order}
+            waiting = {pool.submit(run_trials, *jobs[job], self.settings.seed): jobs[job][1] for job in order}
             done = 0
             try:
                 for future in as_completed(waiting):
                     yield from zip(waiting[future], future.result(), strict=True)
                     done += len(waiting[future])
-                    self.progress(done, len(asked))
+                    self.progress(done, len(pending))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _parts(question: Question) -> tuple[Question, ...]:
-    if question.system != HYBRID:
-        return (question,)
-    return tuple(replace(question, system=system) for system in (SIMULATABLE, PROBABILISTIC))
+def _parts(trial: Trial) -> tuple[Trial, ...]:
+    if trial.system != HYBRID:
+        return (trial,)
+    return tuple(replace(trial, system=system) for system in (SIMULATABLE, PROBABILISTIC))
 
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Have the processes that are spawned meanwhile use one thread each."""
+    """Give each process that is spawned here one thread."""
     before = {name: os.environ.get(name) for name in LIBRARIES}
     os.environ.update(dict.fromkeys(LIBRARIES, "1"))
     try:

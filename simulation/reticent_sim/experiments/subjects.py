@@ -1,6 +1,6 @@
-"""Who takes part in an experiment: people with days, from the made-up population or from traces of real ones.
+"""The subjects of an experiment: people with days, from the simulated population or from traces of real people.
 
-The first half of somebody's days is what their chain is learned from, the second what it is judged on.
+A chain is learned from the first half of a subject's days and evaluated on the second half.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from reticent_sim.world.people import HOURS
 Day = tuple[str | None, ...]
 
 MIN_DAYS = 30
-"""Whoever has fewer days takes no part."""
+"""People with fewer days are left out."""
 MIN_CONTEXTS = 2
-"""With fewer in the first half there is nothing to choose a sensitive one from."""
+"""People with fewer contexts in the first half are left out: there is no choice of a sensitive one."""
 NIGHT = 6  # o'clock, until which most people are at home
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody who takes part."""
+    """A person of an experiment."""
 
     name: str
     days: tuple[Day, ...]
@@ -54,7 +54,7 @@ class Subject:
 
     @property
     def contexts(self) -> tuple[str, ...]:
-        """What the chain knows, and a person can call sensitive."""
+        """The contexts of the chain that can be sensitive."""
         return tuple(label for label in self.chain.contexts if label != UNKNOWN)
 
     @property
@@ -64,7 +64,7 @@ class Subject:
 
     @property
     def home(self) -> str:
-        """Where most nights are spent; in doubt, where most time is."""
+        """The context of most nights; of contexts with as many nights, the one of most hours."""
         steps = len(self.days[0]) * NIGHT // HOURS
         nights = Counter(label for day in self.learned for label in day[:steps] if label is not None)
         always = Counter(label for day in self.learned for label in day if label is not None)
@@ -80,7 +80,7 @@ class Subject:
         return followed, strayed
 
     def sensitive(self, seed: int, count: int) -> tuple[str, ...]:
-        """So many contexts, drawn uniformly; fewer are always among more."""
+        """`count` contexts, drawn uniformly; a smaller draw is always part of a larger one."""
         order = seeded(seed, "sensitive", self.name).permutation(len(self.contexts))
         return tuple(self.contexts[place] for place in order[:count])
 
@@ -88,19 +88,19 @@ class Subject:
 def from_population(
     seed: int, people: int, *, steps: int, max_days: int | None = None, activities: bool = False
 ) -> list[Subject]:
-    """The residents of a seed; of their activities, those of whom they were recorded."""
-    everybody = (resident(seed, number) for number in range(people))
-    taking_part = (who for who in everybody if who.uses or not activities)
-    return _able(
-        Subject(who.name, tuple(_kept(_days(who, max_days, activities=activities), steps))) for who in taking_part
+    """The residents of a seed; with `activities`, those whose activities were recorded."""
+    residents = (resident(seed, number) for number in range(people))
+    recorded = (each for each in residents if each.uses or not activities)
+    return _eligible(
+        Subject(each.name, tuple(_kept(_days(each, max_days, activities=activities), steps))) for each in recorded
     )
 
 
 def from_traces(path: Path, *, steps: int, people: int | None = None, zone: str | None = None) -> list[Subject]:
-    """The users of a file with the columns user, time and context; what is read when a step begins is of that step."""
+    """The users of a file with the columns user, time and context; a reading at the beginning of a step counts."""
     traces = Traces.read(path, zone=zone)
-    sampled = Sampling(dt.timedelta(days=1) / steps, lead=dt.timedelta()).everybody(traces)
-    found = _able(Subject(user, tuple(day.labels for day in days.days)) for user, days in sampled.items())
+    sampled = Sampling(dt.timedelta(days=1) / steps, lead=dt.timedelta()).by_user(traces)
+    found = _eligible(Subject(user, tuple(day.labels for day in days.days)) for user, days in sampled.items())
     if not found:
         raise ValueError(
             f"{path}: nobody has {MIN_DAYS} days or more with readings at half of their steps, and "
@@ -109,18 +109,18 @@ def from_traces(path: Path, *, steps: int, people: int | None = None, zone: str 
     return found[:people]
 
 
-def _days(who: Resident, most: int | None, *, activities: bool) -> Iterator[Sequence[str | None]]:
-    for number in range(who.recorded if most is None else min(who.recorded, most)):
-        yield who.activities(number) if activities else who.day(number)
+def _days(resident: Resident, most: int | None, *, activities: bool) -> Iterator[Sequence[str | None]]:
+    for number in range(resident.recorded if most is None else min(resident.recorded, most)):
+        yield resident.activities(number) if activities else resident.day(number)
 
 
 def _kept(days: Iterable[Sequence[str | None]], steps: int) -> Iterator[Day]:
-    """Days of so many steps, by the rule for traces: a day needs readings at half of them."""
+    """Days of `steps` steps; days with too few readings are left out, as for traces."""
     for day in days:
         labels = tuple(day[:: HOURS // steps])
         if sum(label is not None for label in labels) >= DEFAULT_MIN_FILLED * steps:
             yield labels
 
 
-def _able(subjects: Iterable[Subject]) -> list[Subject]:
-    return [who for who in subjects if len(who.days) >= MIN_DAYS and len(who.contexts) >= MIN_CONTEXTS]
+def _eligible(subjects: Iterable[Subject]) -> list[Subject]:
+    return [subject for subject in subjects if len(subject.days) >= MIN_DAYS and len(subject.contexts) >= MIN_CONTEXTS]

@@ -1,4 +1,4 @@
-"""The systems that are compared, and what each does for one person, one choice of sensitive contexts and one delta."""
+"""The compared systems, and a trial of one: one person, one choice of sensitive contexts, one delta."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ LEAKY, SIMULATABLE, PROBABILISTIC, HYBRID = "mask_sensitive", "simulatable", "pr
 ORDERS, ADAPTIVE, OPTIMAL = "many_orders", "adaptive", "optimal"
 
 PUBLISHED = (LEAKY, SIMULATABLE, PROBABILISTIC, HYBRID)
-"""The systems of the text. The published hybrid is the better of the two checks before it, by their expected utility;
-it has no policy of its own."""
+"""The systems of the dissertation. Its hybrid takes the better of the two checks before it, by expected utility,
+and has no policy of its own."""
 OURS = tuple(name for name in CHECKS if name not in PUBLISHED)
-"""The checks that the text does not have."""
+"""The checks that the dissertation does not have."""
 SYSTEMS = (*PUBLISHED, ORDERS, *OURS)
 SWEPT = (*PUBLISHED, *OURS)
-"""The systems that are compared while something varies."""
+"""The systems of the figures over delta or over the number of sensitive contexts."""
 
 COMPUTED: Mapping[str, Callable[[MarkovChain, set[str], float], Policy]] = {
     **{name: check.policy for name, check in CHECKS.items() if name != HYBRID},
     PROBABILISTIC: published.probabilistic,
     ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=published.GRID),
 }
-"""How each is computed, apart from the hybrid. `many_orders` is the library's own probabilistic check, on the same
-grid."""
+"""The function that computes each system except the hybrid. `many_orders` is the library's probabilistic check on the
+same grid."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a system does for somebody."""
+class Trial:
+    """A system, a person, the sensitive contexts and delta."""
 
     user: str
     system: str
     sensitive: tuple[str, ...]
     delta: float
     audited: bool = False
-    """Whether an adversary is asked what was learned, which takes longer than all the rest."""
+    """Whether to compute what an adversary learns. This takes longer than everything else."""
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Steps of some days of the second half, all of which follow the chain or none of which does."""
+class StepCounts:
+    """The steps of some days of the second half: either days that follow the chain, or days that leave it."""
 
     days: int = 0
     released: int = 0
     released_sensitive: int = 0
     suppressed_sensitive: int = 0
     suppressed: int = 0
-    """Of those that are not sensitive."""
+    """Steps with contexts that are not sensitive."""
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: StepCounts) -> StepCounts:
+        return StepCounts(
             self.days + other.days,
             self.released + other.released,
             self.released_sensitive + other.released_sensitive,
@@ -68,134 +68,134 @@ class Tally:
 
     @property
     def steps(self) -> int:
-        """All steps."""
+        """The number of all steps."""
         return self.sensitive + self.released - self.released_sensitive + self.suppressed
 
     @property
     def sensitive(self) -> int:
-        """The sensitive ones."""
+        """The number of steps with a sensitive context."""
         return self.released_sensitive + self.suppressed_sensitive
 
     @property
     def utility(self) -> float:
-        """The share of the steps that was released, as the text measures it."""
+        """The share of released steps, the measure of the dissertation."""
         return self.released / max(self.steps, 1)
 
 
 @dataclass(frozen=True)
-class Leak:
-    """What an adversary learned on some days, all of which follow the chain or none of which does."""
+class Leakage:
+    """What an adversary learned on some days: either days that follow the chain, or days that leave it."""
 
     breaches: int = 0
-    """The sensitive states at which the belief in them rose by more than delta."""
+    """The number of sensitive states in which the belief rose by more than delta."""
     largest_gain: float = 0.0
-    """The most that the belief in a sensitive state rose, whether rightly or not."""
+    """The largest rise of the belief in a sensitive state, true or not."""
 
-    def __add__(self, other: Leak) -> Leak:
-        return Leak(self.breaches + other.breaches, max(self.largest_gain, other.largest_gain))
+    def __add__(self, other: Leakage) -> Leakage:
+        return Leakage(self.breaches + other.breaches, max(self.largest_gain, other.largest_gain))
 
 
 @dataclass(frozen=True)
-class Leaks:
-    """What an adversary learned on the days of the second half."""
+class SplitLeakage:
+    """What an adversary learned on the days that follow the chain, and on those that leave it."""
 
-    followed: Leak
-    strayed: Leak
+    followed: Leakage
+    strayed: Leakage
 
     @property
-    def whole(self) -> Leak:
-        """On all of them."""
+    def whole(self) -> Leakage:
+        """The leakage of all these days."""
         return self.followed + self.strayed
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long a system took, in seconds."""
+    """The time that a system took, in seconds."""
 
     initialise: float
     decide: float
-    """For one step."""
+    """The time for one step."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a system did."""
+class TrialResult:
+    """The result of a trial."""
 
     system: str
-    """Whose policy it was: of the hybrid, the check that it chose."""
+    """The system whose policy was used; for the hybrid, the check that it chose."""
     expected: float
     """The share of the steps that is released if days are samples of the chain."""
-    followed: Tally
-    strayed: Tally
+    followed: StepCounts
+    strayed: StepCounts
     complete: bool
     times: Times = field(compare=False)
-    leaks: Leaks | None = None
-    """None where the question was not to be audited."""
+    leakage: SplitLeakage | None = None
+    """None if the trial is not audited."""
 
     @property
-    def whole(self) -> Tally:
+    def whole(self) -> StepCounts:
         """All days of the second half."""
         return self.followed + self.strayed
 
 
-def answers(subject: Subject, questions: Sequence[Question], seed: int) -> list[Answer]:
-    """What a worker is sent: some questions about one person."""
-    return [answer(subject, question, seed) for question in questions]
+def run_trials(subject: Subject, trials: Sequence[Trial], seed: int) -> list[TrialResult]:
+    """Run the trials of one person. Run by a worker process."""
+    return [run_trial(subject, trial, seed) for trial in trials]
 
 
-def answer(subject: Subject, question: Question, seed: int) -> Answer:
-    """Compute a policy, run it over the second half of the days and, where asked to, see what an adversary learned."""
+def run_trial(subject: Subject, trial: Trial, seed: int) -> TrialResult:
+    """Compute a policy and run it over the second half of the days; if the trial is audited, measure the leakage."""
     chain = subject.chain
     begin = time.perf_counter()
-    policy = COMPUTED[question.system](chain, set(question.sensitive), question.delta)
+    policy = COMPUTED[trial.system](chain, set(trial.sensitive), trial.delta)
     ready = time.perf_counter() - begin
-    what = question.user, question.system, repr(question.delta), *question.sensitive
+    path = trial.user, trial.system, repr(trial.delta), *trial.sensitive
     runs = [
-        Run(policy, days, question, (seed, "coins", half, *what))
+        PolicyRun(policy, days, trial, (seed, "coins", half, *path))
         for half, days in zip(("followed", "strayed"), subject.halves, strict=True)
     ]
-    (one, first), (other, second) = (run.tally() for run in runs)
+    (one, first), (other, second) = (run.count() for run in runs)
     times = Times(ready, (first + second) / (len(subject.judged) * chain.horizon))
-    leaks = Leaks(*(run.leak() for run in runs)) if question.audited else None
-    return Answer(question.system, policy.utility / chain.horizon, one, other, policy.complete, times, leaks)
+    leakage = SplitLeakage(*(run.leakage() for run in runs)) if trial.audited else None
+    return TrialResult(trial.system, policy.utility / chain.horizon, one, other, policy.complete, times, leakage)
 
 
-def chosen(simulatable: Answer, probabilistic: Answer) -> Answer:
-    """What the published hybrid does: it takes the check with the higher expected utility."""
+def hybrid_result(simulatable: TrialResult, probabilistic: TrialResult) -> TrialResult:
+    """The result of the published hybrid: that of the check with the higher expected utility."""
     best = probabilistic if probabilistic.expected > simulatable.expected else simulatable
     both = Times(simulatable.times.initialise + probabilistic.times.initialise, best.times.decide)
     return replace(best, times=both)
 
 
 @dataclass(frozen=True)
-class Run:
-    """A policy over some days, with coins of its own: the same ones make the same outputs, however often."""
+class PolicyRun:
+    """A policy over some days. The same coins give the same outputs each time."""
 
     policy: Policy
     days: Sequence[Day]
-    question: Question
+    trial: Trial
     coins: tuple[int | str, ...]
 
-    def tally(self) -> tuple[Tally, float]:
-        """What became of the days, and how long the decisions took."""
+    def count(self) -> tuple[StepCounts, float]:
+        """The outcomes of the steps, and the seconds that the decisions took."""
         mask = MaskIt(self.policy, seeded(*self.coins))
         begin = time.perf_counter()
         outputs = [mask.filter_day(day) for day in self.days]
         taken = time.perf_counter() - begin
-        counts = {(kept, hidden): 0 for kept in (True, False) for hidden in (True, False)}
-        for day, told in zip(self.days, outputs, strict=True):
-            for context, output in zip(day, told, strict=True):
-                counts[output is not None, context in self.question.sensitive] += 1
-        tally = Tally(
+        steps = {(released, sensitive): 0 for released in (True, False) for sensitive in (True, False)}
+        for day, released in zip(self.days, outputs, strict=True):
+            for context, output in zip(day, released, strict=True):
+                steps[output is not None, context in self.trial.sensitive] += 1
+        counts = StepCounts(
             days=len(self.days),
-            released=counts[True, True] + counts[True, False],
-            released_sensitive=counts[True, True],
-            suppressed_sensitive=counts[False, True],
-            suppressed=counts[False, False],
+            released=steps[True, True] + steps[True, False],
+            released_sensitive=steps[True, True],
+            suppressed_sensitive=steps[False, True],
+            suppressed=steps[False, False],
         )
-        return tally, taken
+        return counts, taken
 
-    def leak(self) -> Leak:
-        """What an adversary learned."""
-        found = audit(self.policy, self.days, delta=self.question.delta, rng=seeded(*self.coins), window=())
-        return Leak(found.breaches, found.largest.rise if found.largest else 0.0)
+    def leakage(self) -> Leakage:
+        """What an adversary learned on these days."""
+        found = audit(self.policy, self.days, delta=self.trial.delta, rng=seeded(*self.coins), window=())
+        return Leakage(found.breaches, found.largest.rise if found.largest else 0.0)

@@ -19,11 +19,11 @@ def write_traces(path: Path, residents: Iterable[Resident], *, activities: bool 
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("user", "time", "context"))
-        for who in residents:
-            for number in range(who.recorded):
-                day = who.activities(number) if activities else who.day(number)
+        for resident in residents:
+            for number in range(resident.recorded):
+                day = resident.activities(number) if activities else resident.day(number)
                 midnight = dt.datetime.combine(FIRST_DAY, dt.time()) + dt.timedelta(days=number)
                 for hour, context in enumerate(day):
-                    writer.writerow((who.name, (midnight + dt.timedelta(hours=hour)).isoformat(), context or ""))
+                    writer.writerow((resident.name, (midnight + dt.timedelta(hours=hour)).isoformat(), context or ""))
                     count += 1
     return count

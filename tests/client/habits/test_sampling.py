@@ -176,7 +176,7 @@ def test_days_without_readings_and_with_too_few_are_left_out() -> None:
 def test_everybody_is_sampled_as_they_are_alone() -> None:
     traces = Traces.of([(user, f"2027-03-0{day}T08:00", user) for user in "ab" for day in (1, 2)])
     sampling = Sampling(8 * HOUR, min_filled=0)
-    assert sampling.everybody(traces) == {user: sampling.days(traces, user) for user in "ab"}
+    assert sampling.by_user(traces) == {user: sampling.days(traces, user) for user in "ab"}
 
 
 def test_local_days_are_those_of_the_zone() -> None:

@@ -104,7 +104,7 @@ def test_the_first_and_the_last_time_become_days(zone: str, time: str) -> None:
     """At the ends of the calendar, where some zones have run out of time."""
     traces = Traces.of([("a", time, "x")], zone=zone)
     assert len(Sampling(min_filled=0).days(traces).days) <= 1
-    assert len(Sampling(dt.timedelta(minutes=1), min_filled=0).everybody(traces)) == 1
+    assert len(Sampling(dt.timedelta(minutes=1), min_filled=0).by_user(traces)) == 1
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_hundred_thousand_rows_take_seconds(tmp_path: Path) -> None:
     path = written(tmp_path, "user,time,context\n" + "".join(rows))
     start = time.perf_counter()
     traces = Traces.read(path, zone="Europe/Paris")
-    people = Sampling(dt.timedelta(minutes=30)).everybody(traces)
+    people = Sampling(dt.timedelta(minutes=30)).by_user(traces)
     learn({user: each.days for user, each in people.items()})
     assert time.perf_counter() - start < 15
     assert len(traces) == 100_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from reticent_sim.experiments.maskit.delta import lost, price
 from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random, percent
 from reticent_sim.experiments.maskit.sweeps import DELTAS, Sweep, note, rows
-from reticent_sim.experiments.results import Finding, Result, described
-from reticent_sim.experiments.runner import Laboratory
+from reticent_sim.experiments.results import Finding, Result, settings_of
+from reticent_sim.experiments.runner import Runner
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY
 
@@ -18,28 +18,28 @@ ALIKE = 0.1
 """Results are similar if the hybrid keeps a part of MaskSensitive's utility that differs by less than this."""
 
 
-def run(laboratory: Laboratory) -> Result:
-    """Compute everything that the figure shows; the places of the same people only where they are known."""
-    active = laboratory.active
-    if not active:
+def run(runner: Runner) -> Result:
+    """Compute the data of the figure; the places of the same people only where they are known."""
+    active_subjects = runner.active_subjects
+    if not active_subjects:
         raise ValueError("nobody's activities are known: ask for more people")
-    sweeps = {ACTIVITIES: _sweep(laboratory, active, activities=True)}
-    if laboratory.settings.traces is None:
-        names = {who.name for who in active}
-        same = [who for who in laboratory.everybody if who.name in names]
-        sweeps[PLACES] = _sweep(laboratory, same, activities=False)
-    settings = described(laboratory, active, sensitive="one context at random", deltas=DELTAS, note=note())
+    sweeps = {ACTIVITIES: _sweep(runner, active_subjects, activities=True)}
+    if runner.settings.traces is None:
+        names = {subject.name for subject in active_subjects}
+        same = [subject for subject in runner.subjects if subject.name in names]
+        sweeps[PLACES] = _sweep(runner, same, activities=False)
+    settings = settings_of(runner, active_subjects, sensitive="one context at random", deltas=DELTAS, note=note())
     found = [row for series, sweep in sweeps.items() for row in rows(series, "delta", sweep)]
     return Result(NAME, TITLE, settings, found, findings(sweeps))
 
 
-def _sweep(laboratory: Laboratory, people: list[Subject], *, activities: bool) -> Sweep:
+def _sweep(runner: Runner, people: list[Subject], *, activities: bool) -> Sweep:
     sweep = {
-        delta: Group(laboratory, at_random(laboratory, people, 1, delta), every=OPTIMAL_EVERY, activities=activities)
+        delta: Group(runner, at_random(runner, people, 1, delta), every=OPTIMAL_EVERY, activities=activities)
         for delta in DELTAS
     }
-    laboratory.ask(people, [q for group in sweep.values() for q in group.questions], activities=activities)
-    return {delta: group.ask() for delta, group in sweep.items()}
+    runner.run(people, [trial for group in sweep.values() for trial in group.trials], activities=activities)
+    return {delta: group.run() for delta, group in sweep.items()}
 
 
 def _kept(sweep: Sweep) -> list[float]:
@@ -48,7 +48,7 @@ def _kept(sweep: Sweep) -> list[float]:
 
 
 def findings(sweeps: dict[str, Sweep]) -> list[Finding]:
-    """What the text says of this figure, and what it is here."""
+    """The claims about this figure, compared with this run."""
     activities = sweeps[ACTIVITIES]
     found = [
         price("price-of-a-small-delta-for-activities", "A small delta costs little for activities too.", activities)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from reticent_client import TOLERANCE
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.groups import Group, at_random, percent
-from reticent_sim.experiments.results import Finding, Result, Row, described
-from reticent_sim.experiments.runner import DELTA, Laboratory
+from reticent_sim.experiments.results import Finding, Result, Row, settings_of
+from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.systems import (
     ADAPTIVE,
     HYBRID,
@@ -16,8 +16,8 @@ from reticent_sim.experiments.systems import (
     PROBABILISTIC,
     SIMULATABLE,
     SYSTEMS,
-    Leak,
-    Tally,
+    Leakage,
+    StepCounts,
 )
 
 NAME = "maskit-checks"
@@ -32,29 +32,27 @@ NEARLY = 0.05
 """Hybrid almost matches MaskSensitive: it gives up no more than this part (published: less than 1 %)."""
 
 
-def run(laboratory: Laboratory) -> Result:
-    """Compute everything that the figure shows."""
-    group = group_of(laboratory)
-    rows = [_row(group, system, laboratory.settings.seed) for system in SYSTEMS]
-    settings = described(laboratory, group.people, sensitive=f"{SENSITIVE} contexts at random", delta=DELTA)
-    return Result(NAME, TITLE, settings, rows, findings(group, laboratory.settings.seed))
+def run(runner: Runner) -> Result:
+    """Compute the data of the figure."""
+    group = group_of(runner)
+    rows = [_row(group, system, runner.settings.seed) for system in SYSTEMS]
+    settings = settings_of(runner, group.people, sensitive=f"{SENSITIVE} contexts at random", delta=DELTA)
+    return Result(NAME, TITLE, settings, rows, findings(group, runner.settings.seed))
 
 
-def group_of(laboratory: Laboratory) -> Group:
+def group_of(runner: Runner) -> Group:
     """Everybody, with three contexts that are sensitive; three experiments look at the same answers."""
-    return Group(
-        laboratory, at_random(laboratory, laboratory.everybody, SENSITIVE), systems=SYSTEMS, audited=True
-    ).ask()
+    return Group(runner, at_random(runner, runner.subjects, SENSITIVE), systems=SYSTEMS, audited=True).run()
 
 
 def _row(group: Group, system: str, seed: int) -> Row:
-    answers = group.answers(system)
-    whole = [answer.whole for answer in answers]
+    results = group.results(system)
+    whole = [result.whole for result in results]
     breaches = _breaches(group, system)
     followed, strayed = _learned(group, system)
     return {
         "system": system,
-        "n": len(answers),
+        "n": len(results),
         "utility": group.estimate(system),
         "utility_on_model": group.known(system, "followed"),
         "utility_expected": group.estimate(system, "expected"),
@@ -62,37 +60,37 @@ def _row(group: Group, system: str, seed: int) -> Row:
         "released_other": statistics.mean([(t.released - t.released_sensitive) / t.steps for t in whole]),
         "suppressed_sensitive": _mean(whole, "suppressed_sensitive"),
         "suppressed_other": _mean(whole, "suppressed"),
-        "sensitive_states": sum(tally.sensitive for tally in whole),
+        "sensitive_states": sum(counts.sensitive for counts in whole),
         "breaches": sum(breaches),
         "breaches_of_sensitive_states": statistics.ratio(breaches, [t.sensitive for t in whole], seed, NAME, system),
         "breaches_of_all_states": statistics.ratio(breaches, [t.steps for t in whole], seed, NAME, system),
         "breaches_on_model": followed.breaches,
-        "sensitive_states_on_model": sum(answer.followed.sensitive for answer in answers),
+        "sensitive_states_on_model": sum(result.followed.sensitive for result in results),
         "largest_gain_on_model": followed.largest_gain,
         "breaches_off_model": strayed.breaches,
-        "sensitive_states_off_model": sum(answer.strayed.sensitive for answer in answers),
+        "sensitive_states_off_model": sum(result.strayed.sensitive for result in results),
         "largest_gain_off_model": strayed.largest_gain,
-        "complete": sum(answer.complete for answer in answers),
+        "complete": sum(result.complete for result in results),
     }
 
 
 def _breaches(group: Group, system: str) -> list[int]:
     """Of each person, on all days."""
-    return [leaks.whole.breaches for leaks in group.leaks(system)]
+    return [leakage.whole.breaches for leakage in group.leakage(system)]
 
 
-def _learned(group: Group, *systems: str) -> tuple[Leak, Leak]:
+def _learned(group: Group, *systems: str) -> tuple[Leakage, Leakage]:
     """What adversaries learned of everybody: on the days that follow the chains, and on the others."""
-    leaks = [each for system in systems for each in group.leaks(system)]
-    return sum((each.followed for each in leaks), Leak()), sum((each.strayed for each in leaks), Leak())
+    leakage = [each for system in systems for each in group.leakage(system)]
+    return sum((each.followed for each in leakage), Leakage()), sum((each.strayed for each in leakage), Leakage())
 
 
-def _mean(tallies: list[Tally], what: str) -> statistics.Estimate:
-    return statistics.mean([getattr(tally, what) / tally.steps for tally in tallies])
+def _mean(counts: list[StepCounts], what: str) -> statistics.Estimate:
+    return statistics.mean([getattr(counts, what) / counts.steps for counts in counts])
 
 
 def findings(group: Group, seed: int) -> list[Finding]:
-    """What the text says of this figure, and what it is here."""
+    """The claims about this figure, compared with this run."""
     return [
         _leaks(group, seed),
         _keeps(group),
@@ -107,11 +105,11 @@ def findings(group: Group, seed: int) -> list[Finding]:
 
 
 def _leaks(group: Group, seed: int) -> Finding:
-    whole = [answer.whole for answer in group.answers(LEAKY)]
+    whole = [result.whole for result in group.results(LEAKY)]
     breaches = _breaches(group, LEAKY)
-    found = statistics.ratio(breaches, [tally.sensitive for tally in whole], seed, NAME, LEAKY)
-    of_all = statistics.ratio(breaches, [tally.steps for tally in whole], seed, NAME, LEAKY)
-    hidden = statistics.mean([tally.sensitive / tally.steps for tally in whole])
+    found = statistics.ratio(breaches, [counts.sensitive for counts in whole], seed, NAME, LEAKY)
+    of_all = statistics.ratio(breaches, [counts.steps for counts in whole], seed, NAME, LEAKY)
+    hidden = statistics.mean([counts.sensitive / counts.steps for counts in whole])
     return Finding(
         name="mask-sensitive-leaks",
         claim="Hiding the sensitive states alone breaches a large share of them.",
@@ -125,7 +123,7 @@ def _leaks(group: Group, seed: int) -> Finding:
 def _keeps(group: Group) -> Finding:
     private = [system for system in SYSTEMS if system != LEAKY]
     followed, strayed = _learned(group, *private)
-    states = sum(answer.strayed.sensitive for system in private for answer in group.answers(system))
+    states = sum(result.strayed.sensitive for system in private for result in group.results(system))
     return Finding(
         name="private-checks-never-breach",
         claim="No check of MaskIt breaches on days that follow the chain.",
@@ -187,7 +185,7 @@ def _nearly(group: Group, seed: int) -> Finding:
 
 def _releases_sensitive(group: Group) -> Finding:
     released = {
-        system: sum(answer.followed.released_sensitive for answer in group.answers(system))
+        system: sum(result.followed.released_sensitive for result in group.results(system))
         for system in (SIMULATABLE, PROBABILISTIC)
     }
     return Finding(

@@ -7,8 +7,8 @@ import numpy as np
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random, percent
 from reticent_sim.experiments.maskit.sweeps import Sweep, note, rows
-from reticent_sim.experiments.results import Finding, Result, described
-from reticent_sim.experiments.runner import DELTA, Laboratory
+from reticent_sim.experiments.results import Finding, Result, settings_of
+from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, PUBLISHED, SIMULATABLE
 
 NAME = "maskit-contexts"
@@ -19,27 +19,25 @@ FEWEST, MOST, PEOPLE = 15, 20, 25
 COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 14)
 
 
-def run(laboratory: Laboratory) -> Result:
-    """Compute everything that the figure shows."""
-    everybody = [len(who.contexts) for who in laboratory.everybody]
-    people = [who for who in laboratory.everybody if FEWEST <= len(who.contexts) <= MOST][:PEOPLE]
+def run(runner: Runner) -> Result:
+    """Compute the data of the figure."""
+    counts = [len(subject.contexts) for subject in runner.subjects]
+    people = [subject for subject in runner.subjects if FEWEST <= len(subject.contexts) <= MOST][:PEOPLE]
     if len(people) < 2:
         raise ValueError(
             f"{NAME} needs two people with {FEWEST} to {MOST} contexts in the first half of their days: "
-            f"here are {len(people)}, and the {len(everybody)} who take part have {min(everybody)} to {max(everybody)}"
+            f"there are {len(people)}, and the {len(counts)} participants have {min(counts)} to {max(counts)}"
         )
-    sweep: Sweep = {
-        count: Group(laboratory, at_random(laboratory, people, count), every=OPTIMAL_EVERY) for count in COUNTS
-    }
-    laboratory.ask(people, [question for group in sweep.values() for question in group.questions])
+    sweep: Sweep = {count: Group(runner, at_random(runner, people, count), every=OPTIMAL_EVERY) for count in COUNTS}
+    runner.run(people, [trial for group in sweep.values() for trial in group.trials])
     for group in sweep.values():
-        group.ask()
-    settings = described(laboratory, people, sensitive="at random, the same and more", delta=DELTA, note=note())
+        group.run()
+    settings = settings_of(runner, people, sensitive="at random, the same and more", delta=DELTA, note=note())
     return Result(NAME, TITLE, settings, rows("at random", "sensitive_contexts", sweep), findings(sweep))
 
 
 def findings(sweep: Sweep) -> list[Finding]:
-    """What the text says of this figure, and what it is here."""
+    """The claims about this figure, compared with this run."""
     values = {s: [group.estimate(s).value for group in sweep.values()] for s in PUBLISHED}
     checks = (SIMULATABLE, PROBABILISTIC, HYBRID)
     slopes = {s: float(np.polyfit(COUNTS, values[s], 1)[0]) for s in PUBLISHED}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_home, at_random, percent
 from reticent_sim.experiments.maskit.sweeps import DELTAS, Sweep, note, rows
-from reticent_sim.experiments.results import Finding, Result, described
-from reticent_sim.experiments.runner import DELTA, Laboratory
+from reticent_sim.experiments.results import Finding, Result, settings_of
+from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.statistics import Estimate
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE
 
@@ -21,24 +21,24 @@ WITHIN = 0.08
 """With one sensitive context the hybrid is within 8 % of MaskSensitive, as published."""
 
 
-def run(laboratory: Laboratory) -> Result:
-    """Compute everything that the figure shows."""
-    everybody = laboratory.everybody
-    at = {
-        RANDOM: {delta: at_random(laboratory, everybody, 1, delta) for delta in DELTAS},
-        HOME: {delta: at_home(everybody, delta) for delta in DELTAS},
+def run(runner: Runner) -> Result:
+    """Compute the data of the figure."""
+    subjects = runner.subjects
+    protections_of = {
+        RANDOM: {delta: at_random(runner, subjects, 1, delta) for delta in DELTAS},
+        HOME: {delta: at_home(subjects, delta) for delta in DELTAS},
     }
     sweeps = {
-        series: {delta: Group(laboratory, asked, every=OPTIMAL_EVERY) for delta, asked in by_delta.items()}
-        for series, by_delta in at.items()
+        series: {delta: Group(runner, protections, every=OPTIMAL_EVERY) for delta, protections in by_delta.items()}
+        for series, by_delta in protections_of.items()
     }
-    laboratory.ask(everybody, [q for sweep in sweeps.values() for group in sweep.values() for q in group.questions])
+    runner.run(subjects, [trial for sweep in sweeps.values() for group in sweep.values() for trial in group.trials])
     for sweep in sweeps.values():
         for group in sweep.values():
-            group.ask()
-    settings = described(laboratory, everybody, sensitive=list(sweeps), deltas=DELTAS, note=note())
+            group.run()
+    settings = settings_of(runner, subjects, sensitive=list(sweeps), deltas=DELTAS, note=note())
     found = [row for series, sweep in sweeps.items() for row in rows(series, "delta", sweep)]
-    return Result(NAME, TITLE, settings, found, findings(sweeps[RANDOM], sweeps[HOME], laboratory.settings.seed))
+    return Result(NAME, TITLE, settings, found, findings(sweeps[RANDOM], sweeps[HOME], runner.settings.seed))
 
 
 def lost(sweep: Sweep, system: str = HYBRID) -> Estimate:
@@ -48,7 +48,7 @@ def lost(sweep: Sweep, system: str = HYBRID) -> Estimate:
 
 
 def findings(random: Sweep, home: Sweep, seed: int) -> list[Finding]:
-    """What the text says of this figure, and what it is here."""
+    """The claims about this figure, compared with this run."""
     return [
         _one_context(random[DELTA], seed),
         price("price-of-a-small-delta", "A small delta costs little where one context at random is sensitive.", random),

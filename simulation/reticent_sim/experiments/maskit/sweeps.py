@@ -1,4 +1,4 @@
-"""What three figures share: the utility of all systems while one thing varies."""
+"""The part that three figures share: the utility of all systems over one variable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reticent_sim.experiments.results import Row
 DELTAS = (0.02, 0.05, 0.1, 0.2, 0.3)
 
 Sweep = Mapping[float, Group]
-"""What was found for each value of what varies."""
+"""The group for each value of the variable."""
 
 
 def rows(series: str, varies: str, sweep: Sweep) -> list[Row]:
@@ -20,7 +20,7 @@ def rows(series: str, varies: str, sweep: Sweep) -> list[Row]:
             "series": series,
             varies: value,
             "system": system,
-            "n": len(group.answers(system)),
+            "n": len(group.results(system)),
             **{measure: group.known(system, measure) for measure in MEASURES},
         }
         for value, group in sweep.items()
@@ -29,7 +29,7 @@ def rows(series: str, varies: str, sweep: Sweep) -> list[Row]:
 
 
 def note() -> str:
-    """What the reader of the rows of `optimal` must know."""
+    """A note about the rows of `optimal`."""
     return (
         f"optimal is computed for one person of {OPTIMAL_EVERY}; its numbers are those of adaptive for all people plus "
         "the mean difference for these few"

@@ -7,8 +7,8 @@ import numpy as np
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.checks import SENSITIVE, group_of
 from reticent_sim.experiments.maskit.groups import Group
-from reticent_sim.experiments.results import Finding, Result, Row, described
-from reticent_sim.experiments.runner import DELTA, Laboratory
+from reticent_sim.experiments.results import Finding, Result, Row, settings_of
+from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.systems import HYBRID, PROBABILISTIC, SIMULATABLE, SYSTEMS
 
 NAME = "maskit-times"
@@ -28,12 +28,12 @@ EXPENSIVE = {PROBABILISTIC: 15 * 60.0, HYBRID: 18 * 60.0}
 """Seconds to initialise, as published."""
 
 
-def run(laboratory: Laboratory) -> Result:
-    """Compute everything that the table shows. Both times are those of one core; decisions are a phone's own code."""
-    group = group_of(laboratory)
+def run(runner: Runner) -> Result:
+    """Compute the data of the table. Both times are those of one core; decisions are a phone's own code."""
+    group = group_of(runner)
     rows = [_row(group, system) for system in SYSTEMS]
-    settings = described(
-        laboratory,
+    settings = settings_of(
+        runner,
         group.people,
         sensitive=f"{SENSITIVE} contexts at random",
         delta=DELTA,
@@ -61,12 +61,12 @@ def _row(group: Group, system: str) -> Row:
 
 
 def _times(group: Group, system: str) -> tuple[list[float], list[float]]:
-    times = [answer.times for answer in group.answers(system)]
+    times = [result.times for result in group.results(system)]
     return [each.initialise for each in times], [each.decide for each in times]
 
 
 def findings(group: Group) -> list[Finding]:
-    """What the text says of this table, and what it is here."""
+    """The claims about this table, compared with this run."""
     slowest = {system: max(_times(group, system)[1]) for system in SYSTEMS}
     ready = {system: float(np.mean(_times(group, system)[0])) for system in EXPENSIVE}
     return [

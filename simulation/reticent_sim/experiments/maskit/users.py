@@ -5,8 +5,8 @@ from __future__ import annotations
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.checks import SENSITIVE, group_of
 from reticent_sim.experiments.maskit.groups import Group, percent
-from reticent_sim.experiments.results import Finding, Result, Row, described
-from reticent_sim.experiments.runner import DELTA, Laboratory
+from reticent_sim.experiments.results import Finding, Result, Row, settings_of
+from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.statistics import Estimate
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE, SYSTEMS
@@ -28,9 +28,9 @@ def better(check: str) -> str:
     return f"better check: {check}"
 
 
-def run(laboratory: Laboratory) -> Result:
-    """Compute everything that the figure shows."""
-    group = group_of(laboratory)
+def run(runner: Runner) -> Result:
+    """Compute the data of the figure."""
+    group = group_of(runner)
     rows: list[Row] = [
         {"measure": better(check), "share": _share(group, check)} for check in (SIMULATABLE, PROBABILISTIC, TIE)
     ]
@@ -38,56 +38,56 @@ def run(laboratory: Laboratory) -> Result:
         {"measure": PICKED, "share": _right(group)},
         {"measure": "the same on days that follow the chain", "share": _right(group, "followed")},
     ]
-    settings = described(laboratory, group.people, sensitive=f"{SENSITIVE} contexts at random", delta=DELTA)
-    return Result(NAME, TITLE, settings, rows, findings(group), [_person(group, who) for who in group.people])
+    settings = settings_of(runner, group.people, sensitive=f"{SENSITIVE} contexts at random", delta=DELTA)
+    return Result(NAME, TITLE, settings, rows, findings(group), [_person(group, subject) for subject in group.people])
 
 
-def _person(group: Group, who: Subject) -> Row:
+def _person(group: Group, subject: Subject) -> Row:
     row: Row = {
-        "user": who.name,
-        "contexts": who.seen,
-        "days": len(who.days),
-        "off_model_days": len(who.halves[1]),
-        "better": _better(group, who),
-        "chosen": group.answer(who, HYBRID).system,
-        "right": _is_right(group, who, "utility"),
+        "user": subject.name,
+        "contexts": subject.seen,
+        "days": len(subject.days),
+        "off_model_days": len(subject.halves[1]),
+        "better": _better(group, subject),
+        "chosen": group.result(subject, HYBRID).system,
+        "right": _is_right(group, subject, "utility"),
     }
-    row |= {system: group.answer(who, system).whole.utility for system in SYSTEMS}
-    return row | {f"{system}_expected": group.answer(who, system).expected for system in SYSTEMS}
+    row |= {system: group.result(subject, system).whole.utility for system in SYSTEMS}
+    return row | {f"{system}_expected": group.result(subject, system).expected for system in SYSTEMS}
 
 
-def _better(group: Group, who: Subject) -> str:
-    one, other = (group.answer(who, check).whole.released for check in (SIMULATABLE, PROBABILISTIC))
+def _better(group: Group, subject: Subject) -> str:
+    one, other = (group.result(subject, check).whole.released for check in (SIMULATABLE, PROBABILISTIC))
     return TIE if one == other else SIMULATABLE if one > other else PROBABILISTIC
 
 
-def _is_right(group: Group, who: Subject, measure: str) -> bool:
+def _is_right(group: Group, subject: Subject, measure: str) -> bool:
     """Whether the hybrid's choice suppressed no more than the other check."""
     hybrid, *both = (
-        answer.whole.released if measure == "utility" else answer.followed.released
-        for answer in (group.answer(who, system) for system in (HYBRID, SIMULATABLE, PROBABILISTIC))
+        result.whole.released if measure == "utility" else result.followed.released
+        for result in (group.result(subject, system) for system in (HYBRID, SIMULATABLE, PROBABILISTIC))
     )
     return hybrid == max(both)
 
 
 def _share(group: Group, check: str) -> Estimate:
-    return statistics.share(sum(_better(group, who) == check for who in group.people), len(group.people))
+    return statistics.share(sum(_better(group, subject) == check for subject in group.people), len(group.people))
 
 
 def _right(group: Group, measure: str = "utility") -> Estimate:
-    people = [who for who in group.people if measure == "utility" or who.halves[0]]
-    return statistics.share(sum(_is_right(group, who, measure) for who in people), max(len(people), 1))
+    people = [subject for subject in group.people if measure == "utility" or subject.halves[0]]
+    return statistics.share(sum(_is_right(group, subject, measure) for subject in people), max(len(people), 1))
 
 
 def findings(group: Group) -> list[Finding]:
-    """What the text says of this figure, and what it is here."""
+    """The claims about this figure, compared with this run."""
     shares = {check: _share(group, check) for check in (SIMULATABLE, PROBABILISTIC)}
     right, on_model = _right(group), _right(group, "followed")
     losses = [
-        max(group.answer(who, check).whole.utility for check in (SIMULATABLE, PROBABILISTIC))
-        - group.answer(who, HYBRID).whole.utility
-        for who in group.people
-        if not _is_right(group, who, "utility")
+        max(group.result(subject, check).whole.utility for check in (SIMULATABLE, PROBABILISTIC))
+        - group.result(subject, HYBRID).whole.utility
+        for subject in group.people
+        if not _is_right(group, subject, "utility")
     ]
     wrong = f"; where it is wrong it loses {percent(sum(losses) / len(losses))} of all steps" if losses else ""
     means = {system: group.estimate(system) for system in (SIMULATABLE, PROBABILISTIC, HYBRID, LEAKY)}
