@@ -115,7 +115,7 @@ class Analyst:
             terms: What `terms` said; the present ones, unless given.
         """
         terms = terms or self.terms()
-        return question.ask(terms.population, terms.key_id)
+        return question.to_query(terms.population, terms.key_id)
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """Ask the phones, wait until all cohorts are decided, and say what is released.

@@ -26,8 +26,8 @@ from reticent_analyst.handle import Handle, Progress
 from reticent_analyst.plan import Plan, plan
 from reticent_analyst.progress import Narration, watching
 from reticent_analyst.question import Question
-from reticent_analyst.render import show_plan, show_release, show_standing, terminal
-from reticent_analyst.resource_estimate import encryption_seconds, refuse_odd_key
+from reticent_analyst.render import show_plan, show_queries, show_release, terminal
+from reticent_analyst.resource_estimate import check_key_bits, encryption_seconds
 
 __all__ = ["app"]
 
@@ -91,7 +91,7 @@ def foresee(
         question = replace(question, population=population)
     if question.population is None:
         raise ValueError(f"{file} does not say how many phones are asked: write population = ..., or --population")
-    refuse_odd_key(key_bits)
+    check_key_bits(key_bits)
     _show_plan(_planned(question, question.population, "none", key_bits), as_json)
 
 
@@ -188,11 +188,11 @@ def abort(name: str, /, *, server: Server, as_json: AsJson = False) -> None:
 
 
 def _planned(question: Question, population: int, key_id: str, key_bits: int) -> Plan:
-    query = question.ask(population, key_id)
+    query = question.to_query(population, key_id)
     return plan(
         query,
         absent=question.absent,
-        lying=question.lying_among(query.population),
+        lying=question.liars_among(query.population),
         risk=question.risk,
         key_bits=key_bits,
         phone_seconds=encryption_seconds(query, key_bits),
@@ -255,7 +255,7 @@ def _tell_standing(found: list[Progress], *, as_json: bool) -> None:
     if as_json:
         _write([each.to_json() for each in found])
     else:
-        show_standing(terminal(), found)
+        show_queries(terminal(), found)
 
 
 def _show_plan(foreseen: Plan, as_json: bool) -> None:

@@ -1,7 +1,7 @@
-"""How likely cohorts are to be short of phones, or to have liars in them; and with which thresholds a query is best.
+"""The probability that cohorts are short of phones or have liars, and the cohorts and thresholds that are best.
 
-Phones are absent independently of each other, and dealt into cohorts whose sizes differ by at most one. What is said
-here is exact, except where a function says that it is a bound.
+Phones are absent independently of each other, and dealt into cohorts whose sizes differ by at most one. Results are
+exact unless a function says that it is a bound.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
 from reticent.privacy import share_variance
-from reticent.privacy.defaults import min_liars
+from reticent.privacy.limits import min_liars
 
 __all__ = [
     "MAX_COHORTS",
     "MAX_PHONES",
-    "Crowd",
-    "choose",
-    "crowded",
+    "CohortPlan",
+    "allowance_exceeded",
+    "check_cohorts",
+    "choose_cohorts",
+    "cohort_sizes",
     "hit_cohorts",
-    "left_out",
-    "lost",
-    "lost_to_liars",
-    "max_liars",
     "mean_contributors",
-    "refuse_too_many",
-    "short",
-    "sizes",
+    "no_release",
+    "no_release_with_liars",
+    "short_cohorts",
+    "short_probability",
+    "tolerated_liars",
 ]
 
 Floats = npt.NDArray[np.float64]
 
 _LEVELS: list[float] = np.logspace(-12, math.log10(0.5), 80).tolist()
-"""Chances of a short cohort that are tried for the most accurate threshold."""
+"""The probabilities of a short cohort that `choose_cohorts` tries."""
 
 MAX_COHORTS = 5_001
-"""More are not chosen, and nothing is said of them: it would take minutes."""
+"""The most cohorts that are planned for: more would take minutes."""
 
 MAX_PHONES = 10**12
-"""More than there will ever be; numbers beyond lose their digits in what follows."""
+"""The largest population that is planned for: larger numbers lose digits here."""
 
-_NOTHING = 1e-18  # a chance that no sum here would show
-_CERTAIN = 1e-15  # of the contrary of what is taken as certain
-_FAR = 15  # standard deviations, beyond which there is nothing left of a hypergeometric distribution
-_AND_MORE = 60  # counts beyond that, for those that are skewed
+_NOTHING = 1e-18  # a probability too small to change any sum here
+_CERTAIN = 1e-15  # an event is certain if the probability of its contrary is below this
+_FAR = 15  # standard deviations, beyond which a hypergeometric distribution has no mass
+_AND_MORE = 60  # further counts, for skewed distributions
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """How phones are asked.
+class CohortPlan:
+    """The cohorts of a query.
 
     Args:
-        cohorts: Into how many they are dealt.
-        min_contributions: With how few contributions one of them may be decrypted.
-        liars: How many of a cohort may lie without harm to anybody's privacy.
+        cohorts: The number of cohorts.
+        min_contributions: The fewest contributions with which a cohort may be decrypted.
+        liars: The number of liars per cohort against whom privacy holds.
     """
 
     cohorts: int
@@ -67,86 +67,90 @@ class Crowd:
     liars: int
 
 
-def sizes(population: int, cohorts: int) -> dict[int, int]:
-    """How many cohorts there are of each size."""
+def cohort_sizes(population: int, cohorts: int) -> dict[int, int]:
+    """The number of cohorts of each size."""
     size, larger = divmod(population, cohorts)
     return {each: number for each, number in ((size + 1, larger), (size, cohorts - larger)) if number}
 
 
-def short(size: int, min_contributions: int, absent: float) -> float:
-    """That a cohort of this size has fewer than the fewest contributions: a binomial tail."""
+def short_probability(size: int, min_contributions: int, absent: float) -> float:
+    """The probability that a cohort has fewer than `min_contributions`: a binomial tail."""
     return float(bdtr(min(min_contributions - 1, size), size, 1 - absent))
 
 
-def left_out(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
-    """How many cohorts are short: the chance of none, of one, and so on.  # (G + 1,)."""
+def short_cohorts(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
+    """The distribution of the number of short cohorts.  # (G + 1,)."""
     parts = [
-        _binomial(number, short(size, min_contributions, absent)) for size, number in sizes(population, cohorts).items()
+        _binomial(number, short_probability(size, min_contributions, absent))
+        for size, number in cohort_sizes(population, cohorts).items()
     ]
     first, *rest = parts
     return np.asarray(np.convolve(first, rest[0])) if rest else first
 
 
-def lost(population: int, cohorts: int, min_contributions: int, absent: float) -> float:
-    """That fewer than half of the cohorts are left, if nobody lies."""
-    return _more_than_half(left_out(population, cohorts, min_contributions, absent))
+def no_release(population: int, cohorts: int, min_contributions: int, absent: float) -> float:
+    """The probability that fewer than half of the cohorts are left, if nobody lies."""
+    return _probability_of_majority(short_cohorts(population, cohorts, min_contributions, absent))
 
 
 def hit_cohorts(population: int, cohorts: int, liars: int) -> Floats:
-    """In how many cohorts there is a liar: the chance of none, of one, and so on.  # (G + 1,).
+    """The distribution of the number of cohorts with a liar.  # (G + 1,).
 
-    As if all cohorts had one size; they have, but for one phone.
+    All cohorts are taken to have the same size; they differ by one phone at most.
     """
     hit = np.zeros(cohorts + 1)
     liars = min(liars, population)
-    if cohorts * _more_dealt(population, population // cohorts, liars, -1, most=0) < _CERTAIN:
-        hit[-1] = 1.0  # there is one in each
+    if cohorts * _probability_of_more_liars(population, population // cohorts, liars, -1, most=0) < _CERTAIN:
+        hit[-1] = 1.0  # each cohort has one
         return hit
-    first, window = next(islice(_hits(population, cohorts), liars, None))
+    first, window = next(islice(_hit_distributions(population, cohorts), liars, None))
     hit[first : first + len(window)] = window
     return hit
 
 
-def lost_to_liars(population: int, cohorts: int, min_contributions: int, absent: float, liars: int) -> float:
-    """That fewer than half of the cohorts are left, if each liar voids its own.
+def no_release_with_liars(population: int, cohorts: int, min_contributions: int, absent: float, liars: int) -> float:
+    """The probability that fewer than half of the cohorts are left, if each liar voids its own.
 
-    As if each of the others were as likely to be short as they are on average.
+    Each of the others is taken to be short with their mean probability.
     """
     if liars == 0:
-        return lost(population, cohorts, min_contributions, absent)
+        return no_release(population, cohorts, min_contributions, absent)
     return float(
-        hit_cohorts(population, cohorts, liars) @ _lost_given_hits(population, cohorts, min_contributions, absent)
+        hit_cohorts(population, cohorts, liars) @ _no_release_given_hits(population, cohorts, min_contributions, absent)
     )
 
 
-def max_liars(population: int, cohorts: int, min_contributions: int, absent: float, risk: float) -> int:
-    """How many liars, each of whom voids its cohort, leave the chance of no answer within the risk."""
-    given_hits = _lost_given_hits(population, cohorts, min_contributions, absent)
-    for liars, (first, window) in enumerate(islice(_hits(population, cohorts), 1, population + 1)):
+def tolerated_liars(population: int, cohorts: int, min_contributions: int, absent: float, risk: float) -> int:
+    """The most liars, each of whom voids its cohort, that keep the probability of no release within the risk."""
+    given_hits = _no_release_given_hits(population, cohorts, min_contributions, absent)
+    for liars, (first, window) in enumerate(islice(_hit_distributions(population, cohorts), 1, population + 1)):
         if window @ given_hits[first : first + len(window)] > risk:
             return liars
     return population
 
 
-def crowded(population: int, cohorts: int, allowed: int, liars: int) -> float:
-    """That a cohort has more liars than are allowed for. At most this: the sum over the cohorts."""
+def allowance_exceeded(population: int, cohorts: int, allowed: int, liars: int) -> float:
+    """An upper bound on the probability that some cohort has more liars than allowed: the sum over the cohorts."""
     total = sum(
-        number * _more_dealt(population, size, liars, allowed) for size, number in sizes(population, cohorts).items()
+        number * _probability_of_more_liars(population, size, liars, allowed)
+        for size, number in cohort_sizes(population, cohorts).items()
     )
     return min(1.0, total)
 
 
 def mean_contributors(size: int, min_contributions: int, absent: float) -> tuple[float, float]:
-    """How many phones of a cohort contribute on average where they are at least the fewest, and where they are not."""
+    """The mean number of contributors of a cohort with enough contributions, and of a short one."""
     present = 1 - absent
-    is_short = short(size, min_contributions, absent)
+    is_short = short_probability(size, min_contributions, absent)
     # The binomial distribution of one phone fewer gives partial means without a sum.
-    below = size * present * short(size - 1, min_contributions - 1, absent) if min_contributions > 1 else 0.0
+    below = (
+        size * present * short_probability(size - 1, min_contributions - 1, absent) if min_contributions > 1 else 0.0
+    )
     enough = (size * present - below) / (1 - is_short) if is_short < 1 else 0.0
     return enough, below / is_short if is_short > 0 else 0.0
 
 
-def choose(
+def choose_cohorts(
     *,
     population: int,
     absent: float,
@@ -156,70 +160,70 @@ def choose(
     cohorts: int | None = None,
     min_contributions: int | None = None,
     liars: int | None = None,
-) -> Crowd:
-    """The most accurate way to ask, of those that end without an answer no more often than the risk.
+) -> CohortPlan:
+    """The most accurate cohorts of those that keep the probability of no release within the risk.
 
     Args:
-        population: How many phones are asked.
-        absent: How likely each is not to contribute.
-        lying: How many lie, wherever they are dealt.
-        risk: How likely the query may be to end without an answer, and a cohort to have more liars than are allowed.
-        variance: Of the noise that hides a user.
-        cohorts: Into how many they are dealt, if that is not to be chosen.
-        min_contributions: With how few contributions a cohort may be decrypted, if that is not.
-        liars: How many of a cohort may lie, if that is not; then it is the default part of `min_contributions`, or
-            more, where `lying` and `risk` ask for more.
+        population: The number of phones.
+        absent: The probability that a phone does not contribute.
+        lying: The number of phones that lie, in any cohort.
+        risk: The accepted probability that nothing is released, and that some cohort has more liars than allowed.
+        variance: The variance of the noise that hides a user.
+        cohorts: The number of cohorts; chosen if None.
+        min_contributions: The fewest contributions with which a cohort may be decrypted; chosen if None.
+        liars: The number of liars per cohort against whom privacy holds. If None, it is the default share of
+            `min_contributions`, or more if `lying` and `risk` need more.
 
     Raises:
-        ValueError: There is no such way.
+        ValueError: No cohorts keep it within the risk.
     """
     if population < 1:
-        raise ValueError(f"nobody can be asked: population = {population}")
+        raise ValueError(f"population must be at least 1: got {population}")
     if cohorts is None:
-        cohorts = _bearing(population, lying, risk)
+        cohorts = _cohorts_tolerating(population, lying, risk)
     if not 1 <= cohorts <= population:
         raise ValueError(f"{population} phones cannot be dealt into {cohorts!r} cohorts")
     if liars is None or min_contributions is None:
-        refuse_too_many(cohorts)
-    expected = _enough_allowed(population, cohorts, lying, risk) if liars is None else 0
+        check_cohorts(cohorts)
+    expected = _min_allowance(population, cohorts, lying, risk) if liars is None else 0
 
     def allowed(min_contributions: int) -> int:
         return max(expected, min_liars(min_contributions)) if liars is None else liars
 
     if min_contributions is None:
-        min_contributions = _most_accurate(
+        min_contributions = _best_min_contributions(
             population, cohorts, absent=absent, lying=lying, allowed=allowed, risk=risk, variance=variance
         )
-    return Crowd(cohorts, min_contributions, allowed(min_contributions))
+    return CohortPlan(cohorts, min_contributions, allowed(min_contributions))
 
 
-def refuse_too_many(cohorts: int) -> None:
-    """Say that nothing can be said of so many.
+def check_cohorts(cohorts: int) -> None:
+    """Refuse more cohorts than are planned for.
 
     Raises:
-        ValueError: That.
+        ValueError: There are more.
     """
     if cohorts > MAX_COHORTS:
-        raise ValueError(f"what to expect is only said of up to {MAX_COHORTS:,} cohorts: got {cohorts:,}")
+        raise ValueError(f"a plan has at most {MAX_COHORTS:,} cohorts: got {cohorts:,}")
 
 
-def _bearing(population: int, lying: int, risk: float) -> int:
-    """The fewest cohorts, an odd number, of which liars void less than half; half of the risk is left to absence."""
+def _cohorts_tolerating(population: int, lying: int, risk: float) -> int:
+    """The fewest cohorts, an odd number, of which liars void less than half. Half of the risk is left to absence."""
 
-    def bears(half: int) -> bool:
-        return _more_than_half(hit_cohorts(population, 2 * half + 1, lying)) <= risk / 2
+    def tolerates(half: int) -> bool:
+        return _probability_of_majority(hit_cohorts(population, 2 * half + 1, lying)) <= risk / 2
 
-    # As many liars as cohorts are in most of them.
-    half = _first(range(min(lying, MAX_COHORTS) // 2, min(lying, MAX_COHORTS // 2) + 1), bears)
-    if 2 * half + 1 > population or lying > MAX_COHORTS or not bears(half):
+    # As many liars as there are cohorts hit most of them.
+    half = _first_true(range(min(lying, MAX_COHORTS) // 2, min(lying, MAX_COHORTS // 2) + 1), tolerates)
+    if 2 * half + 1 > population or lying > MAX_COHORTS or not tolerates(half):
         raise ValueError(
-            f"no number of cohorts up to {min(population, MAX_COHORTS)} bears {lying} liars among {population} phones "
-            f"with a risk of {risk:g}: expect fewer of them, or say how many cohorts there are"
+            f"no number of cohorts up to {min(population, MAX_COHORTS)} tolerates {lying} liars among {population} "
+            f"phones with a risk of {risk:g}: lower [expected] lying, or set cohorts"
         )
     return 2 * half + 1
 
 
-def _most_accurate(
+def _best_min_contributions(
     population: int,
     cohorts: int,
     *,
@@ -229,22 +233,22 @@ def _most_accurate(
     risk: float,
     variance: float,
 ) -> int:
-    """How many contributions to insist on."""
+    """The `min_contributions` with the smallest error."""
     smallest = population // cohorts
-    most = _max_threshold(population, cohorts, absent, lying, risk)
+    most = _max_min_contributions(population, cohorts, absent, lying, risk)
     if most < allowed(most) + 2:
         raise ValueError(
-            f"of cohorts of {smallest} phones {most} may be counted on with a risk of {risk:g}, and {allowed(most)} of "
-            f"those may lie: two honest ones more are needed; absent = {absent:g}, cohorts = {cohorts}"
+            f"with a risk of {risk:g}, a cohort of {smallest} phones has {most} contributions, {allowed(most)} of them "
+            f"from liars: at least 2 must be honest; absent = {absent:g}, cohorts = {cohorts}"
         )
     if cohorts == 1:
         return most
-    at_levels = (_threshold(smallest, absent, level) for level in _LEVELS)
+    at_levels = (_min_contributions_at(smallest, absent, level) for level in _LEVELS)
     tried = {most} | {threshold for threshold in at_levels if allowed(threshold) + 2 <= threshold < most}
 
     def noise(min_contributions: int) -> float:
-        """Of the sum, with what scaling adds, as if phones differed no more than by their noise."""
-        is_short = short(smallest, min_contributions, absent)
+        """The variance of a scaled sum, if phones differ by their noise only."""
+        is_short = short_probability(smallest, min_contributions, absent)
         return (
             share_variance(variance, min_contributions, allowed(min_contributions))
             * (1 + is_short)
@@ -254,30 +258,37 @@ def _most_accurate(
     return min(tried, key=noise)
 
 
-def _enough_allowed(population: int, cohorts: int, lying: int, risk: float) -> int:
-    """The fewest liars to allow for in each cohort, such that more are as unlikely as the risk."""
-    return _first(range(lying + 1), lambda allowed: crowded(population, cohorts, allowed, lying) <= risk)
+def _min_allowance(population: int, cohorts: int, lying: int, risk: float) -> int:
+    """The fewest liars to allow per cohort such that more are no likelier than the risk."""
+    return _first_true(
+        range(lying + 1), lambda allowed: allowance_exceeded(population, cohorts, allowed, lying) <= risk
+    )
 
 
-def _max_threshold(population: int, cohorts: int, absent: float, lying: int, risk: float) -> int:
-    """The most contributions to insist on; 0 if there is no such number."""
+def _max_min_contributions(population: int, cohorts: int, absent: float, lying: int, risk: float) -> int:
+    """The largest `min_contributions` within the risk; 0 if there is none."""
     hit = hit_cohorts(population, cohorts, lying)
-    if _more_than_half(hit) > risk:  # what is not borne anyway is no reason to insist on fewer contributions
+    if _probability_of_majority(hit) > risk:  # liars that are not tolerated anyway do not lower it
         hit = hit_cohorts(population, cohorts, 0)
 
     def is_too_many(min_contributions: int) -> bool:
-        return float(hit @ _lost_given_hits(population, cohorts, min_contributions, absent)) > risk
+        return float(hit @ _no_release_given_hits(population, cohorts, min_contributions, absent)) > risk
 
-    return _first(range(1, population // cohorts + 2), is_too_many) - 1
-
-
-def _threshold(size: int, absent: float, level: float) -> int:
-    """The most contributions to insist on that a cohort of this size misses no more often than this."""
-    return _first(range(1, size + 2), lambda min_contributions: short(size, min_contributions, absent) > level) - 1
+    return _first_true(range(1, population // cohorts + 2), is_too_many) - 1
 
 
-def _first(numbers: range, holds: Callable[[int], bool]) -> int:
-    """The first number of which it holds, where it holds of all after it; the last of them, if of none."""
+def _min_contributions_at(size: int, absent: float, level: float) -> int:
+    """The largest `min_contributions` that a cohort of this size misses with at most this probability."""
+    return (
+        _first_true(
+            range(1, size + 2), lambda min_contributions: short_probability(size, min_contributions, absent) > level
+        )
+        - 1
+    )
+
+
+def _first_true(numbers: range, holds: Callable[[int], bool]) -> int:
+    """The first number for which a monotone condition holds; the last number if it holds for none."""
     low, high = numbers[0], numbers[-1]
     while low < high:
         middle = (low + high) // 2
@@ -288,10 +299,10 @@ def _first(numbers: range, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _hits(population: int, cohorts: int) -> Iterator[tuple[int, Floats]]:
-    """How many cohorts have a liar, when no phone lies, when one does, and so on.
+def _hit_distributions(population: int, cohorts: int) -> Iterator[tuple[int, Floats]]:
+    """The distribution of the number of cohorts with a liar, for no liar, one liar, and so on.
 
-    Each time the first number that is likely, and the chances from there on; the others have none to speak of.
+    Each item is the first likely number and the probabilities from there on; all others are negligible.
     """
     first, hit = 0, np.ones(1)
     size = population / cohorts
@@ -308,10 +319,11 @@ def _hits(population: int, cohorts: int) -> Iterator[tuple[int, Floats]]:
     yield first, hit
 
 
-def _lost_given_hits(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
-    """That fewer than half are left, when so many cohorts are void.  # (G + 1,)."""
+def _no_release_given_hits(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
+    """The probability that fewer than half are left, by the number of void cohorts.  # (G + 1,)."""
     is_short = sum(
-        number * short(size, min_contributions, absent) / cohorts for size, number in sizes(population, cohorts).items()
+        number * short_probability(size, min_contributions, absent) / cohorts
+        for size, number in cohort_sizes(population, cohorts).items()
     )
     chances = np.ones(cohorts + 1)
     void = np.arange(cohorts // 2 + 1)
@@ -319,13 +331,13 @@ def _lost_given_hits(population: int, cohorts: int, min_contributions: int, abse
     return chances
 
 
-def _more_than_half(counts: Floats) -> float:
-    """That more than half of the cohorts are left out."""
+def _probability_of_majority(counts: Floats) -> float:
+    """The probability of more than half of the cohorts."""
     return min(1.0, float(counts[(len(counts) - 1) // 2 + 1 :].sum()))
 
 
-def _more_dealt(population: int, size: int, liars: int, allowed: int, most: int | None = None) -> float:
-    """That more than so many of the liars, and at most `most`, are dealt to one cohort: a hypergeometric tail."""
+def _probability_of_more_liars(population: int, size: int, liars: int, allowed: int, most: int | None = None) -> float:
+    """The probability that one cohort has more liars than allowed, and at most `most`: a hypergeometric tail."""
     mean = size * liars / population
     reach = _FAR * math.sqrt(mean) + _AND_MORE  # the variance is below the mean
     low = max(allowed + 1, size - (population - liars), math.floor(mean - reach) if most is None else 0)

@@ -1,70 +1,51 @@
-"""Which queries phones and key servers with default settings refuse: an analyst knows before asking."""
+"""The refusals that an analyst must expect: the default limits of phones and key servers that a query breaks."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
-from reticent.privacy import Cost, Query
-from reticent.privacy.defaults import BUDGET, MAX_CIPHERTEXTS, MAX_COST, MIN_COHORT_SHARE, MIN_HONEST, min_liars
+from reticent.privacy import Query
+from reticent.privacy.limits import DEFAULT_BUDGET, QueryLimits
 
-__all__ = ["KEY_SERVERS", "PHONES", "Refusal", "refusals"]
+__all__ = ["KEY_SERVERS", "PHONES", "ExpectedRefusal", "expected_refusals"]
 
 PHONES = "phones"
 KEY_SERVERS = "key servers"
 
+_LIMITS = {
+    PHONES: QueryLimits(
+        max_epsilon=DEFAULT_BUDGET.epsilon,
+        max_delta=DEFAULT_BUDGET.delta,
+        min_cohort_share=0.0,
+        max_ciphertexts=sys.maxsize,
+    ),
+    KEY_SERVERS: QueryLimits(),
+}
+
 
 @dataclass(frozen=True)
-class Refusal:
-    """Why parties with default settings refuse a query.
+class ExpectedRefusal:
+    """A limit that a query breaks.
 
     Args:
-        by: Which ones: `PHONES`, `KEY_SERVERS`, or both.
-        why: What the query has, and what they want.
+        by: The parties that have this limit by default: `PHONES`, `KEY_SERVERS`, or both.
+        why: The limit, and the query's value.
     """
 
     by: tuple[str, ...]
     why: str
 
 
-def refusals(query: Query, ciphertexts: int) -> tuple[Refusal, ...]:
-    """All that parties with default settings have against a query.
+def expected_refusals(query: Query, ciphertexts: int) -> tuple[ExpectedRefusal, ...]:
+    """All default limits that a query breaks.
 
     Args:
-        query: Which one.
-        ciphertexts: How many it asks of a phone.
+        query: The query.
+        ciphertexts: The number of ciphertexts that each phone sends for it.
     """
-    min_contributions, honest, liars = (
-        query.min_contributions,
-        query.min_contributions - query.liars,
-        min_liars(query.min_contributions),
-    )
-    smallest = query.population // query.cohorts
-    cost = f"it costs ({query.epsilon:g}, {query.delta:g}), "
-    found = (
-        (
-            query.liars < liars,
-            (PHONES, KEY_SERVERS),
-            f"liars {query.liars:,} of {min_contributions:,}, they want {liars:,}",
-        ),
-        (
-            honest < MIN_HONEST,
-            (PHONES, KEY_SERVERS),
-            f"{honest} honest of {min_contributions:,}, they want {MIN_HONEST}",
-        ),
-        (_exceeds(query, BUDGET), (PHONES,), f"{cost}their budget is ({BUDGET.epsilon:g}, {BUDGET.delta:g})"),
-        (_exceeds(query, MAX_COST), (KEY_SERVERS,), f"{cost}they allow ({MAX_COST.epsilon:g}, {MAX_COST.delta:g})"),
-        (
-            min_contributions < MIN_COHORT_SHARE * smallest,
-            (KEY_SERVERS,),
-            (
-                f"min_contributions {min_contributions:,} of a cohort of {smallest:,}, "
-                f"they want a part of {MIN_COHORT_SHARE:g}"
-            ),
-        ),
-        (ciphertexts > MAX_CIPHERTEXTS, (KEY_SERVERS,), f"{ciphertexts:,} ciphertexts, they allow {MAX_CIPHERTEXTS}"),
-    )
-    return tuple(Refusal(by, why) for is_broken, by, why in found if is_broken)
-
-
-def _exceeds(query: Query, limit: Cost) -> bool:
-    return query.epsilon > limit.epsilon or query.delta > limit.delta
+    parties: dict[str, list[str]] = {}
+    for party, limits in _LIMITS.items():
+        for violation in limits.violations(query, ciphertexts):
+            parties.setdefault(violation, []).append(party)
+    return tuple(ExpectedRefusal(tuple(by), why) for why, by in parties.items())

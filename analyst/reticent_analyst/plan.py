@@ -1,4 +1,4 @@
-"""What to expect of a query before anything is spent: errors, aborts, what liars can do, what it costs phones."""
+"""What to expect of a query before it is announced: errors, the risk of no release, liars, resources."""
 
 from __future__ import annotations
 
@@ -12,73 +12,72 @@ import numpy.typing as npt
 
 from reticent.privacy import Counter, Query, Release, gaussian_sigma, share_variance, thesis_sigma
 from reticent.privacy.counts import FAR, MORE, variance_of_normal_median
-from reticent.privacy.defaults import min_liars
 from reticent.privacy.gaussian import THESIS_EPSILON
+from reticent.privacy.limits import min_liars
 from reticent_analyst import cohort_odds
-from reticent_analyst.expected_refusals import Refusal, refusals
-from reticent_analyst.resource_estimate import Load, load_of
+from reticent_analyst.expected_refusals import ExpectedRefusal, expected_refusals
+from reticent_analyst.resource_estimate import ResourceEstimate, estimate_resources
 
-__all__ = ["LEVEL", "Crowding", "Estimate", "Plan", "plan"]
+__all__ = ["LEVEL", "CounterAccuracy", "LiarRisk", "Plan", "plan"]
 
 LEVEL = 0.95
-"""Of the intervals."""
+"""The level of the intervals."""
 
-SURELY = 0.95
-"""With this chance liars are in no more cohorts than a plan says."""
+HIT_QUANTILE = 0.95
+"""The quantile that a plan gives of the number of cohorts with a liar."""
 
-_ALL_LEFT = 0.99  # where so likely all cohorts are left, the noise's own distribution says how far estimates stray
-_MIN_MEDIAN_COHORTS = 3  # cohorts, of which one stands out
+_ALL_LEFT = 0.99  # if all cohorts are left with this probability, the interval is that of the noise itself
+_MIN_MEDIAN_COHORTS = 3  # of which one is an outlier
 _NORMAL = NormalDist()
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """How good the estimate of one counter will be, if nobody lies.
+class CounterAccuracy:
+    """The expected errors of one counter's estimate.
 
     Args:
-        counter: Its name.
-        standard_error: The root of the mean squared error.
-        reach: How far the 95 % interval reaches to either side.
-        worst: The standard error where just half of the cohorts are left; as above where there is one.
-        by_median: The standard error where one cohort stands out, so that the median of the others is taken; None where
-            there are fewer than three.
-        pull: How far liars who stay unnoticed can move it, in as many cohorts as they will most likely be; infinite
-            where nothing bounds it.
+        counter: The counter's name.
+        standard_error: The root of the mean squared error, if nobody lies.
+        half_width: Half the width of the 95 % interval.
+        error_half_left: The standard error if only half of the cohorts are left; of one cohort, the standard error.
+        error_by_median: The standard error if one cohort is an outlier, and the median of the others is taken. None if
+            there are fewer than three cohorts.
+        max_shift: The most that undetected liars shift the estimate, in as many cohorts as they most likely reach.
+            Infinite if nothing bounds it.
     """
 
     counter: str
     standard_error: float
-    reach: float
-    worst: float
-    by_median: float | None
-    pull: float
+    half_width: float
+    error_half_left: float
+    error_by_median: float | None
+    max_shift: float
 
 
 @dataclass(frozen=True)
-class Crowding:
+class LiarRisk:
     """What a number of liars can do.
 
     Args:
-        liars: How many there are.
-        hit: In how many cohorts they are, most likely at most. Each can void its own.
-        hit_on_average: In how many on average.
-        lost: That the query ends without an answer, if all of them want that.
-        crowded: That some cohort has more of them than the query allows for, so that they know more of its noise than
-            was accounted for. At most this.
-        bearable: So many liars leave the chance of no answer within the risk, whatever they do.
-        allowed: The privacy of all others holds against so many liars or colluders among the fewest contributions of a
-            cohort.
-        is_default: Whether that is the allowance of a question that says nothing of liars.
+        count: The number of liars.
+        cohorts_hit: The 95 % quantile of the number of cohorts with a liar. Each liar can void its own cohort.
+        mean_cohorts_hit: The mean of that number.
+        no_release: The probability that nothing is released, if all liars want that.
+        allowance_exceeded: An upper bound on the probability that some cohort has more liars than the query tolerates,
+            so that they know more of its noise than was accounted for.
+        tolerated: The most liars that keep the probability of no release within the risk, whatever they do.
+        allowed: The liars or colluders among `min_contributions` against whom the privacy of all others holds.
+        is_default: Whether `allowed` is the default of a question that does not set `liars`.
     """
 
-    liars: int
-    hit: int
-    hit_on_average: float
-    lost: float
-    crowded: float
-    bearable: int
+    count: int
+    cohorts_hit: int
+    mean_cohorts_hit: float
+    no_release: float
+    allowance_exceeded: float
+    tolerated: int
     allowed: int
     is_default: bool
 
@@ -88,39 +87,39 @@ class Plan:
     """What to expect of a query.
 
     Args:
-        query: Which one.
-        absent: How likely each phone is taken to be absent.
-        risk: How likely the query may be to end without an answer.
-        contributors: How many phones will contribute, on average.
-        estimates: Of each counter.
-        short: That a given cohort, one of the smallest, has too few contributions.
-        any_left_out: That any has.
-        lost: That fewer than half of the cohorts are left, and so the query is burnt.
+        query: The query.
+        absent: The probability that a phone does not contribute.
+        risk: The accepted probability that nothing is released.
+        contributors: The expected number of contributions.
+        accuracy: The expected errors of each counter.
+        cohort_short: The probability that a given cohort, one of the smallest, has too few contributions.
+        any_cohort_short: The probability that any cohort has.
+        no_release: The probability that fewer than half of the cohorts are left, so that the query is burnt.
         liars: What liars can do.
-        load: What it takes of machines.
-        refusals: Why phones and key servers with default settings would refuse it; empty if they would not.
-        trusted: The standard error that a server that is trusted with everything would need.
-        published: The one that theorem 1 of Götz's dissertation would have in this query; None for epsilon above 1.
+        resources: What the query takes of phones and of the aggregation server.
+        expected_refusals: The default limits of phones and key servers that the query breaks.
+        trusted_error: The standard error of a trusted server's noise.
+        theorem1_error: The standard error by theorem 1 of Götz's dissertation; None for epsilon above 1.
     """
 
     query: Query
     absent: float
     risk: float
     contributors: float
-    estimates: tuple[Estimate, ...]
-    short: float
-    any_left_out: float
-    lost: float
-    liars: Crowding
-    load: Load
-    refusals: tuple[Refusal, ...]
-    trusted: float
-    published: float | None
+    accuracy: tuple[CounterAccuracy, ...]
+    cohort_short: float
+    any_cohort_short: float
+    no_release: float
+    liars: LiarRisk
+    resources: ResourceEstimate
+    expected_refusals: tuple[ExpectedRefusal, ...]
+    trusted_error: float
+    theorem1_error: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain data; what nothing bounds is null."""
+        """The plan as plain data. An infinite number is null."""
         query = self.query
-        asked = {
+        plain_query = {
             "id": query.id,
             "population": query.population,
             "cohorts": query.cohorts,
@@ -137,11 +136,11 @@ class Plan:
             "sequence": query.sequence,
         }
         rest = {name: value for name, value in asdict(self).items() if name != "query"}
-        rest["estimates"] = [
+        rest["accuracy"] = [
             {name: None if value == math.inf else value for name, value in asdict(each).items()}
-            for each in self.estimates
+            for each in self.accuracy
         ]
-        return {"query": asked, **rest}
+        return {"query": plain_query, **rest}
 
 
 def plan(
@@ -156,85 +155,84 @@ def plan(
     """What to expect of a query.
 
     Args:
-        query: Which one.
-        absent: How likely each phone is not to contribute, independently of the others.
-        lying: How many phones lie.
-        risk: How likely the query may be to end without an answer: how many liars are borne is said for it.
+        query: The query.
+        absent: The probability that a phone does not contribute, independently of the others.
+        lying: The number of phones that lie.
+        risk: The accepted probability that nothing is released; it decides how many liars are tolerated.
         key_bits: The length of the key that phones encrypt under.
-        phone_seconds: What `encryption_seconds` measured.
+        phone_seconds: The result of `encryption_seconds`, if it was measured.
 
     >>> counters = [Counter("visits", 0, 1)]
     >>> query = Query(
     ...     id="gym", counters=counters, epsilon=1.0, delta=1e-6, l2_squared=1, l1=1, noise="skellam",
     ...     population=10_000, cohorts=1, min_contributions=6_858, liars=343, key_id="k1", closes_after=3600,
     ... )
-    >>> foreseen = plan(query, absent=0.3)
-    >>> round(foreseen.estimates[0].standard_error, 2), foreseen.lost < 1e-3
+    >>> expected = plan(query, absent=0.3)
+    >>> round(expected.accuracy[0].standard_error, 2), expected.no_release < 1e-3
     (4.57, True)
     """
-    cohort_odds.refuse_too_many(query.cohorts)
+    cohort_odds.check_cohorts(query.cohorts)
     if not 0 <= absent < 1:
-        raise ValueError(f"absent is a part of the phones, in [0, 1): got {absent!r}")
+        raise ValueError(f"absent must lie in [0, 1): got {absent!r}")
     if not 0 <= lying <= query.population:
-        raise ValueError(f"among {query.population} phones {lying!r} cannot lie")
+        raise ValueError(f"lying must lie between 0 and the population, {query.population}: got {lying!r}")
     if not 0 < risk < 1:
         raise ValueError(f"risk must lie in (0, 1): got {risk!r}")
-    asked = (query.population, query.cohorts, query.min_contributions, absent)
-    out = cohort_odds.left_out(*asked)
+    odds = (query.population, query.cohorts, query.min_contributions, absent)
+    short_cohorts = cohort_odds.short_cohorts(*odds)
     contributors = query.population * (1 - absent)
-    liars = _crowding(query, absent, lying, risk)
-    load = load_of(query, contributors, key_bits, phone_seconds)
+    liars = _liar_risk(query, absent, lying, risk)
+    resources = estimate_resources(query, contributors, key_bits, phone_seconds)
     return Plan(
         query=query,
         absent=absent,
         risk=risk,
         contributors=contributors,
-        estimates=_estimates(query, absent, out, liars.hit),
-        short=cohort_odds.short(min(query.cohort_populations), query.min_contributions, absent),
-        any_left_out=1.0 - float(out[0]) if out[0] < 0.5 else float(out[1:].sum()),
-        lost=cohort_odds.lost(*asked),
+        accuracy=_accuracy(query, absent, short_cohorts, liars.cohorts_hit),
+        cohort_short=cohort_odds.short_probability(min(query.cohort_populations), query.min_contributions, absent),
+        any_cohort_short=1.0 - float(short_cohorts[0]) if short_cohorts[0] < 0.5 else float(short_cohorts[1:].sum()),
+        no_release=cohort_odds.no_release(*odds),
         liars=liars,
-        load=load,
-        refusals=refusals(query, load.ciphertexts),
-        trusted=gaussian_sigma(query.epsilon, query.delta, query.l2),
-        published=_published(query, contributors),
+        resources=resources,
+        expected_refusals=expected_refusals(query, resources.ciphertexts),
+        trusted_error=gaussian_sigma(query.epsilon, query.delta, query.l2),
+        theorem1_error=_theorem1_error(query, contributors),
     )
 
 
-def _estimates(query: Query, absent: float, out: Floats, hit: int) -> tuple[Estimate, ...]:
+def _accuracy(query: Query, absent: float, short_cohorts: Floats, hit: int) -> tuple[CounterAccuracy, ...]:
     spread = np.array([_spread(counter, query.l2_squared) for counter in query.counters])
     with_all = _variance(query, absent, 0, spread)
-    bearable = query.cohorts // 2
-    left = np.array(out[: bearable + 1])
-    cases = np.array([_variance(query, absent, number, spread) for number in range(bearable + 1)])  # (G/2 + 1, d)
+    half = query.cohorts // 2
+    left = np.array(short_cohorts[: half + 1])
+    cases = np.array([_variance(query, absent, number, spread) for number in range(half + 1)])  # (G/2 + 1, d)
     mean = left @ cases / left.sum() if left.sum() > 0 else cases[-1]
-    is_noise = query.cohorts == 1 or out[0] / left.sum() > _ALL_LEFT
-    variance = np.where(is_noise, with_all, mean)
-    reach = _reach(query, variance, is_noise=bool(is_noise))
-    pull = _pull(query, absent, hit, spread)
+    is_noise = query.cohorts == 1 or short_cohorts[0] / left.sum() > _ALL_LEFT
+    half_width = _half_width(query, np.where(is_noise, with_all, mean), is_noise=bool(is_noise))
+    max_shift = _max_shift(query, absent, hit, spread)
     median = _variance_of_median(query, absent, spread)
     return tuple(
-        Estimate(
+        CounterAccuracy(
             counter=counter.name,
             standard_error=float(np.sqrt(mean[place])),
-            reach=float(reach[place]),
-            worst=float(np.sqrt(cases[-1, place])),
-            by_median=None if median is None else float(np.sqrt(median[place])),
-            pull=float(pull[place]),
+            half_width=float(half_width[place]),
+            error_half_left=float(np.sqrt(cases[-1, place])),
+            error_by_median=None if median is None else float(np.sqrt(median[place])),
+            max_shift=float(max_shift[place]),
         )
         for place, counter in enumerate(query.counters)
     )
 
 
 def _variance(query: Query, absent: float, left_out: int, spread: Floats) -> Floats:
-    """Of the sum over all contributors, when so many cohorts are left out, as `Release` will say it."""
+    """The variance of a sum over all contributors if so many cohorts are left out, as in `Release`."""
     kept_mean, short_mean = _contributors(query, absent)
     kept = (query.cohorts - left_out) * kept_mean
     return _scaled(query, kept, kept + left_out * short_mean, spread)
 
 
 def _variance_of_median(query: Query, absent: float, spread: Floats) -> Floats | None:
-    """The same, when no cohort is left out and one stands out."""
+    """The variance if no cohort is left out and one is an outlier."""
     if query.cohorts < _MIN_MEDIAN_COHORTS:
         return None
     each, _ = _contributors(query, absent)
@@ -246,8 +244,8 @@ def _variance_of_median(query: Query, absent: float, spread: Floats) -> Floats |
 
 
 def _contributors(query: Query, absent: float) -> tuple[float, float]:
-    """Of a cohort that is left, and of one that is short, on average."""
-    of_sizes = cohort_odds.sizes(query.population, query.cohorts)
+    """The mean number of contributors of a cohort that is left, and of one that is short."""
+    of_sizes = cohort_odds.cohort_sizes(query.population, query.cohorts)
     means = [cohort_odds.mean_contributors(size, query.min_contributions, absent) for size in of_sizes]
     kept, few = np.average(means, axis=0, weights=list(of_sizes.values()))
     return max(float(kept), query.min_contributions), float(few)
@@ -270,9 +268,9 @@ def _spread(counter: Counter, l2_squared: int) -> float:
     return l2_squared - ((l2_squared + low * high) / (low + high)) ** 2
 
 
-def _reach(query: Query, variance: Floats, *, is_noise: bool) -> Floats:
+def _half_width(query: Query, variance: Floats, *, is_noise: bool) -> Floats:
     names = tuple(counter.name for counter in query.counters)
-    foreseen = Release(
+    expected = Release(
         query=query.id,
         counters=names,
         value=(0.0,) * query.size,
@@ -282,30 +280,30 @@ def _reach(query: Query, variance: Floats, *, is_noise: bool) -> Floats:
         epsilon=query.epsilon,
         delta=query.delta,
     )
-    return foreseen.interval(LEVEL)[:, 1]
+    return expected.interval(LEVEL)[:, 1]
 
 
-def _crowding(query: Query, absent: float, lying: int, risk: float) -> Crowding:
+def _liar_risk(query: Query, absent: float, lying: int, risk: float) -> LiarRisk:
     population, cohorts, min_contributions = query.population, query.cohorts, query.min_contributions
     hit = cohort_odds.hit_cohorts(population, cohorts, lying)
-    return Crowding(
-        liars=lying,
-        hit=int(np.searchsorted(np.cumsum(hit), SURELY)),
-        hit_on_average=float(hit @ np.arange(cohorts + 1)),
-        lost=cohort_odds.lost_to_liars(population, cohorts, min_contributions, absent, lying),
-        crowded=cohort_odds.crowded(population, cohorts, query.liars, lying),
-        bearable=cohort_odds.max_liars(population, cohorts, min_contributions, absent, risk),
+    return LiarRisk(
+        count=lying,
+        cohorts_hit=int(np.searchsorted(np.cumsum(hit), HIT_QUANTILE)),
+        mean_cohorts_hit=float(hit @ np.arange(cohorts + 1)),
+        no_release=cohort_odds.no_release_with_liars(population, cohorts, min_contributions, absent, lying),
+        allowance_exceeded=cohort_odds.allowance_exceeded(population, cohorts, query.liars, lying),
+        tolerated=cohort_odds.tolerated_liars(population, cohorts, min_contributions, absent, risk),
         allowed=query.liars,
         is_default=query.liars == min_liars(min_contributions),
     )
 
 
-def _pull(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
-    """How far liars in so many cohorts move the estimates, at most about.
+def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
+    """The most, about, that liars in so many cohorts shift the estimates.
 
-    Those who stay within `FAR` deviations, and `MORE` phones at their bounds, of the median are added up; liars beyond
-    have the median taken, and it moves as far as the honest cohorts' quantiles lie apart that they push it over. The
-    median also carries the first along.
+    Cohorts within `FAR` deviations, and `MORE` phones at their bounds, of the median are added up. Beyond that, the
+    median is taken: it shifts by the distance between the honest cohorts' quantiles that liars push it over. The first
+    limit moves along with the median.
     """
     if hit == 0:
         return np.zeros(query.size)
@@ -321,8 +319,8 @@ def _pull(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     return np.asarray(np.maximum(added_up, deviation * median))
 
 
-def _published(query: Query, contributors: float) -> float | None:
-    """Shares by the printed bound, and otherwise this query."""
+def _theorem1_error(query: Query, contributors: float) -> float | None:
+    """The error of this query with noise by the bound as printed in the dissertation."""
     if query.epsilon > THESIS_EPSILON:
         return None
     variance = thesis_sigma(query.epsilon, query.delta, query.l2) ** 2

@@ -1,7 +1,7 @@
-"""What an analyst wants to know, before it is a query: of whatever phones are enrolled, under whatever key is in use.
+"""A question: a query that does not depend on the enrolled phones and the active key yet.
 
-A question says what is counted, what it may cost a user, and what is expected of the phones: how many are absent, how
-many lie. From that follows in how many cohorts they are dealt, and with how few contributions one may be decrypted.
+A question has the counters, the cost to a user, and the expected shares of absent phones and of liars. The cohorts and
+their thresholds follow from these and from the number of phones.
 """
 
 from __future__ import annotations
@@ -19,46 +19,45 @@ from reticent.privacy.cost import NoiseKind
 from reticent.privacy.query import COSTS, LARGEST, MAX_FRACTION_BITS
 from reticent.privacy.shares import MIN_DEVIATION
 from reticent.times import duration
-from reticent_analyst.cohort_odds import MAX_PHONES, Crowd, choose
+from reticent_analyst.cohort_odds import MAX_PHONES, CohortPlan, choose_cohorts
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
 
 DAY = 86_400
 RISK = 1e-3
-"""How likely a query may be to end without an answer, unless the analyst says otherwise."""
+"""The default of the accepted probability that nothing is released."""
 
 _SECTIONS = {"counters", "bounds", "expected"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is wanted of a query. What is not given is chosen when the number of phones is known.
+    """What to count, its cost, and what to expect of phones. What is None is chosen from the number of phones.
 
     Args:
-        id: Names the query; a second attempt is another one.
-        counters: What is counted, and between which bounds.
-        epsilon: What taking part costs a user, together with delta.
-        delta: See there.
-        absent: How likely each phone is not to contribute.
-        l2_squared: A bound on the square of the L2 norm of one user's whole vector; what the counters allow, unless
-            given. A smaller one needs less noise; a larger one says nothing.
-        l1: And on its L1 norm.
-        noise: "skellam" for whole numbers, "gaussian" for fixed-point ones.
-        fraction_bits: How fine fixed-point numbers are; as fine as their noise needs, unless given.
-        lying: Which part of the enrolled phones lies, or colludes: how many cohorts the result needs.
-        risk: How likely the query may be to end without an answer, because phones are absent, or because they lie.
-        population: How many phones are asked; all that are enrolled, unless given.
-        cohorts: Into how many they are dealt; the fewest in which that many liars are borne, unless given.
-        min_contributions: With how few contributions a cohort may be decrypted; the most accurate number, unless given.
-        liars: How many of `min_contributions` may lie or collude without harm to anybody's privacy. Unless given, it
-            is a twentieth of `min_contributions`, which phones and key servers want by default; or more, such that a
-            cohort has more of those who are `lying` no more often than `risk`.
-        closes_after: After how many seconds collecting ends; or after how long.
-        enough: Or earlier, as soon as each cohort has this many contributions.
-        sequence: The name of the sequence that this is one of: see `QuestionSequence`.
+        id: The query's name. A second attempt needs another one.
+        counters: The counters with their bounds.
+        epsilon: The cost to each user, together with delta.
+        delta: See epsilon.
+        absent: The probability that a phone does not contribute.
+        l2_squared: A bound on the squared L2 norm of one user's whole vector. By default it follows from the counters.
+            A smaller bound needs less noise; a larger one has no effect.
+        l1: A bound on the L1 norm, likewise.
+        noise: "skellam" for whole numbers, "gaussian" for fixed-point numbers.
+        fraction_bits: The resolution of fixed-point numbers. By default it follows from the noise.
+        lying: The share of the enrolled phones that lie or collude. The number of cohorts follows from it.
+        risk: The accepted probability that nothing is released, because phones are absent or lie.
+        population: The number of phones; by default, all that are enrolled.
+        cohorts: The number of cohorts; by default, the fewest that tolerate the liars.
+        min_contributions: The fewest contributions with which a cohort may be decrypted; by default, the most accurate.
+        liars: The liars among `min_contributions` against whom privacy holds. The default is a twentieth, as phones and
+            key servers require, or more, so that a cohort has more of the `lying` with at most probability `risk`.
+        closes_after: The duration of collecting, in seconds or as a timedelta.
+        enough: Collecting ends as soon as each cohort has this many contributions.
+        sequence: The name of the sequence that the question belongs to: see `QuestionSequence`.
 
     >>> question = Question(id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, absent=0.3)
-    >>> query = question.ask(population=10_000, key_id="k1")
+    >>> query = question.to_query(population=10_000, key_id="k1")
     >>> query.cohorts, query.min_contributions, query.liars, query.l2_squared
     (1, 6858, 343, 4)
     """
@@ -85,28 +84,32 @@ class Question:
     def __post_init__(self) -> None:
         for name in ("absent", "lying"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is a part of the phones, in [0, 1): got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must lie in [0, 1), as a share of the phones: got {getattr(self, name)!r}")
         for name, (low, high) in COSTS.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         if not 0 < self.risk < 1:
             raise ValueError(f"risk must lie in (0, 1): got {self.risk!r}")
         if not self.counters:
-            raise ValueError("a question has at least one counter: got none")
+            raise ValueError("a question needs at least one counter: got none")
         object.__setattr__(self, "closes_after", _whole_seconds(self.closes_after))
 
-    def ask(self, population: int, key_id: str) -> Query:
-        """The query to put to this many phones.
+    def to_query(self, population: int, key_id: str) -> Query:
+        """The query for this many phones.
+
+        Args:
+            population: The number of enrolled phones.
+            key_id: The active key.
 
         Raises:
-            ValueError: It cannot be put to them so; the sentence says why.
+            ValueError: No query of these phones answers the question.
         """
         l1, l2_squared = self._norms()
-        asked = self.population or population
-        crowd = choose(
-            population=asked,
+        population = self.population or population
+        chosen = choose_cohorts(
+            population=population,
             absent=self.absent,
-            lying=self.lying_among(asked),
+            lying=self.liars_among(population),
             risk=self.risk,
             cohorts=self.cohorts,
             min_contributions=self.min_contributions,
@@ -121,29 +124,29 @@ class Question:
             l2_squared=l2_squared,
             l1=l1,
             noise=self.noise,
-            fraction_bits=self._fraction_bits(crowd, l2_squared, l1),
-            population=asked,
-            cohorts=crowd.cohorts,
-            min_contributions=crowd.min_contributions,
-            liars=crowd.liars,
+            fraction_bits=self._fraction_bits(chosen, l2_squared, l1),
+            population=population,
+            cohorts=chosen.cohorts,
+            min_contributions=chosen.min_contributions,
+            liars=chosen.liars,
             key_id=key_id,
             closes_after=_whole_seconds(self.closes_after),
             enough=self.enough,
             sequence=self.sequence,
         )
 
-    def lying_among(self, population: int) -> int:
-        """How many of so many phones are expected to lie."""
+    def liars_among(self, population: int) -> int:
+        """The expected number of liars among so many phones."""
         if population > MAX_PHONES:
-            raise ValueError(f"there are no more than {MAX_PHONES:,} phones: population = {population}")
+            raise ValueError(f"population must be at most {MAX_PHONES:,}: got {population}")
         return math.ceil(round(self.lying * population, 9))
 
     @classmethod
     def load(cls, path: str | Path) -> Question:
-        """The question of a file: docs/counting.md says what is in it.
+        """Read a question from a TOML file, as docs/counting.md describes it.
 
         Raises:
-            ValueError: It says something that cannot be meant.
+            ValueError: The file is no question.
         """
         content = Path(path).read_text(encoding="utf-8")
         try:
@@ -153,10 +156,10 @@ class Question:
 
     @classmethod
     def from_toml(cls, text: str) -> Question:
-        """The question that a text in TOML asks.
+        """Read a question from a text in TOML.
 
         Raises:
-            ValueError: It says something that cannot be meant.
+            ValueError: The text is no question.
         """
         content = tomllib.loads(text)
         counters = [_counter(name, bounds) for name, bounds in _table(content, "counters").items()]
@@ -164,29 +167,33 @@ class Question:
         for section in ("bounds", "expected"):
             for name, value in _table(content, section).items():
                 if name not in _IN_SECTION[section]:
-                    raise ValueError(f"[{section}] says {', '.join(sorted(_IN_SECTION[section]))}: got {name!r}")
+                    raise ValueError(
+                        f"[{section}] has the keys {', '.join(sorted(_IN_SECTION[section]))}: got {name!r}"
+                    )
                 found[name] = value
         unknown = found.keys() - _KINDS.keys()
         missing = {"id", "epsilon", "delta", "absent"} - found.keys()
         if unknown:
-            raise ValueError(f"a question says {_named(_KINDS)}: got {', '.join(sorted(unknown))}")
+            raise ValueError(f"a question has the keys {_named(_KINDS)}: got {', '.join(sorted(unknown))}")
         if missing:
-            raise ValueError(f"a question says {_named(missing)} as well: got {_named(found) or 'nothing'}")
+            raise ValueError(f"a question needs {_named(missing)}: got {_named(found) or 'nothing'}")
         if isinstance(found.get("closes_after"), str):
             found["closes_after"] = _whole_seconds(duration(found["closes_after"], "closes_after"))
         for name, value in found.items():
             if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
-                raise ValueError(f"{_named([name])} is {'text' if _KINDS[name] is str else 'a number'}: got {value!r}")
+                raise ValueError(
+                    f"{_named([name])} must be {'text' if _KINDS[name] is str else 'a number'}: got {value!r}"
+                )
             if isinstance(value, int | float) and not abs(value) <= LARGEST:
                 raise ValueError(f"{_named([name])} is too large: got {value!r}")
         return cls(counters=counters, **found)
 
     def _norms(self) -> tuple[int, int]:
-        """L1, and the square of L2: as given, and where they are not what the counters and the other one leave."""
+        """The L1 bound and the squared L2 bound. A missing one follows from the counters and the other bound."""
         most = [max(-counter.low, counter.high) for counter in self.counters]
         square = sum(each * each for each in most)
         l1, l2_squared = self.l1, self.l2_squared
-        if self.sequence is not None:  # whose bounds are of more than these counters
+        if self.sequence is not None:  # its bounds are over more than these counters
             return l1 or sum(most), l2_squared or square
         if l2_squared is not None:
             l2_squared = min(l2_squared, square)
@@ -199,20 +206,20 @@ class Question:
         return l1, l2_squared
 
     def _variance(self, l2_squared: int, l1: int) -> float:
-        """Of the noise, on whatever grid."""
+        """The variance of the noise, on any grid."""
         if self.noise == "skellam":
             return skellam_variance(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1)
         return gaussian_sigma(self.epsilon, self.delta, math.sqrt(l2_squared)) ** 2
 
-    def _fraction_bits(self, crowd: Crowd, l2_squared: int, l1: int) -> int:
-        """The fewest with which a share of Gaussian noise is wide enough for its grid."""
+    def _fraction_bits(self, chosen: CohortPlan, l2_squared: int, l1: int) -> int:
+        """The fewest bits with which a share of Gaussian noise is wide enough for its grid."""
         if self.fraction_bits is not None or self.noise == "skellam":
             return self.fraction_bits or 0
         bits = 0
         while bits < MAX_FRACTION_BITS:
             sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
             if (
-                math.ldexp(math.sqrt(share_variance(sigma**2, crowd.min_contributions, crowd.liars)), bits)
+                math.ldexp(math.sqrt(share_variance(sigma**2, chosen.min_contributions, chosen.liars)), bits)
                 >= MIN_DEVIATION
             ):
                 return bits
@@ -222,18 +229,18 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionSequence:
-    """Questions that share one budget: what one user adds to all of them together is bounded, and costs once.
+    """Questions that share one budget: a user's contributions to all of them together are bounded, and cost once.
 
-    Each may be chosen by the answers to those before it.
+    Each question may depend on the releases before it.
 
     Args:
-        name: Of the sequence.
-        epsilon: What all of them together cost a user, together with delta.
-        delta: See there.
-        l2_squared: The square of the L2 norm of all that one user adds is at most this.
-        l1: And the L1 norm this.
+        name: The name of the sequence.
+        epsilon: The cost of all questions together to a user, together with delta.
+        delta: See epsilon.
+        l2_squared: A bound on the squared L2 norm of all that one user contributes.
+        l1: A bound on the L1 norm of the same.
         noise: As in a question.
-        fraction_bits: As in a question; the same for all, so to be given for "gaussian".
+        fraction_bits: As in a question. All questions share it, so "gaussian" needs it.
 
     >>> week = QuestionSequence(name="week 9", epsilon=1.0, delta=1e-6, l2_squared=7, l1=7)
     >>> week.question("week 9, Monday", [Counter("visited", 0, 1)], absent=0.2).sequence
@@ -249,16 +256,16 @@ class QuestionSequence:
     fraction_bits: int = 0
 
     def question(self, name: str, counters: Sequence[Counter], **others: Any) -> Question:
-        """One of them.
+        """A question of the sequence.
 
         Args:
             name: Its id.
-            counters: What is counted.
-            others: What else a `Question` may say; nothing that the sequence says for all.
+            counters: Its counters.
+            others: Other arguments of `Question`, except those of the sequence.
         """
         shared = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
         if taken := shared.keys() & others.keys():
-            raise ValueError(f"the sequence {self.name!r} says {', '.join(sorted(taken))} for all of its questions")
+            raise ValueError(f"the sequence {self.name!r} sets {', '.join(sorted(taken))} for all of its questions")
         return replace(Question(id=name, counters=counters, **shared, **others), sequence=self.name)
 
 
@@ -276,12 +283,12 @@ _IN_SECTION = {"bounds": {"l1", "l2_squared"}, "expected": {"absent", "lying", "
 def _table(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     table = content.get(name, {})
     if not isinstance(table, dict):
-        raise ValueError(f"[{name}] is a table: got {table!r}")
+        raise ValueError(f"[{name}] must be a table: got {table!r}")
     return table
 
 
 def _named(names: Iterable[str]) -> str:
-    """The names as a file has them: with the section that each stands in."""
+    """The keys as in a file, each with its section."""
     sections = {name: section for section, those in _IN_SECTION.items() for name in those}
     return ", ".join(sorted(f"[{sections[name]}] {name}" if name in sections else name for name in names))
 
@@ -290,8 +297,7 @@ def _counter(name: str, bounds: Any) -> Counter:
     if isinstance(bounds, list) and [_is_whole(bound) for bound in bounds] == [True, True]:
         return Counter(name, *map(int, bounds))
     raise ValueError(
-        f"[counters] a counter has its least and its most, two whole numbers, as in visits = [0, 7]: "
-        f"got {name} = {bounds!r}"
+        f"[counters] a counter has two whole numbers as bounds, as in visits = [0, 7]: got {name} = {bounds!r}"
     )
 
 
@@ -304,5 +310,5 @@ def _whole_seconds(length: int | dt.timedelta) -> int:
         return length
     seconds, rest = divmod(length, dt.timedelta(seconds=1))
     if rest:
-        raise ValueError(f"closes_after is a whole number of seconds: got {length}")
+        raise ValueError(f"closes_after must be a whole number of seconds: got {length}")
     return seconds

@@ -1,4 +1,4 @@
-"""How plans, queries and releases are shown to an analyst."""
+"""Tables of plans, queries and releases for a terminal."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from rich.table import Table
 
 from reticent.console.text import printable
 from reticent.privacy import Release
-from reticent.privacy.defaults import MIN_LIARS_SHARE
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol.phases import in_words
 from reticent_analyst.handle import Progress
-from reticent_analyst.plan import LEVEL, Plan
+from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
 
-__all__ = ["show_plan", "show_release", "show_standing", "terminal"]
+__all__ = ["show_plan", "show_queries", "show_release", "terminal"]
 
-_LOST = "will never be decided: the key server was restored from a backup"
+_LOST = "can no longer be decided: the key server was restored from a backup"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def terminal(*, is_for_errors: bool = False) -> Console:
-    """Where things are shown: what others have written there stands for itself, and for no colour or picture."""
+    """A console that takes text literally: markup and emoji codes of others have no effect."""
     return Console(stderr=is_for_errors, markup=False, emoji=False)
 
 
 def show_plan(console: Console, plan: Plan) -> None:
-    """What to expect of a query."""
+    """Show what to expect of a query."""
     query = plan.query
     console.print(
         f"{printable(query.id)}: {_number(query.population)} phones, {plan.absent:.1%} of them absent", highlight=False
     )
-    counters = _table("counter", "standard error", "95 %", "half left", "by median", "pulled")
-    for each in plan.estimates:
+    counters = _table("counter", "standard error", "95 %", "half left", "by median", "liars shift")
+    for each in plan.accuracy:
         counters.add_row(
             printable(each.counter),
             _figure(each.standard_error),
-            f"± {_figure(each.reach)}",
-            _figure(each.worst) if query.cohorts > 1 else "-",
-            "-" if each.by_median is None else _figure(each.by_median),
-            _pulled(plan, each.pull),
+            f"± {_figure(each.half_width)}",
+            _figure(each.error_half_left) if query.cohorts > 1 else "-",
+            "-" if each.error_by_median is None else _figure(each.error_by_median),
+            _shift(plan, each),
         )
     console.print(counters)
     facts = Table.grid(padding=(0, 2))
@@ -49,26 +49,26 @@ def show_plan(console: Console, plan: Plan) -> None:
     console.print(facts, highlight=False)
 
 
-def show_standing(console: Console, found: Sequence[Progress]) -> None:
-    """How far queries are."""
-    table = _table("query", "phase", "contributors", "asked", "cohorts decided", "closes in")
-    for each in found:
+def show_queries(console: Console, queries: Sequence[Progress]) -> None:
+    """Show the progress of queries."""
+    table = _table("query", "phase", "contributors", "population", "cohorts decided", "closes in")
+    for each in queries:
         closes = f"{each.closes_in:.0f} s" if each.closes_in else "-"
         phase = in_words([str(outcome) for outcome in each.outcomes]) if each.phase == "decided" else each.phase
         decided = f"{each.decided} of {each.query.cohorts}"
         contributors = _number(sum(each.contributors))
-        asked = _number(each.query.population)
-        table.add_row(printable(each.query.id), phase, contributors, asked, decided, closes)
+        population = _number(each.query.population)
+        table.add_row(printable(each.query.id), phase, contributors, population, decided, closes)
     console.print(table)
-    for each in found:
+    for each in queries:
         why = each.refusal if each.phase == "refused" else _LOST if each.phase == "lost" else None
         if why is not None:
             console.print(f"{printable(each.query.id)}: {printable(why)}", highlight=False)
 
 
 def show_release(console: Console, release: Release, progress: Progress) -> None:
-    """What a query gave."""
-    table = _table("counter", "value", "95 % from", "to", "cohorts far off")
+    """Show a release."""
+    table = _table("counter", "value", "95 % from", "to", "outlying cohorts")
     for name, value, (low, high), outlying in zip(
         release.counters, release.value, release.interval(LEVEL), release.cohorts_outlying, strict=True
     ):
@@ -76,74 +76,78 @@ def show_release(console: Console, release: Release, progress: Progress) -> None
     console.print(table)
     facts = Table.grid(padding=(0, 2))
     facts.add_row("contributors", _number(release.contributors))
-    facts.add_row("cost", f"({release.epsilon:g}, {release.delta:g}) for each")
+    facts.add_row("cost", f"({release.epsilon:g}, {release.delta:g}) for each phone")
     void = [number for number, outcome in enumerate(progress.outcomes) if outcome == "void"]
     burnt = [number for number in release.cohorts_left_out if number not in void]
     if burnt:
-        facts.add_row("cohorts burnt", f"{_listed(burnt)}: too few contributed, and their budget is not spent")
+        facts.add_row("cohorts burnt", f"{_listed(burnt)}: too few contributions; their phones keep the budget")
     if void:
-        facts.add_row("cohorts void", f"{_listed(void)}: somebody lied or falsified, and their budget is spent")
+        facts.add_row("cohorts void", f"{_listed(void)}: a liar or a falsified sum; their phones spent the budget")
     if release.seeded:
-        facts.add_row("seeded", "somebody can replay the noise: this protects nobody")
+        facts.add_row("seeded", "the noise can be replayed: it protects nobody")
     console.print(facts, highlight=False)
 
 
 def _facts(plan: Plan) -> list[tuple[str, str]]:
-    query, load = plan.query, plan.load
-    error = plan.estimates[0].standard_error
+    query, resources = plan.query, plan.resources
+    ciphertexts = _count(resources.ciphertexts, "ciphertext")
+    error = plan.accuracy[0].standard_error
     return [
         ("cost", f"({query.epsilon:g}, {query.delta:g}) for each phone{_shared(plan)}"),
         ("cohorts", f"{query.cohorts}, each decrypted with at least {_number(query.min_contributions)} contributions"),
-        ("short of phones", f"one cohort {_chance(plan.short)}, any {_chance(plan.any_left_out)}"),
-        ("no answer", f"{_chance(plan.lost)} if nobody lies"),
+        ("short cohorts", f"one: {_probability(plan.cohort_short)}; any: {_probability(plan.any_cohort_short)}"),
+        ("no release", f"{_probability(plan.no_release)} if nobody lies"),
         ("liars", _liars(plan)),
         ("privacy", _privacy(plan)),
-        *(("refused", f"by {' and '.join(each.by)} with default settings: {each.why}") for each in plan.refusals),
-        ("noise", f"{query.noise}, {error / plan.trusted:.2f} x a trusted server's"),
+        *(
+            ("refused", f"by {' and '.join(each.by)} with default settings: {each.why}")
+            for each in plan.expected_refusals
+        ),
+        ("noise", f"{query.noise}, {error / plan.trusted_error:.2f} x a trusted server's"),
         *_theorem(plan),
         (
             "a phone",
-            f"{_count(load.ciphertexts, 'ciphertext')}, {_bytes(load.phone_bytes)}{_seconds(load.phone_seconds)}",
+            f"{ciphertexts}, {_bytes(resources.phone_bytes)}{_seconds(resources.phone_seconds)}",
         ),
-        ("the server", f"receives {_bytes(load.received_bytes)}, keeps up to {_bytes(load.kept_bytes)}"),
+        ("the server", f"receives {_bytes(resources.received_bytes)}, keeps up to {_bytes(resources.kept_bytes)}"),
     ]
 
 
 def _theorem(plan: Plan) -> list[tuple[str, str]]:
-    if plan.published is None:
+    if plan.theorem1_error is None:
         return []
-    return [("theorem 1", f"would have {plan.published / plan.trusted:.2f} x a trusted server's")]
+    return [("theorem 1", f"{plan.theorem1_error / plan.trusted_error:.2f} x a trusted server's")]
 
 
 def _privacy(plan: Plan) -> str:
-    """Against how many it holds, and how likely a cohort is to have more, if any are expected."""
+    """The liars against whom privacy holds, and the probability that a cohort has more."""
     liars = plan.liars
     most = f"at most {_number(liars.allowed)}" if liars.allowed else "none"
-    default = f" (the default, {MIN_LIARS_SHARE:.0%})" if liars.is_default else ""
-    more = f"; more are in a cohort {_chance(liars.crowded)}" if liars.liars else ""
+    default = f" (the default, {QueryLimits.min_liars_share:.0%})" if liars.is_default else ""
+    more = f"; more in a cohort: {_probability(liars.allowance_exceeded)}" if liars.count else ""
     fewest = _number(plan.query.min_contributions)
-    return f"holds if {most} of {fewest} contributions are of liars or colluders{default}{more}"
+    return f"holds if {most} of {fewest} contributions are from liars or colluders{default}{more}"
 
 
-def _pulled(plan: Plan, pull: float) -> str:
-    if plan.liars.liars == 0:
+def _shift(plan: Plan, accuracy: CounterAccuracy) -> str:
+    if plan.liars.count == 0:
         return "-"
-    return "anywhere" if pull == math.inf else f"by {_figure(pull)}"
+    return "unbounded" if accuracy.max_shift == math.inf else f"± {_figure(accuracy.max_shift)}"
 
 
 def _liars(plan: Plan) -> str:
     liars = plan.liars
-    borne = f"{_number(liars.bearable)} are borne, whatever they do, with a risk of {plan.risk:g}"
+    limit = f"tolerates {_count(liars.tolerated, 'arbitrary liar')} (risk of no release {plan.risk:g})"
     if plan.query.cohorts == 1:
-        borne = "one can put the sum anywhere, or void it"
-    if liars.liars == 0:
-        return borne
-    hit = _count(liars.hit, "cohort")
-    return f"{_number(liars.liars)}, in up to {hit}; no answer {_chance(liars.lost)}; {borne}"
+        limit = "one liar can set the sum to anything, or void it"
+    if liars.count == 0:
+        return limit
+    hit = _count(liars.cohorts_hit, "cohort")
+    return f"{_number(liars.count)} expected, in up to {hit}; no release: {_probability(liars.no_release)}; {limit}"
 
 
 def _shared(plan: Plan) -> str:
-    return "" if plan.query.sequence is None else f", once for all of the sequence {plan.query.sequence!r}"
+    return "" if plan.query.sequence is None else f", once for the whole sequence {plan.query.sequence!r}"
 
 
 def _table(first: str, *others: str) -> Table:
@@ -162,14 +166,14 @@ def _number(number: int) -> str:
 
 
 def _figure(number: float) -> str:
-    """As many digits as anybody wants to read."""
+    """A number with the digits that matter."""
     return f"{number:,.1f}" if abs(number) < 1000 else f"{number:,.0f}"
 
 
-def _chance(chance: float) -> str:
-    if chance < 1e-12:
+def _probability(value: float) -> str:
+    if value < 1e-12:
         return "never"
-    return f"once in {1 / chance:,.0f}" if chance < 0.1 else f"{chance:.0%} of the time"
+    return f"once in {1 / value:,.0f}" if value < 0.1 else f"{value:.0%} of the time"
 
 
 def _bytes(number: int) -> str:
@@ -180,7 +184,7 @@ def _bytes(number: int) -> str:
 
 
 def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f", {seconds * 1000:.0f} ms of a processor like this one"
+    return "" if seconds is None else f", {seconds * 1000:.0f} ms of CPU time, measured on this machine"
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What a query takes of phones and of the aggregation server: bytes, and the time of a processor."""
+"""The bytes and the CPU time that a query takes of phones and of the aggregation server."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from reticent.protocol import packing_of, plaintext_count
 from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import secure
 
-__all__ = ["Load", "encryption_seconds", "load_of", "refuse_odd_key"]
+__all__ = ["ResourceEstimate", "check_key_bits", "encryption_seconds", "estimate_resources"]
 
 ON_DISK = 1024
-"""The most bytes that the aggregation server keeps of a contribution."""
+"""The most bytes that the aggregation server stores of a contribution."""
 
-_FEW = 32  # ciphertexts that are timed; more take as much longer
+_TIMED = 32  # ciphertexts; the time of more is proportional
 _SMALL_PRIMES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Load:
-    """What a query takes of machines.
+class ResourceEstimate:
+    """The resources that a query takes.
 
     Args:
-        ciphertexts: Of each phone.
-        phone_bytes: What each phone sends.
-        phone_seconds: Of computing, for noise and encryption; None where it was not measured.
-        received_bytes: By the aggregation server, from all phones that are expected.
-        kept_bytes: On its disk, at most.
+        ciphertexts: The ciphertexts of each phone.
+        phone_bytes: The bytes that each phone sends.
+        phone_seconds: The CPU time of each phone, for noise and encryption; None if it was not measured.
+        received_bytes: The bytes that the aggregation server receives from the expected contributors.
+        kept_bytes: The most bytes that it stores.
     """
 
     ciphertexts: int
@@ -42,17 +42,19 @@ class Load:
     kept_bytes: int
 
 
-def load_of(query: Query, contributors: float, key_bits: int, phone_seconds: float | None) -> Load:
-    """What a query takes when so many phones contribute.
+def estimate_resources(
+    query: Query, contributors: float, key_bits: int, phone_seconds: float | None
+) -> ResourceEstimate:
+    """The resources that a query takes.
 
     Args:
-        query: Which one.
-        contributors: How many contribute.
+        query: The query.
+        contributors: The expected number of contributions.
         key_bits: The length of the key that phones encrypt under.
-        phone_seconds: What `encryption_seconds` measured, if it did.
+        phone_seconds: The result of `encryption_seconds`, if it was measured.
     """
     sent = contribution_bytes(query, key_bits)
-    return Load(
+    return ResourceEstimate(
         ciphertexts=plaintext_count(query, key_bits),
         phone_bytes=sent,
         phone_seconds=phone_seconds,
@@ -62,39 +64,39 @@ def load_of(query: Query, contributors: float, key_bits: int, phone_seconds: flo
 
 
 def encryption_seconds(query: Query, key_bits: int) -> float:
-    """The processor time that a contribution takes on this machine: noise, packing and encryption. It is measured now.
+    """Measure the CPU time of a contribution on this machine: noise, packing and encryption.
 
-    A phone keeps no table from one query to the next, so its time is in it where one is made.
+    A phone keeps no table from one query to the next, so the time includes making the table.
     """
-    refuse_odd_key(key_bits)
+    check_key_bits(key_bits)
     rng = secure()
-    modulus = _looks_like_a_key(key_bits, rng)
+    modulus = _random_modulus(key_bits, rng)
     key = PublicKey(modulus, modulus - 9, simulation=True)  # -x² modulo n, for x = 3
     packing = packing_of(query, key_bits)
     begun = time.process_time()
     plaintexts = packing.pack(query.share(rng).tolist(), [0] * packing.plaintexts)
-    key.encrypt(plaintexts[:_FEW], rng)
+    key.encrypt(plaintexts[:_TIMED], rng)
     first = time.process_time()
-    if len(plaintexts) <= _FEW:
+    if len(plaintexts) <= _TIMED:
         return first - begun
-    key.encrypt(plaintexts[:_FEW], rng)  # with the table that is there now
-    each = (time.process_time() - first) / _FEW
-    return first - begun + each * (len(plaintexts) - _FEW)
+    key.encrypt(plaintexts[:_TIMED], rng)  # with the table made above
+    each = (time.process_time() - first) / _TIMED
+    return first - begun + each * (len(plaintexts) - _TIMED)
 
 
-def refuse_odd_key(bits: int) -> None:
-    """Refuse a length that no key has.
+def check_key_bits(bits: int) -> None:
+    """Refuse a key length that is not supported.
 
     Raises:
-        ValueError: It is one.
+        ValueError: The length is not supported.
     """
     if bits not in KEY_BITS + SIMULATION_KEY_BITS:
         lengths = ", ".join(map(str, sorted(SIMULATION_KEY_BITS + KEY_BITS)))
-        raise ValueError(f"keys have one of these lengths, in bits: {lengths}; got {bits}")
+        raise ValueError(f"a key has one of these lengths, in bits: {lengths}; got {bits}")
 
 
-def _looks_like_a_key(bits: int, rng: np.random.Generator) -> int:
-    """A number that takes as long to compute with as a key, and is none: nobody knows its factors."""
+def _random_modulus(bits: int, rng: np.random.Generator) -> int:
+    """A modulus that takes as long to compute with as a key. Nobody knows its factors."""
     small = gmpy2.primorial(_SMALL_PRIMES)
     while True:
         number = int.from_bytes(rng.bytes(bits // 8), "big") | 1 << bits - 1

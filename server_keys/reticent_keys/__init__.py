@@ -5,7 +5,6 @@ from reticent_keys.identity import Identity
 from reticent_keys.journal import open_journal
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Vault
-from reticent_keys.limits import QueryLimits
 from reticent_keys.query_keys import QueryKeys
 from reticent_keys.server import KeyServer
 
@@ -17,7 +16,6 @@ __all__ = [
     "KeyServer",
     "KeysError",
     "QueryKeys",
-    "QueryLimits",
     "Vault",
     "WrongPassphrase",
     "open_journal",

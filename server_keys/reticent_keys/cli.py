@@ -28,19 +28,19 @@ from reticent.console.options import (
     in_json,
 )
 from reticent.paillier import KEY_BITS
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol.invitation import Invitation
 from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import OWNER_ONLY_FOLDER, create
 from reticent.tls.certificates import Certificate
 from reticent_keys import administration
 from reticent_keys.folder import Folder
-from reticent_keys.limits import QueryLimits
 from reticent_keys.membership import MEMBERSHIP, invitation_hash
 from reticent_keys.server import KeyServer
 from reticent_keys.service import Service
 
 FOLDER = Path("keys")
-ALLOWED = QueryLimits()
+LIMITS = QueryLimits()
 _DAY = dt.timedelta(days=1)
 
 _log = logging.getLogger(__name__)
@@ -67,12 +67,7 @@ def serve(
     key_bits: int = KEY_BITS[0],
     simulation: bool = False,
     membership_days: int = MEMBERSHIP // _DAY,
-    max_epsilon: float = ALLOWED.max_epsilon,
-    max_delta: float = ALLOWED.max_delta,
-    min_cohort_share: float = ALLOWED.min_cohort_share,
-    min_honest: int = ALLOWED.min_honest,
-    min_liars_share: float = ALLOWED.min_liars_share,
-    max_ciphertexts: int = ALLOWED.max_ciphertexts,
+    limits: Annotated[QueryLimits, Parameter(name="*")] = LIMITS,
     simulated_clock: Annotated[str | None, Parameter(name="--simulated-clock")] = None,
     log_level: str = "info",
     log_json: bool = False,
@@ -92,12 +87,7 @@ def serve(
         key_bits: How long new key pairs are: 3072 or 4096.
         simulation: Allow key pairs of 1024 and 2048 bits too, which are good for simulation only.
         membership_days: After how many days a phone that does not renew is no member any more.
-        max_epsilon: The largest epsilon that a query may have.
-        max_delta: The largest delta.
-        min_cohort_share: The least part of a cohort with which a query may have it decrypted.
-        min_honest: The least number of contributions, without those of liars, with which it may.
-        min_liars_share: The least part of the fewest contributions that a query must allow to be those of liars.
-        max_ciphertexts: The most ciphertexts that a query may ask of a phone.
+        limits: Limits on each query, whatever phones accept.
         simulated_clock: For tests, on this machine only: the clock stands still at this instant, like
             2027-03-01T12:00:00Z, until it is moved.
         log_level: What is logged on standard error: debug, info, warning or error.
@@ -106,7 +96,6 @@ def serve(
     begin(log_level, log_json)
     _check_days("a membership", membership_days)
     clock, others = clock_from(simulated_clock, phones, decisions)
-    limits = QueryLimits(max_epsilon, max_delta, min_cohort_share, min_honest, max_ciphertexts, min_liars_share)
     certificate = Certificate.load(certs, "keys")
     where = Folder(folder, bits=key_bits, simulation=simulation)
     secret = process.passphrase(passphrase_file, new=not where.is_there)

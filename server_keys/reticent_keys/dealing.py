@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from reticent.privacy import Query
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
 from reticent.storage.database import Database
 from reticent.times import Now, milliseconds
@@ -16,7 +17,6 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
 from reticent_keys.journal import MEMBER, KeyState
 from reticent_keys.keyring import Keyring, PublicPart, refuse_retired
-from reticent_keys.limits import QueryLimits
 from reticent_keys.query_keys import QueryKeys
 
 __all__ = ["Dealer", "query_of"]
@@ -116,7 +116,8 @@ class Dealer:
             ciphertexts = plaintext_count(query, key.bits)
         except ValueError as error:
             raise Refused(Refusal.BAD_QUERY, str(error)) from error
-        self._limits.check(query, ciphertexts)
+        for violation in self._limits.violations(query, ciphertexts):
+            raise Refused(Refusal.BAD_QUERY, violation)
 
     def _dealt(self, query: Query, key: PublicPart) -> int:
         """Write down the query and its phones, as one."""

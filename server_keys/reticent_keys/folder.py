@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from reticent.paillier import KEY_BITS
+from reticent.privacy.limits import QueryLimits
 from reticent.storage.database import Database
 from reticent.storage.files import OWNER_ONLY_FOLDER, create, sync_folder
 from reticent.times import Now, milliseconds
@@ -28,7 +29,6 @@ from reticent_keys.identity import Identity
 from reticent_keys.journal import is_owned, open_journal
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault, retire_all
-from reticent_keys.limits import QueryLimits
 from reticent_keys.membership import MEMBERSHIP
 from reticent_keys.query_keys import QueryKeys
 from reticent_keys.server import KeyServer

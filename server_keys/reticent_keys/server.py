@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from reticent.privacy.limits import QueryLimits
 from reticent.randomness import secure
 from reticent.storage.database import Database
 from reticent.times import Now
@@ -17,7 +18,6 @@ from reticent_keys.identity import Identity
 from reticent_keys.journal import owned
 from reticent_keys.keypair import KeyPair
 from reticent_keys.keyring import Keyring, Vault, decidable
-from reticent_keys.limits import QueryLimits
 from reticent_keys.membership import MEMBERSHIP, Members
 from reticent_keys.query_keys import QueryKeys
 

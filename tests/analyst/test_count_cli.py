@@ -69,10 +69,10 @@ def test_the_sample_files_are_planned(name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     content = json.loads(done.stdout)
     assert content["query"]["id"].startswith(name)
-    assert content["lost"] < 1e-3
-    assert content["liars"]["lost"] < 0.011
-    assert 0 < content["load"]["phone_seconds"] < 30
-    assert all(each["standard_error"] > content["trusted"] for each in content["estimates"])
+    assert content["no_release"] < 1e-3
+    assert content["liars"]["no_release"] < 0.011
+    assert 0 < content["resources"]["phone_seconds"] < 30
+    assert all(each["standard_error"] > content["trusted_error"] for each in content["accuracy"])
 
 
 def test_a_plan_says_what_to_expect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +100,8 @@ def test_a_plan_of_one_cohort_says_what_one_liar_can_do(
     Path(file).write_text(QUESTION.replace("cohorts = 3\n", "cohorts = 1\n").replace("absent", "lying = 0.01\nabsent"))
     assert program.main(["count", "plan", file, "--population", "60", "--key-bits", "2048"]) == 0
     out = capsys.readouterr().out
-    assert "one can put the sum anywhere, or void it" in " ".join(out.split())
-    assert "anywhere" in rows(out)["visits"]
+    assert "one liar can set the sum to anything, or void it" in " ".join(out.split())
+    assert "unbounded" in rows(out)["visits"]
 
 
 # Asking.
@@ -115,7 +115,7 @@ def test_a_new_query_is_planned_asked_and_shown(server: CountingServer, run: Run
     assert rows(out)["visits"][0] == "41.9"  # (20 + 18) * 32/29
     said = " ".join(out.split())
     assert "contributors 32" in said
-    assert "cohorts burnt 1: too few contributed, and their budget is not spent" in said
+    assert "cohorts burnt 1: too few contributions; their phones keep the budget" in said
     query = Query.from_bytes(server.standing["gym"].query)
     assert (query.population, query.key_id, query.min_contributions) == (60, server.key.key_id.hex(), 12)
 

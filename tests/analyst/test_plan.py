@@ -14,7 +14,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import gaussian_sigma, thesis_sigma
 from reticent.protocol.layout import ciphertexts_to, contribution_bytes, packing_of
 from reticent.v1 import counting_pb2 as wire
-from reticent_analyst.expected_refusals import KEY_SERVERS, Refusal, refusals
+from reticent_analyst.expected_refusals import KEY_SERVERS, ExpectedRefusal, expected_refusals
 from reticent_analyst.plan import Plan, plan
 from reticent_analyst.render import show_plan
 from reticent_analyst.resource_estimate import encryption_seconds
@@ -24,9 +24,9 @@ from tests.analyst.queries import census
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"absent": 1.0}, "absent is a part"),
+        ({"absent": 1.0}, "absent must lie in"),
         ({"absent": -0.1}, "got -0.1"),
-        ({"lying": 601}, "among 600 phones 601 cannot lie"),
+        ({"lying": 601}, "lying must lie between 0 and the population, 600: got 601"),
         ({"risk": 0.0}, "risk must lie"),
     ],
 )
@@ -38,18 +38,18 @@ def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], said: s
 def test_a_plan_is_plain_data() -> None:
     foreseen: Plan = plan(census(2, l2_squared=2, l1=2), lying=1)
     plain = foreseen.to_json()
-    assert plain["estimates"][1]["pull"] is None
+    assert plain["accuracy"][1]["max_shift"] is None
     assert plain["query"]["min_contributions"] == 400
-    assert plain["liars"]["hit"] == 1
-    assert plain["lost"] == foreseen.lost
+    assert plain["liars"]["cohorts_hit"] == 1
+    assert plain["no_release"] == foreseen.no_release
 
 
 @pytest.mark.parametrize(
     ("changes", "allowed", "is_default", "said"),
     [
-        ({}, 20, True, "holds if at most 20 of 400 contributions are of liars or colluders (the default, 5%)"),
-        ({"liars": 10}, 10, False, "holds if at most 10 of 400 contributions are of liars or colluders"),
-        ({"liars": 0}, 0, False, "holds if none of 400 contributions are of liars or colluders"),
+        ({}, 20, True, "holds if at most 20 of 400 contributions are from liars or colluders (the default, 5%)"),
+        ({"liars": 10}, 10, False, "holds if at most 10 of 400 contributions are from liars or colluders"),
+        ({"liars": 0}, 0, False, "holds if none of 400 contributions are from liars or colluders"),
     ],
 )
 def test_a_plan_says_how_many_colluders_the_privacy_bears(
@@ -58,14 +58,14 @@ def test_a_plan_says_how_many_colluders_the_privacy_bears(
     foreseen = plan(census(**{"liars": 20, **changes}))
     assert (foreseen.liars.allowed, foreseen.liars.is_default) == (allowed, is_default)
     assert (foreseen.to_json()["liars"]["allowed"], foreseen.to_json()["liars"]["is_default"]) == (allowed, is_default)
-    assert f"privacy          {said}\n" in shown(foreseen)
+    assert f"privacy        {said}\n" in shown(foreseen)
 
 
 def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> None:
     for lying, chance in (
         (0, ""),
-        (20, "; more are in a cohort never"),
-        (21, "; more are in a cohort 100% of the time"),
+        (20, "; more in a cohort: never"),
+        (21, "; more in a cohort: 100% of the time"),
     ):
         assert f"colluders (the default, 5%){chance}\n" in shown(plan(census(liars=20), lying=lying))
 
@@ -73,37 +73,38 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"liars": 0}, ["phones and key servers: liars 0 of 400, they want 20"]),
+        ({"liars": 0}, ["phones and key servers: liars must be at least 20 of 400 contributions: got 0"]),
         (
             {"min_contributions": 20, "population": 30, "liars": 1},
-            ["phones and key servers: 19 honest of 20, they want 20"],
+            ["phones and key servers: min_contributions must exceed liars by at least 20: got 19"],
         ),
         (
             {"epsilon": 4.5},
-            [
-                "phones: it costs (4.5, 1e-06), their budget is (4, 1e-05)",
-                "key servers: it costs (4.5, 1e-06), they allow (4, 0.0001)",
-            ],
+            ["phones and key servers: epsilon must be at most 4: got 4.5"],
         ),
-        ({"delta": 2e-5}, ["phones: it costs (1, 2e-05), their budget is (4, 1e-05)"]),
+        ({"delta": 2e-5}, ["phones: delta must be at most 1e-05: got 2e-05"]),
         (
             {"min_contributions": 299, "liars": 15},
-            ["key servers: min_contributions 299 of a cohort of 600, they want a part of 0.5"],
+            ["key servers: min_contributions must be at least 0.5 of the smallest cohort: got 0.498"],
         ),
     ],
 )
 def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], said: list[str]) -> None:
     foreseen = plan(census(**{"liars": 20, **changes}))
-    assert [f"{' and '.join(each.by)}: {each.why}" for each in foreseen.refusals] == said
-    assert [each["why"] for each in foreseen.to_json()["refusals"]] == [each.why for each in foreseen.refusals]
-    for each in foreseen.refusals:
+    assert [f"{' and '.join(each.by)}: {each.why}" for each in foreseen.expected_refusals] == said
+    assert [each["why"] for each in foreseen.to_json()["expected_refusals"]] == [
+        each.why for each in foreseen.expected_refusals
+    ]
+    for each in foreseen.expected_refusals:
         assert f"by {' and '.join(each.by)} with default settings: {each.why}" in shown(foreseen)
 
 
 def test_key_servers_refuse_what_takes_phones_too_many_ciphertexts() -> None:
     query = census(liars=20)
-    assert refusals(query, 300) == ()
-    assert refusals(query, 301) == (Refusal((KEY_SERVERS,), "301 ciphertexts, they allow 300"),)
+    assert expected_refusals(query, 300) == ()
+    assert expected_refusals(query, 301) == (
+        ExpectedRefusal((KEY_SERVERS,), "a phone must send at most 300 ciphertexts: got 301"),
+    )
 
 
 def shown(foreseen: Plan) -> str:
@@ -116,7 +117,7 @@ def shown(foreseen: Plan) -> str:
 
 def test_a_million_phones_are_planned_for() -> None:
     query = census(population=1_000_000, cohorts=101, min_contributions=7500, liars=30)
-    hit = plan(query, absent=0.2, lying=100).liars.hit_on_average
+    hit = plan(query, absent=0.2, lying=100).liars.mean_cohorts_hit
     assert hit == pytest.approx(101 * (1 - (100 / 101) ** 100), rel=1e-3)
 
 
@@ -136,7 +137,7 @@ def test_bytes_are_those_of_a_contribution(size: int, key_bits: int) -> None:
         ciphertexts=ciphertexts_to([5] * packing.plaintexts, key),  # type: ignore[arg-type]
         signature=bytes(64),
     )
-    load = plan(query, key_bits=key_bits, absent=0.5).load
+    load = plan(query, key_bits=key_bits, absent=0.5).resources
     assert load.phone_bytes == len(real.SerializeToString()) == contribution_bytes(query, key_bits)
     assert load.ciphertexts == packing.plaintexts
     assert load.received_bytes == 300 * load.phone_bytes
@@ -174,7 +175,7 @@ def test_a_key_of_no_length_is_refused_in_a_moment(bits: int) -> None:
 def test_what_others_would_need_is_beside_it() -> None:
     query = census(3, l2_squared=3, l1=3)
     foreseen = plan(query, absent=0.1)
-    assert foreseen.trusted == gaussian_sigma(1.0, 1e-6, math.sqrt(3))
+    assert foreseen.trusted_error == gaussian_sigma(1.0, 1e-6, math.sqrt(3))
     share = thesis_sigma(1.0, 1e-6, math.sqrt(3)) ** 2 / (400 - 10 - 1)
-    assert foreseen.published == pytest.approx(math.sqrt(540 * share))
-    assert plan(census(epsilon=2.0)).published is None
+    assert foreseen.theorem1_error == pytest.approx(math.sqrt(540 * share))
+    assert plan(census(epsilon=2.0)).theorem1_error is None

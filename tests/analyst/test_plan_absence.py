@@ -28,10 +28,10 @@ def test_short_cohorts_and_lost_queries_are_as_frequent_as_foreseen(
     short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < min_contributions
     query = census(population=population, cohorts=cohorts, min_contributions=min_contributions, liars=0)
     foreseen = plan(query, absent=absent)
-    check_chance(int(short[:, -1].sum()), runs, foreseen.short)
-    check_chance(int(short.any(axis=1).sum()), runs, foreseen.any_left_out)
-    check_chance(int((2 * short.sum(axis=1) > cohorts).sum()), runs, foreseen.lost)
-    assert max(foreseen.short, foreseen.lost) * runs > SEEN
+    check_chance(int(short[:, -1].sum()), runs, foreseen.cohort_short)
+    check_chance(int(short.any(axis=1).sum()), runs, foreseen.any_cohort_short)
+    check_chance(int((2 * short.sum(axis=1) > cohorts).sum()), runs, foreseen.no_release)
+    assert max(foreseen.cohort_short, foreseen.no_release) * runs > SEEN
 
 
 def test_a_simulation_burns_queries_as_often_as_foreseen() -> None:
@@ -44,18 +44,18 @@ def test_a_simulation_burns_queries_as_often_as_foreseen() -> None:
             counts.count(census(id=f"q{run}", min_contributions=16, **fields), rows)
         except QueryBurnt:
             burnt += 1
-    foreseen = plan(census(min_contributions=16, **fields), absent=0.2).lost
+    foreseen = plan(census(min_contributions=16, **fields), absent=0.2).no_release
     assert foreseen * 1500 > SEEN
     check_chance(burnt, 1500, foreseen)
 
 
 def test_chances_at_the_ends() -> None:
-    assert plan(census(min_contributions=600)).lost == 0.0
+    assert plan(census(min_contributions=600)).no_release == 0.0
     certain = plan(census(cohorts=3, min_contributions=200, liars=0), absent=0.5)
-    assert certain.short == pytest.approx(1.0)
-    assert certain.lost == pytest.approx(1.0)
-    assert certain.estimates[0].standard_error > 0  # of what cannot happen, but a number
-    assert plan(census(cohorts=3, min_contributions=100, liars=0), absent=1e-300).any_left_out == 0.0
+    assert certain.cohort_short == pytest.approx(1.0)
+    assert certain.no_release == pytest.approx(1.0)
+    assert certain.accuracy[0].standard_error > 0  # of what cannot happen, but a number
+    assert plan(census(cohorts=3, min_contributions=100, liars=0), absent=1e-300).any_cohort_short == 0.0
 
 
 def test_mean_contributors_are_those_of_the_binomial_distribution() -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 
 from reticent.privacy import Counter
 from reticent.privacy.cost import NoiseKind
-from reticent.privacy.defaults import MIN_LIARS_SHARE, min_liars
+from reticent.privacy.limits import QueryLimits, min_liars
 from reticent_analyst import cohort_odds
 from reticent_analyst.plan import plan
 from reticent_analyst.question import Question
@@ -17,10 +17,10 @@ from tests.analyst.queries import census
 
 @pytest.mark.parametrize(("population", "absent", "risk"), [(1000, 0.2, 1e-3), (50, 0.3, 0.05), (10_000, 0.0, 1e-6)])
 def test_one_cohort_insists_on_as_many_as_the_risk_allows(population: int, absent: float, risk: float) -> None:
-    crowd = cohort_odds.choose(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
-    assert (crowd.cohorts, crowd.liars) == (1, min_liars(crowd.min_contributions))
-    assert cohort_odds.lost(population, 1, crowd.min_contributions, absent) <= risk
-    assert crowd.min_contributions == max(
+    chosen = cohort_odds.choose_cohorts(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
+    assert (chosen.cohorts, chosen.liars) == (1, min_liars(chosen.min_contributions))
+    assert cohort_odds.no_release(population, 1, chosen.min_contributions, absent) <= risk
+    assert chosen.min_contributions == max(
         k for k in range(1, population + 1) if stats.binom.cdf(k - 1, population, 1 - absent) <= risk
     )
 
@@ -31,23 +31,23 @@ def test_of_many_cohorts_the_choice_is_nearly_the_most_accurate() -> None:
 
     def error(min_contributions: int) -> float:
         query = census(min_contributions=min_contributions, liars=min_liars(min_contributions), **changes)
-        return plan(query, absent=0.2).estimates[0].standard_error
+        return plan(query, absent=0.2).accuracy[0].standard_error
 
-    crowd = cohort_odds.choose(population=400, absent=0.2, lying=0, risk=0.01, variance=20.0, cohorts=8)
-    allowed = [k for k in range(3, 51) if cohort_odds.lost(400, 8, k, 0.2) <= 0.01]
-    assert crowd.min_contributions in allowed
-    assert error(crowd.min_contributions) < 1.05 * min(map(error, allowed))
+    chosen = cohort_odds.choose_cohorts(population=400, absent=0.2, lying=0, risk=0.01, variance=20.0, cohorts=8)
+    allowed = [k for k in range(3, 51) if cohort_odds.no_release(400, 8, k, 0.2) <= 0.01]
+    assert chosen.min_contributions in allowed
+    assert error(chosen.min_contributions) < 1.05 * min(map(error, allowed))
 
 
 @pytest.mark.parametrize(("lying", "risk"), [(1, 1e-3), (10, 1e-3), (50, 0.01), (300, 0.01)])
 def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float) -> None:
-    crowd = cohort_odds.choose(population=100_000, absent=0.2, lying=lying, risk=risk, variance=20.0)
-    assert crowd.cohorts % 2 == 1
-    assert cohort_odds.lost_to_liars(100_000, crowd.cohorts, crowd.min_contributions, 0.2, lying) <= risk
-    assert cohort_odds.crowded(100_000, crowd.cohorts, crowd.liars, lying) <= risk
-    assert crowd.cohorts <= 2 * lying + 1
-    fewer = cohort_odds.hit_cohorts(100_000, crowd.cohorts - 2, lying)
-    assert fewer[(crowd.cohorts - 2) // 2 + 1 :].sum() > risk / 2
+    chosen = cohort_odds.choose_cohorts(population=100_000, absent=0.2, lying=lying, risk=risk, variance=20.0)
+    assert chosen.cohorts % 2 == 1
+    assert cohort_odds.no_release_with_liars(100_000, chosen.cohorts, chosen.min_contributions, 0.2, lying) <= risk
+    assert cohort_odds.allowance_exceeded(100_000, chosen.cohorts, chosen.liars, lying) <= risk
+    assert chosen.cohorts <= 2 * lying + 1
+    fewer = cohort_odds.hit_cohorts(100_000, chosen.cohorts - 2, lying)
+    assert fewer[(chosen.cohorts - 2) // 2 + 1 :].sum() > risk / 2
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float
 )
 def test_a_twentieth_may_lie_unless_more_are_expected_or_it_is_said(said: dict[str, int], liars: int) -> None:
     wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
-    crowd = cohort_odds.choose(**{**wanted, "cohorts": 1, "min_contributions": 760, **said})
-    assert crowd == cohort_odds.Crowd(1, 760, liars)
+    chosen = cohort_odds.choose_cohorts(**{**wanted, "cohorts": 1, "min_contributions": 760, **said})
+    assert chosen == cohort_odds.CohortPlan(1, 760, liars)
 
 
 @pytest.mark.parametrize("noise", ["skellam", "gaussian"])
@@ -67,22 +67,22 @@ def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -
     )
     none = replace(question, liars=0)
     by_default, careless = (
-        plan(each.ask(200_000, "k1"), absent=0.4).estimates[0].standard_error for each in (question, none)
+        plan(each.to_query(200_000, "k1"), absent=0.4).accuracy[0].standard_error for each in (question, none)
     )
-    assert by_default / careless == pytest.approx((1 - MIN_LIARS_SHARE) ** -0.5, abs=1e-4)
+    assert by_default / careless == pytest.approx((1 - QueryLimits.min_liars_share) ** -0.5, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"population": 0}, "nobody can be asked"),
+        ({"population": 0}, "population must be at least 1"),
         ({"cohorts": 0}, "cannot be dealt into 0 cohorts"),
         ({"cohorts": 1001}, "1000 phones cannot be dealt into 1001 cohorts"),
-        ({"population": 10, "lying": 9}, "no number of cohorts up to 10 bears 9 liars"),
-        ({"population": 10, "absent": 0.9}, "two honest ones more are needed"),
+        ({"population": 10, "lying": 9}, "no number of cohorts up to 10 tolerates 9 liars"),
+        ({"population": 10, "absent": 0.9}, "at least 2 must be honest"),
     ],
 )
 def test_what_cannot_be_chosen_is_one_sentence(changes: dict[str, Any], said: str) -> None:
     wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
     with pytest.raises(ValueError, match=said):
-        cohort_odds.choose(**{**wanted, **changes})
+        cohort_odds.choose_cohorts(**{**wanted, **changes})

@@ -68,22 +68,22 @@ def _noise(query: Query, size: int, rng: np.random.Generator) -> np.ndarray:
 
 @pytest.mark.parametrize(("query", "absent"), SETTINGS.values(), ids=SETTINGS)
 def test_errors_are_as_large_as_foreseen(query: Query, absent: float, request: pytest.FixtureRequest) -> None:
-    foreseen = plan(query, absent=absent).estimates[0]
+    foreseen = plan(query, absent=absent).accuracy[0]
     errors = np.array([error for _, error in simulated(query, absent, 400, request.node.name)])  # (runs, d)
     squares = (errors**2).mean(axis=1)
     assert abs(off(squares, foreseen.standard_error**2)) < LIMIT
     for wrong in OFFS:
         assert abs(off(squares, (wrong * foreseen.standard_error) ** 2)) > LIMIT
-    within = {wrong: (np.abs(errors) <= wrong * foreseen.reach).mean(axis=1) for wrong in (1.0, *OFFS)}
-    assert abs(off(within[1.0], 0.95)) < LIMIT or _is_whole_step(errors, foreseen.reach)
+    within = {wrong: (np.abs(errors) <= wrong * foreseen.half_width).mean(axis=1) for wrong in (1.0, *OFFS)}
+    assert abs(off(within[1.0], 0.95)) < LIMIT or _is_whole_step(errors, foreseen.half_width)
     assert off(within[OFFS[0]], 0.95) < -LIMIT
     assert off(within[OFFS[1]], 0.95) > LIMIT
 
 
-def _is_whole_step(errors: np.ndarray, reach: float) -> bool:
+def _is_whole_step(errors: np.ndarray, half_width: float) -> bool:
     """Whether one step less would cover too little: the errors of whole numbers jump over 95 %."""
-    step_less = (np.abs(errors) <= reach - 1).mean(axis=1)
-    covered = (np.abs(errors) <= reach).mean(axis=1)
+    step_less = (np.abs(errors) <= half_width - 1).mean(axis=1)
+    covered = (np.abs(errors) <= half_width).mean(axis=1)
     return off(step_less, 0.95) < LIMIT and off(covered, 0.95) > -LIMIT
 
 
@@ -91,7 +91,7 @@ def test_where_half_of_the_cohorts_are_left_the_error_is_the_worst() -> None:
     query, absent = census(20, l2_squared=2, l1=2, cohorts=4, min_contributions=121), 0.2
     found = [each for each in simulated(query, absent, 1200, "half") if len(each[0].cohorts_left_out) == 2]
     squares = np.array([(error**2).mean() for _, error in found])
-    worst = plan(query, absent=absent).estimates[0].worst
+    worst = plan(query, absent=absent).accuracy[0].error_half_left
     assert len(found) > 100
     assert abs(off(squares, worst**2)) < LIMIT
     for wrong in OFFS:
@@ -115,7 +115,7 @@ def test_where_a_cohort_stands_out_the_error_is_that_of_the_median() -> None:
         release = estimate(query, known, seeded=True)
         assert all(3 in outlying for outlying in release.cohorts_outlying)
         squares.append(((np.array(release.value) - np.sum(values, axis=0)) ** 2).mean())
-    foreseen = plan(query, absent=absent).estimates[0].by_median
+    foreseen = plan(query, absent=absent).accuracy[0].error_by_median
     assert foreseen is not None
     for wrong in OFFS:
         assert abs(off(np.array(squares), (wrong * foreseen) ** 2)) > LIMIT
@@ -123,8 +123,8 @@ def test_where_a_cohort_stands_out_the_error_is_that_of_the_median() -> None:
 
 
 def test_a_median_takes_three_cohorts() -> None:
-    assert plan(census(cohorts=2, min_contributions=100)).estimates[0].by_median is None
-    assert plan(census(cohorts=3, min_contributions=100)).estimates[0].by_median is not None
+    assert plan(census(cohorts=2, min_contributions=100)).accuracy[0].error_by_median is None
+    assert plan(census(cohorts=3, min_contributions=100)).accuracy[0].error_by_median is not None
 
 
 def test_the_median_of_skewed_sums_lies_a_little_below_their_mean() -> None:

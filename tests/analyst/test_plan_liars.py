@@ -35,10 +35,12 @@ def test_liars_are_in_as_many_cohorts_as_foreseen(population: int, cohorts: int,
     expected = foreseen[often] / foreseen[often].sum() * seen.sum()
     if often.sum() > 1:
         assert stats.chisquare(seen, expected).pvalue > FALSE_ALARM
-    crowding = plan(census(population=population, cohorts=cohorts, min_contributions=4, liars=2), lying=liars).liars
-    assert crowding.hit_on_average == pytest.approx(hit.mean(), rel=0.02)
-    assert (hit <= crowding.hit).mean() > 0.94
-    assert (hit <= crowding.hit - 1).mean() < 0.96
+    risk_of_liars = plan(
+        census(population=population, cohorts=cohorts, min_contributions=4, liars=2), lying=liars
+    ).liars
+    assert risk_of_liars.mean_cohorts_hit == pytest.approx(hit.mean(), rel=0.02)
+    assert (hit <= risk_of_liars.cohorts_hit).mean() > 0.94
+    assert (hit <= risk_of_liars.cohorts_hit - 1).mean() < 0.96
 
 
 @pytest.mark.parametrize(
@@ -59,22 +61,22 @@ def test_wild_liars_and_absence_lose_queries_as_often_as_foreseen(
         absent=absent,
         lying=liars,
     ).liars
-    check_chance(lost, runs, foreseen.lost)
+    check_chance(lost, runs, foreseen.no_release)
 
 
 def test_so_many_liars_are_borne_and_not_one_more() -> None:
     for cohorts, absent, risk in [(15, 0.0, 0.01), (15, 0.2, 0.05), (31, 0.2, 1e-3), (1, 0.0, 0.01)]:
         query = census(population=1000, cohorts=cohorts, min_contributions=20, liars=1)
-        borne = plan(query, absent=absent, risk=risk).liars.bearable
-        assert plan(query, absent=absent, lying=borne).liars.lost <= risk
-        assert plan(query, absent=absent, lying=borne + 1).liars.lost > risk
+        borne = plan(query, absent=absent, risk=risk).liars.tolerated
+        assert plan(query, absent=absent, lying=borne).liars.no_release <= risk
+        assert plan(query, absent=absent, lying=borne + 1).liars.no_release > risk
 
 
 def test_cohorts_have_more_liars_than_allowed_as_often_as_foreseen() -> None:
     found = dealt(1003, 10, 20, 20_000).max(axis=1)
     for allowed in range(8):
         most = int((found > allowed).sum())
-        foreseen = cohort_odds.crowded(1003, 10, allowed, 20)
+        foreseen = cohort_odds.allowance_exceeded(1003, 10, allowed, 20)
         assert stats.binomtest(most, 20_000, foreseen, alternative="greater").pvalue > FALSE_ALARM
         if 1000 < most < 5000:  # rare enough for the sum over cohorts to be near, and often enough to see it
             assert stats.binomtest(most, 20_000, OFFS[0] * foreseen, alternative="greater").pvalue < FALSE_ALARM
@@ -119,16 +121,16 @@ def _pull_of(query: Query, hit: int) -> float:
     """What the plan says for the number of liars that are most likely in so many cohorts at most."""
     for liars in range(1, 40):
         foreseen = plan(query, lying=liars)
-        if foreseen.liars.hit == hit:
-            return foreseen.estimates[0].pull
+        if foreseen.liars.cohorts_hit == hit:
+            return foreseen.accuracy[0].max_shift
     raise AssertionError(hit)
 
 
 def test_in_one_cohort_or_half_of_them_liars_can_do_anything() -> None:
-    assert plan(census(), lying=1).estimates[0].pull == math.inf
-    assert plan(census(cohorts=2, min_contributions=100), lying=1).estimates[0].pull == math.inf
-    assert plan(census(cohorts=3, min_contributions=100), lying=1).estimates[0].pull < math.inf
-    assert plan(census()).estimates[0].pull == 0
+    assert plan(census(), lying=1).accuracy[0].max_shift == math.inf
+    assert plan(census(cohorts=2, min_contributions=100), lying=1).accuracy[0].max_shift == math.inf
+    assert plan(census(cohorts=3, min_contributions=100), lying=1).accuracy[0].max_shift < math.inf
+    assert plan(census()).accuracy[0].max_shift == 0
 
 
 @pytest.mark.parametrize("population", [1_000_000, 10_000])
@@ -137,17 +139,17 @@ def test_in_one_cohort_or_half_of_them_liars_can_do_anything() -> None:
 def test_many_liars_are_planned_for_or_refused(population: int, lying: float, cohorts: int | None) -> None:
     liars = int(population * lying)
     try:
-        crowd = cohort_odds.choose(
+        chosen = cohort_odds.choose_cohorts(
             population=population, absent=0.1, lying=liars, risk=0.01, variance=20.0, cohorts=cohorts
         )
         query = census(
             population=population,
-            cohorts=crowd.cohorts,
-            min_contributions=crowd.min_contributions,
-            liars=min(crowd.liars, crowd.min_contributions - 2),
+            cohorts=chosen.cohorts,
+            min_contributions=chosen.min_contributions,
+            liars=min(chosen.liars, chosen.min_contributions - 2),
         )
         foreseen = plan(query, absent=0.1, lying=liars, risk=0.01)
-        assert 0 < foreseen.liars.hit <= crowd.cohorts
+        assert 0 < foreseen.liars.cohorts_hit <= chosen.cohorts
     except ValueError as error:
         assert "cohorts" in str(error)  # noqa: PT017  # either will do
 
@@ -155,7 +157,7 @@ def test_many_liars_are_planned_for_or_refused(population: int, lying: float, co
 def test_so_many_liars_that_one_is_in_each_cohort() -> None:
     """Where nothing is computed, it is as where it is."""
     for liars in (300, 400, 500, 700, 1200):
-        window = next(islice(cohort_odds._hits(10_000, 10), liars, None))
+        window = next(islice(cohort_odds._hit_distributions(10_000, 10), liars, None))
         exact = np.zeros(11)
         exact[window[0] : window[0] + len(window[1])] = window[1]
         assert cohort_odds.hit_cohorts(10_000, 10, liars) == pytest.approx(exact, abs=1e-13)
@@ -164,4 +166,4 @@ def test_so_many_liars_that_one_is_in_each_cohort() -> None:
 @pytest.mark.parametrize(("liars", "allowed"), [(5000, 480), (5000, 500), (5000, 560), (20, 0), (9990, 995)])
 def test_the_tail_of_liars_in_a_cohort_is_the_whole_of_it(liars: int, allowed: int) -> None:
     tail = stats.hypergeom(10_000, liars, 1000).sf(allowed)
-    assert cohort_odds.crowded(10_000, 10, allowed, liars) == pytest.approx(min(1.0, 10 * tail), rel=1e-6)
+    assert cohort_odds.allowance_exceeded(10_000, 10, allowed, liars) == pytest.approx(min(1.0, 10 * tail), rel=1e-6)

@@ -162,16 +162,16 @@ def test_what_is_lost_ends_with_1(server: CountingServer, tmp_path: Path) -> Non
     assert err.startswith("reticent: 'gym' will never be decided: the key server was restored from a backup")
     with begun(server, tmp_path, "status") as asked:
         out, _ = asked.communicate(timeout=DEADLINE)
-    assert "gym: will never be decided: the key server was restored from a backup" in " ".join(out.split())
+    assert "gym: can no longer be decided: the key server was restored from a backup" in " ".join(out.split())
 
 
 def test_a_plan_that_cannot_be_made_is_one_sentence_at_once(tmp_path: Path) -> None:
-    question = QUESTION.replace("cohorts = 3\nfewest = 12\n", "").replace("absent", "lying = 0.6\nabsent")
+    question = QUESTION.replace("cohorts = 3\nmin_contributions = 12\n", "").replace("absent", "lying = 0.6\nabsent")
     (tmp_path / "gym.toml").write_text(question)
     for options, said in (
-        (["--population", "1000000"], "no number of cohorts up to 5001 bears 600000 liars"),
-        (["--population", "10", "--key-bits", "7"], "keys have one of these lengths"),
-        (["--population", "1" + "0" * 400], "there are no more than"),
+        (["--population", "1000000"], "no number of cohorts up to 5001 tolerates 600000 liars"),
+        (["--population", "10", "--key-bits", "7"], "a key has one of these lengths"),
+        (["--population", "1" + "0" * 400], "population must be at most"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "reticent", "count", "plan", "gym.toml", *options],

@@ -12,10 +12,11 @@ import pytest
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
-from reticent_keys import Identity, QueryKeys, QueryLimits, Vault, administration, open_journal
+from reticent_keys import Identity, QueryKeys, Vault, administration, open_journal
 from tests.attacks.lying_keys import LyingKeyServer, serving
 from tests.core.paillier.keys import pair
 from tests.keys.phones import Phone

@@ -12,12 +12,13 @@ import pytest
 from reticent.clock import ManualClock
 from reticent.paillier import PublicKey, centred, pad, tag
 from reticent.privacy import Counter, Query
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, packing_of, shared_secret, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, QueryLimits, Vault, administration, open_journal
+from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 
 START = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)

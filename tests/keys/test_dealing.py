@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from reticent.privacy import Counter
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import QueryLimits, administration
+from reticent_keys import administration
 from reticent_keys.dealing import query_of
 from tests.keys.phones import DAY, LIMITS, QUERY, House, dealt, refused
 
@@ -161,15 +162,15 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        (QueryLimits(max_epsilon=0.99, min_honest=2, min_cohort_share=0.3), "epsilon may be at most 0.99: got 1"),
-        (QueryLimits(max_delta=9e-6, min_honest=2, min_cohort_share=0.3), "delta may be at most 9e-06: got 1e-05"),
+        (QueryLimits(max_epsilon=0.99, min_honest=2, min_cohort_share=0.3), "epsilon must be at most 0.99: got 1"),
+        (QueryLimits(max_delta=9e-6, min_honest=2, min_cohort_share=0.3), "delta must be at most 9e-06: got 1e-05"),
         (QueryLimits(min_honest=5, min_cohort_share=0.3), "min_contributions must exceed liars by at least 5: got 4"),
         (
             QueryLimits(min_honest=2, min_cohort_share=0.51),
             "min_contributions must be at least 0.51 of the smallest cohort: got 0.5",
         ),
-        (QueryLimits(min_honest=2, min_liars_share=0.21), "of 5 contributions, liars must be at least 2: got 1"),
-        (QueryLimits(min_honest=2, max_ciphertexts=1), "asked for at most 1 ciphertexts: got "),
+        (QueryLimits(min_honest=2, min_liars_share=0.21), "liars must be at least 2 of 5 contributions: got 1"),
+        (QueryLimits(min_honest=2, max_ciphertexts=1), "a phone must send at most 1 ciphertexts: got "),
     ],
 )
 def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> None:
@@ -186,8 +187,8 @@ def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> No
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"liars": 0}, "of 22 contributions, liars must be at least 2: got 0"),
-        ({"liars": 1}, "of 22 contributions, liars must be at least 2: got 1"),
+        ({"liars": 0}, "liars must be at least 2 of 22 contributions: got 0"),
+        ({"liars": 1}, "liars must be at least 2 of 22 contributions: got 1"),
         ({"liars": 3}, "min_contributions must exceed liars by at least 20: got 19"),
     ],
 )
@@ -196,8 +197,8 @@ def test_an_operator_who_says_nothing_wants_twenty_honest_phones_and_some_liars(
 ) -> None:
     query = dataclasses.replace(QUERY, population=40, cohorts=1, min_contributions=22, liars=2)
     other = dataclasses.replace(query, **changes)  # type: ignore[arg-type]  # all of these are numbers
-    QueryLimits().check(query, ciphertexts=1)
-    refused(Refusal.BAD_QUERY, lambda: QueryLimits().check(other, ciphertexts=1), sentence)
+    assert list(QueryLimits().violations(query, ciphertexts=1)) == []
+    assert list(QueryLimits().violations(other, ciphertexts=1)) == [sentence]
 
 
 @pytest.mark.parametrize(

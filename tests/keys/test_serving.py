@@ -259,7 +259,7 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
     ("arguments", "sentence"),
     [
         (("serve", "--key-bits", "2048"), "bits must be one of 3072, 4096: got 2048"),
-        (("serve", "--max-epsilon", "0"), "max_epsilon and max_delta must be positive"),
+        (("serve", "--max-epsilon", "0"), "max_epsilon must be positive"),
         (("serve", "--simulated-clock", "now"), "an instant looks like 2027-03-01T12:00:00Z: got 'now'"),
         (
             ("serve", "--simulated-clock", "2027-03-01", "--phones", "0.0.0.0:1"),

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent.privacy import Counter, Ledger, Query
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol import Refused
-from reticent_analyst.expected_refusals import KEY_SERVERS, PHONES, refusals
+from reticent_analyst.expected_refusals import KEY_SERVERS, PHONES, expected_refusals
 from reticent_analyst.question import Question
 from reticent_client import Declined, Participation
 from reticent_client.counting.inputs import DEFAULT_BUDGET
-from reticent_keys import QueryLimits
 from tests.queries import bits
 
 
@@ -25,7 +25,7 @@ def phones_take(query: Query) -> bool:
 
 
 def key_servers_take(query: Query, ciphertexts: int = 1) -> bool:
-    return not _refuses(lambda: QueryLimits().check(query, ciphertexts))
+    return not list(QueryLimits().violations(query, ciphertexts))
 
 
 def _refuses(check: Callable[[], None]) -> bool:
@@ -45,8 +45,8 @@ def _refuses(check: Callable[[], None]) -> bool:
 def test_what_an_analyst_gets_by_default_is_taken_by_default(population: int, **said: Any) -> None:
     """One cohort, since many of few phones each are not what is asked by default."""
     question = Question(id="q", counters=[Counter("a", 0, 3)], epsilon=1.0, delta=1e-6, cohorts=1, **said)
-    query = question.ask(population, "k1")
-    assert refusals(query, 1) == ()
+    query = question.to_query(population, "k1")
+    assert expected_refusals(query, 1) == ()
     assert phones_take(query)
     assert key_servers_take(query)
 
@@ -72,6 +72,6 @@ def test_what_the_plan_says_is_what_parties_do(
         min_contributions=min_contributions,
         liars=liars,
     )
-    by = {party for each in refusals(query, ciphertexts) for party in each.by}
+    by = {party for each in expected_refusals(query, ciphertexts) for party in each.by}
     assert phones_take(query) == (PHONES not in by)
     assert key_servers_take(query, ciphertexts) == (KEY_SERVERS not in by)

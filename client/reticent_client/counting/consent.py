@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from reticent.privacy import Cost, Query
-from reticent.privacy.defaults import MIN_HONEST, MIN_LIARS_SHARE, min_liars
+from reticent.privacy.limits import QueryLimits, min_liars
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["Participation", "Situation"]
@@ -30,7 +30,7 @@ class Participation:
     """What a user allows. What is None is not limited, but for the budget, which limits everything.
 
     Unless told otherwise, a phone wants to hide among 20 honest ones, and a query to allow for liars: as
-    `reticent.privacy.defaults` says for all parties.
+    `reticent.privacy.limits` says for all parties.
 
     Args:
         max_epsilon: Of one query.
@@ -56,8 +56,8 @@ class Participation:
     max_budget_share: float | None = None
     queries: tuple[str, ...] = ("*",)
     counters: tuple[str, ...] = ("*",)
-    min_honest: int = MIN_HONEST
-    min_liars_share: float = MIN_LIARS_SHARE
+    min_honest: int = QueryLimits.min_honest
+    min_liars_share: float = QueryLimits.min_liars_share
     only_charging: bool = False
     only_unmetered: bool = False
     max_queries_per_day: int | None = None

@@ -8,7 +8,8 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reticent.privacy import Cost, Query, defaults
+from reticent.privacy import Cost, Query
+from reticent.privacy.limits import DEFAULT_BUDGET
 from reticent.protocol.invitation import Invitation
 from reticent_client.errors import Declined, FileError, Reason
 from reticent_client.store import SqliteStore
@@ -17,8 +18,6 @@ __all__ = ["BUDGET", "DEFAULT_BUDGET", "Counted", "kept_budget", "read_invitatio
 
 BUDGET = "counting/budget"
 """The place of the user's budget."""
-
-DEFAULT_BUDGET = defaults.BUDGET
 
 HEADER = ["name", "value"]
 

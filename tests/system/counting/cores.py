@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from reticent.privacy import Query
+from reticent.privacy.limits import QueryLimits
 from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, QueryLimits, Vault, administration, open_journal
+from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, Vault, administration, open_journal
 from tests.core.paillier.keys import pair
 from tests.system.counting.phones import Killed, trap
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, MIN_HONEST, START, Fault, Kill, World
