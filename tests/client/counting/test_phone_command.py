@@ -111,7 +111,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
             assert lines[1:4] == [
                 "budget (2, 1e-05): spent (1, 1e-06), reserved (0, 0), left (1, 9e-06)",
                 "  gym: (1, 1e-06) spent",
-                "gym: contributed at (1, 1e-06); released: spent (9 contributions)",
+                "gym: contributed at (1, 1e-06); released: spent (25 contributions)",
             ]
             assert (await told(tmp_path, "leave"))[0] == "left\n"
             assert (await told(tmp_path, "status"))[0].startswith(f"phone {PHONE.hex()} has left")
