@@ -17,8 +17,9 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
-from reticent.rpc import Admission, Caller, Limits, Listener, unary
+from reticent.rpc import Admission, Caller, Limits, unary
 from reticent.rpc.admission import Handler
+from reticent.rpc.listener import Listener
 from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches

@@ -16,8 +16,9 @@ from google.protobuf.message import Message
 from reticent.address import network
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
-from reticent.rpc import Admission, Caller, Limits, Listener, stream_in, stream_out, unary
+from reticent.rpc import Admission, Caller, Limits, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
+from reticent.rpc.listener import Listener
 from reticent.rpc.rates import Rate, Rates
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire

@@ -19,7 +19,8 @@ from reticent.privacy import CohortSum, Contributions, Ledger, Query, Release
 from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.protocol import statements as said
 from reticent.randomness import seeded
-from reticent.rpc import Admission, Caller, Listener, unary
+from reticent.rpc import Admission, Caller, unary
+from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst

@@ -18,8 +18,9 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import AGGREGATION_SERVER, channel, channel_credentials
 from reticent.randomness import secure
-from reticent.rpc import Admission, Caller, Listener
+from reticent.rpc import Admission, Caller
 from reticent.rpc.admission import stream_in, stream_out, unary
+from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc

@@ -15,6 +15,8 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from reticent.address import AddressError, bound, is_local
+from reticent.protocol.calls import RETRY_AFTER
+from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import phone_pb2
 from reticent_client.apps.phone import Phone
 from reticent_client.apps.stream import Stream
@@ -24,10 +26,10 @@ from reticent_client.errors import Closed, FileError, LeftBehind
 SERVICE = "reticent.v1.Phone"
 
 STREAMS_PER_APP = 8
-CALLS_PER_SECOND, BURST = 20.0, 100.0
-"""How many calls an app may make; those without a token share as many."""
-PATIENCE = 0.25
-"""Seconds that a call too many waits for its refusal, so that whoever asks again at once is slowed down."""
+RATE = Rate(per_second=20.0, burst=100.0)
+"""Calls of an app. All callers without a token share one such rate."""
+REFUSAL_DELAY = 0.25
+"""Seconds before a call above the rate is refused: this slows down a caller that retries at once."""
 GRACE = 2.0
 """Seconds that calls have to end when the broker stops."""
 
@@ -46,23 +48,6 @@ _log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request", bound=Message)
-
-
-class Allowance:
-    """Calls that may be made: some at once, more as time goes by."""
-
-    def __init__(self, now: float) -> None:
-        self._left = BURST
-        self._since = now
-
-    def take(self, now: float) -> float:
-        """Take one call; the seconds until there is one again, 0 if there was."""
-        self._left = min(BURST, self._left + (now - self._since) * CALLS_PER_SECOND)
-        self._since = now
-        if self._left < 1:
-            return (1 - self._left) / CALLS_PER_SECOND
-        self._left -= 1
-        return 0.0
 
 
 class Broker:
@@ -99,7 +84,7 @@ class Broker:
         self._private = credentials is not None or address.startswith("unix:")
         self._streams_per_app = streams_per_app
         self._server: grpc.aio.Server | None = None
-        self._allowances: dict[str | None, Allowance] = {}
+        self._rates = Rates(RATE)
         self._open: Counter[str] = Counter()  # streams, by app
         self._known: tuple[float, frozenset[App]] = (-1.0, frozenset())
         self.address = address
@@ -197,10 +182,9 @@ class Broker:
         except (OSError, FileError) as error:
             await self._fail(context, error)
         name = None if app is None else app.name
-        now = asyncio.get_running_loop().time()
-        wait = self._allowances.setdefault(name, Allowance(now)).take(now)
+        wait = self._rates.take(name, asyncio.get_running_loop().time())
         if wait:
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(REFUSAL_DELAY)
             await self._refuse(context, "too many calls", wait)
         if app is None:
             await context.abort(
@@ -240,7 +224,7 @@ class Broker:
         await context.abort(grpc.StatusCode.INTERNAL, "the phone has a fault of its own")
 
     async def _refuse(self, context: Context, why: str, wait: float) -> NoReturn:
-        context.set_trailing_metadata((("retry-after-ms", str(int(wait * 1000) + 1)),))
+        context.set_trailing_metadata(((RETRY_AFTER, str(int(wait * 1000) + 1)),))
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
 

@@ -1,6 +1,9 @@
-"""RPC for servers and the broker: admission of calls, rate limits, listeners over TLS."""
+"""RPC for servers and the broker: admission of calls, rate limits, and listeners over TLS.
+
+`reticent.rpc.listener` needs an extra, the health service; everything else needs the base dependencies only.
+"""
 
 from reticent.rpc.admission import Admission, Caller, Limits, stream_in, stream_out, unary
-from reticent.rpc.listener import Listener
+from reticent.rpc.rates import Rate, Rates
 
-__all__ = ["Admission", "Caller", "Limits", "Listener", "stream_in", "stream_out", "unary"]
+__all__ = ["Admission", "Caller", "Limits", "Rate", "Rates", "stream_in", "stream_out", "unary"]

@@ -30,9 +30,6 @@ __all__ = ["Admission", "Caller", "Handler", "Limits", "stream_in", "stream_out"
 
 _log = logging.getLogger(__name__)
 
-REMEMBERED = 20_000
-"""Networks whose call rates are kept; the least recently seen are forgotten."""
-
 _MAX_DETAIL = 400  # characters: the detail of a refusal must fit a header
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -104,7 +101,7 @@ class Admission:
     def __init__(self, names: tuple[str, ...] | None = None, limits: Limits | None = None) -> None:
         self.names = names
         self.limits = limits or Limits()
-        self._rates = Rates(self.limits.call_rate, REMEMBERED)
+        self._rates = Rates(self.limits.call_rate)
         self.calls = CallLimits(self.limits.in_flight, self.limits.in_flight_per_network)
         self.replies = ReplyLimits(
             self.limits.reply_bytes, self.limits.reply_bytes_per_connection, cut=CONNECTIONS.cut, now=monotonic

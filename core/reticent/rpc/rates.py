@@ -1,4 +1,4 @@
-"""How fast callers may call, each on their own, with a bounded memory of them."""
+"""Rate limits per caller, with a bounded memory of callers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from dataclasses import dataclass
 
 __all__ = ["Rate", "Rates"]
 
+REMEMBERED = 20_000
+"""Callers whose rates are kept."""
+
 
 @dataclass(frozen=True)
 class Rate:
-    """Calls that may be made: some at once, more as time goes by.
+    """A rate limit: a token bucket.
 
     Args:
-        per_second: How many more each second.
-        burst: How many at once.
+        per_second: Calls per second.
+        burst: Calls at once, after a pause.
     """
 
     per_second: float
@@ -22,27 +25,25 @@ class Rate:
 
     def __post_init__(self) -> None:
         if not (self.per_second > 0 and self.burst >= 1):
-            raise ValueError(f"a rate is more than 0 calls a second, and 1 or more at once: got {self}")
+            raise ValueError(f"a rate allows more than 0 calls a second and at least 1 at once: got {self}")
 
 
 class Rates:
-    """What is left of a rate, for each of many callers.
-
-    Those that have not called for long are forgotten: they have all of it again.
+    """The rate limit of each of many callers.
 
     Args:
         rate: Of each caller.
-        remembered: Of how many callers at most. When there are more, the one that has called least lately is
-            forgotten.
+        remembered: Callers that are remembered. Beyond that the least recent one is forgotten, and has its whole
+            rate again.
     """
 
-    def __init__(self, rate: Rate, remembered: int) -> None:
+    def __init__(self, rate: Rate, remembered: int = REMEMBERED) -> None:
         self._rate = rate
         self._remembered = remembered
-        self._left: OrderedDict[object, tuple[float, float]] = OrderedDict()  # calls left, at that time
+        self._left: OrderedDict[object, tuple[float, float]] = OrderedDict()  # calls left, at an instant
 
     def take(self, caller: object, now: float) -> float:
-        """Take one call; the seconds until there is one again, 0 if there was."""
+        """Count a call if the rate allows it; 0 if so, else the seconds until it does."""
         left, since = self._left.pop(caller, (self._rate.burst, now))
         left = min(self._rate.burst, left + (now - since) * self._rate.per_second)
         wait = 0.0 if left >= 1 else (1 - left) / self._rate.per_second

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from reticent.v1 import phone_pb2
-from reticent_client.apps.broker import BURST, SERVICE
+from reticent_client.apps.broker import RATE, SERVICE
 from reticent_client.apps.messages import SIZE
 from tests.client.apps.phones import (
     App,
@@ -87,7 +87,7 @@ async def test_apps_that_hang_up_leave_nothing_behind() -> None:
         await until(lambda: home.broker.streams == 1)
         gc.collect()
         await until(lambda: len(asyncio.all_tasks()) <= before + 1)
-        assert set(home.broker._allowances) == {"weather"}
+        assert set(home.broker._rates._left) == {"weather"}
         await home.live("work")
         assert told(await read(call, 1)) == [(26, "work")]
 
@@ -216,7 +216,7 @@ async def test_an_app_that_floods_is_slowed_down_and_nobody_else() -> None:
         answers = await hammering
         refused = [each for each in answers if isinstance(each, grpc.aio.AioRpcError)]
         assert {each.code() for each in refused} == {CODE.RESOURCE_EXHAUSTED}
-        assert BURST <= len(answers) - len(refused) <= BURST + 200
+        assert RATE.burst <= len(answers) - len(refused) <= RATE.burst + 200
         hints = [int(dict(each.trailing_metadata() or ())["retry-after-ms"]) for each in refused]
         assert all(0 < hint <= 60 for hint in hints)
         assert sorted(waits)[5] < 2
@@ -252,7 +252,7 @@ async def test_those_without_a_token_share_one_allowance_and_do_not_touch_the_ot
             for guess in guesses:
                 async with calling(home.broker.address, guess) as guesser:
                     assert (await status(guesser.current())).code() in codes
-        assert set(home.broker._allowances) == {None, "weather"}
+        assert set(home.broker._rates._left) == {None, "weather"}
 
 
 @limited

@@ -9,7 +9,8 @@ import pytest
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel
 from reticent.protocol.invitation import Invitation
-from reticent.rpc import Admission, Listener, unary
+from reticent.rpc import Admission, unary
+from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.servers import Servers

@@ -6,7 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from reticent.rpc import Admission, Caller, Listener, unary
+from reticent.rpc import Admission, Caller, unary
+from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc.services import SERVICE

@@ -12,9 +12,9 @@ import grpc
 
 from reticent.protocol.channels import channel
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc import Admission, Caller, Limits, Listener, stream_in, stream_out, unary
+from reticent.rpc import Admission, Caller, Limits, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
-from reticent.rpc.listener import HEALTH
+from reticent.rpc.listener import HEALTH, Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 

@@ -11,7 +11,8 @@ import pytest
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import ANALYST, KEY_SERVER, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
-from reticent.rpc import Admission, Caller, Listener
+from reticent.rpc import Admission, Caller
+from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import Echo, calling, certified, served

@@ -11,7 +11,8 @@ import grpc
 
 from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc import Limits, Listener
+from reticent.rpc import Limits
+from reticent.rpc.listener import Listener
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import Calls, Echo, calling, served, until
 from tests.core.rpc.ways import calling_from

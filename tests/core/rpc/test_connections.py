@@ -14,8 +14,9 @@ import grpc
 import pytest
 
 from reticent.protocol.calls import answered
-from reticent.rpc import Limits, Listener, connections, listener
+from reticent.rpc import Limits, connections, listener
 from reticent.rpc.connections import CONNECTIONS, Peer
+from reticent.rpc.listener import Listener
 from tests.core.rpc.deaf import Deaf, careless
 from tests.core.rpc.scenes import HELLO, play
 from tests.core.rpc.services import served, until

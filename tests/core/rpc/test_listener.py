@@ -16,7 +16,8 @@ from reticent.address import AddressError, is_local
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
-from reticent.rpc import Admission, Limits, Listener
+from reticent.rpc import Admission, Limits
+from reticent.rpc.listener import Listener
 from reticent.rpc.rates import Rate
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
@@ -229,7 +230,7 @@ def test_a_phone_needs_no_health_service() -> None:
         sys.modules["grpc_health"] = sys.modules["cyclopts"] = None
         from reticent.protocol.channels import channel, channel_credentials
         try:
-            from reticent.rpc import Listener
+            from reticent.rpc.listener import Listener
         except ModuleNotFoundError:
             print("no listener")
     """

@@ -61,5 +61,5 @@ def test_a_flood_of_callers_takes_a_bounded_memory() -> None:
 
 @pytest.mark.parametrize("wrong", [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.5), (float("nan"), 1.0), (1.0, float("nan"))])
 def test_a_rate_lets_somebody_in(wrong: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="a rate is more than 0 calls a second"):
+    with pytest.raises(ValueError, match="a rate allows more than 0 calls a second"):
         Rate(*wrong)

@@ -14,8 +14,8 @@ from reticent.clock import ManualClock
 from reticent.protocol.calls import answered
 from reticent.protocol.channels import channel
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc import Listener
 from reticent.rpc.admission import Handler
+from reticent.rpc.listener import Listener
 from reticent.rpc.simulated_clock import SERVICE, check_local, simulated_clock
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc

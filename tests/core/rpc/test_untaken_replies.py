@@ -15,7 +15,8 @@ import pytest
 
 from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc import Admission, Limits, Listener
+from reticent.rpc import Admission, Limits
+from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc import large_answers
 from tests.core.rpc.deaf import Deaf, careless

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from reticent.rpc import Listener
+from reticent.rpc.listener import Listener
 from tests.core.rpc.services import Calls, calling_at
 
 
