@@ -28,7 +28,7 @@ from reticent_client import simulatable
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.messages import SIZE
 from reticent_client.apps.phone import Phone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 APPS = 1000
 PER_CHANNEL = 100
@@ -86,7 +86,7 @@ def run() -> Iterator[str]:
 
 async def _measure() -> tuple[dict[str, list[float]], tuple[float, float]]:
     policy = simulatable(learned(STEPS, 11, 30, seed=1), sensitive={"place 3"}, delta=0.1)
-    with TemporaryDirectory() as folder, contextlib.closing(SqliteStore(Path(folder) / "phone.db")) as store:
+    with TemporaryDirectory() as folder, contextlib.closing(PhoneStore(Path(folder) / "phone.db")) as store:
         clock = ManualClock(START - dt.timedelta(seconds=30))
         phone = Phone(policy, store=store, clock=clock, zone=dt.UTC, first_day=True)
         tokens = [phone.apps.add(f"app {number}") for number in range(APPS)]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reticent_client.counting.consent import Participation, Situation
     from reticent_client.counting.participant import Participant
     from reticent_client.errors import Declined
-    from reticent_client.store import SqliteStore
+    from reticent_client.store import PhoneStore
 
 __all__ = [
     "TOLERANCE",
@@ -56,12 +56,12 @@ __all__ = [
     "Participant",
     "Participation",
     "Phone",
+    "PhoneStore",
     "Policy",
     "Recent",
     "Report",
     "Schedule",
     "Situation",
-    "SqliteStore",
     "Step",
     "StepError",
     "Store",
@@ -83,7 +83,7 @@ _ON_USE = {
     "Participation": "counting.consent",
     "Phone": "apps.phone",
     "Situation": "counting.consent",
-    "SqliteStore": "store",
+    "PhoneStore": "store",
     "Step": "apps.messages",
     "connect": "apps.connection",
 }

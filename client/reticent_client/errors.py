@@ -85,7 +85,6 @@ class Reason(Enum):
     ANSWERED = "the phone has answered it, and that is over"
     NAME_TAKEN = "another query had this name before"
     OTHER_TERMS = "other queries of the same sequence name other bounds, cost or noise"
-    BOOKED_ELSEWHERE = "the budget is booked for this query, and the phone's store knows nothing of it"
     EPSILON = "it costs a larger epsilon than is allowed"
     DELTA = "it costs a larger delta than is allowed"
     SHARE_OF_BUDGET = "it takes a larger share of the budget than is allowed"

@@ -1,4 +1,4 @@
-"""What a phone must not forget, in one SQLite file."""
+"""What phones must not forget: one SQLite file, for one phone or for many."""
 
 from __future__ import annotations
 
@@ -6,114 +6,138 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from reticent.privacy.cost import Cost
+from reticent.privacy.ledger import Composition, Ledger
 from reticent.storage.database import Database, Execute, FileFormat, InUse, claimed
+from reticent.storage.group_commit import GroupedDatabase
 from reticent_client.errors import FileError
 
 APPLICATION = 0x52455443  # "RETC"
-VERSION = 2
+VERSION = 1
+PHONE = "phone"
+"""The name of the phone of a file that holds one."""
 
-_SCHEMA = """
-CREATE TABLE places (name TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE messages (
-    stream TEXT NOT NULL, position INTEGER NOT NULL, message BLOB NOT NULL, PRIMARY KEY (stream, position)
+_SCHEMA = f"""
+CREATE TABLE slots (
+    phone TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (phone, name)
 ) WITHOUT ROWID;
-"""
-_COUNTING = """
+CREATE TABLE messages (
+    phone TEXT NOT NULL, stream TEXT NOT NULL, position INTEGER NOT NULL, message BLOB NOT NULL,
+    PRIMARY KEY (phone, stream, position)
+) WITHOUT ROWID;
 CREATE TABLE contributions (
-    query BLOB PRIMARY KEY, id TEXT NOT NULL UNIQUE, account TEXT NOT NULL, terms TEXT NOT NULL, cost TEXT NOT NULL,
-    cohort INTEGER NOT NULL, identity BLOB NOT NULL, state TEXT NOT NULL, l1 INTEGER NOT NULL,
+    phone TEXT NOT NULL, query BLOB NOT NULL, id TEXT NOT NULL, account TEXT NOT NULL, terms TEXT NOT NULL,
+    cost TEXT NOT NULL, cohort INTEGER NOT NULL, identity BLOB NOT NULL, state TEXT NOT NULL, l1 INTEGER NOT NULL,
     l2_squared INTEGER NOT NULL, contribution BLOB NOT NULL, message BLOB, size INTEGER NOT NULL,
     seeded INTEGER NOT NULL, attempts INTEGER NOT NULL, not_before INTEGER NOT NULL, made INTEGER NOT NULL,
-    detail TEXT NOT NULL, settled INTEGER NOT NULL
-);
-CREATE INDEX contributions_by_state ON contributions (state);
-CREATE INDEX contributions_by_account ON contributions (account);
-CREATE INDEX contributions_by_answer ON contributions (contribution);
+    detail TEXT NOT NULL, PRIMARY KEY (phone, query), UNIQUE (phone, id)
+) WITHOUT ROWID;
+CREATE INDEX contributions_by_state ON contributions (phone, state);
+CREATE INDEX contributions_by_account ON contributions (phone, account);
+CREATE INDEX contributions_by_contribution ON contributions (phone, contribution);
 CREATE TABLE declined (
-    announcement BLOB PRIMARY KEY, id TEXT NOT NULL, reason TEXT NOT NULL, sentence TEXT NOT NULL, policy TEXT NOT NULL,
-    at INTEGER NOT NULL
-);
+    phone TEXT NOT NULL, announcement BLOB NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL, sentence TEXT NOT NULL,
+    policy TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (phone, announcement)
+) WITHOUT ROWID;
+{Ledger.SCHEMA};
 """
-_DROPPED = "dropped"  # the place of the position of the last message that was forgotten
+_DROPPED = "dropped"  # the slot of the position of the last message that was forgotten
+
+_KIND = FileFormat("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError)
 
 
-_KIND = FileFormat("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError, migrations=(_COUNTING,))
+class PhoneStore:
+    """What one phone must not forget, in a file that is readable by its owner only and may hold many phones.
 
-
-class SqliteStore:
-    """One file, readable by its owner only, with a place for each thing that must survive a kill.
-
-    What a place has taken is on disk when `write` returns. Several processes may use the file, one of them as the
-    phone.
+    What a method has written is on disk when it returns; within `transaction`, when that ends. Phones of one process
+    that write from several threads at the same time wait for the disk together.
 
     Args:
         path: Where the file is or will be; in memory, for as long as it is used, unless given.
+        phone: The name of the phone.
 
-    >>> store = SqliteStore()
-    >>> store.place("mask").write("...")
-    >>> store.place("mask").read()
+    >>> store = PhoneStore()
+    >>> store.slot("mask").write("...")
+    >>> store.slot("mask").read()
     '...'
+    >>> store.of("another phone").slot("mask").read() is None
+    True
     >>> store.close()
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
-        self.path = None if path is None else Path(path)
-        self._database = Database(self.path, _KIND, older=True)
+    __slots__ = ("_file", "phone")
+
+    def __init__(self, path: str | Path | None = None, phone: str = PHONE) -> None:
+        self._file = _File(None if path is None else Path(path))
+        self.phone = phone
+
+    def of(self, phone: str) -> PhoneStore:
+        """The store of another phone in the same file."""
+        store = object.__new__(type(self))
+        store._file, store.phone = self._file, phone
+        return store
+
+    @property
+    def path(self) -> Path | None:
+        """Where the file is."""
+        return self._file.database.path
 
     @property
     def database(self) -> Database:
-        """The file, for those who keep tables of their own in it."""
-        return self._database
+        """The file, which holds other phones as well."""
+        return self._file.database
 
-    def place(self, name: str) -> Place:
-        """The place of this name: a `Store` for one text."""
-        return Place(self, name)
+    def transaction(self) -> contextlib.AbstractContextManager[Execute]:
+        """Have all that is written in this thread come true together, when this ends, or not at all."""
+        return self.database.transaction()
+
+    def slot(self, name: str) -> StoreSlot:
+        """The slot of this name: a `Store` for one text."""
+        return StoreSlot(self, name)
+
+    def ledger(self, budget: Cost, composition: Composition = "addition") -> Ledger:
+        """The ledger of this phone, in the same file."""
+        return Ledger(budget, self.database, composition=composition, subject=self.phone)
 
     @contextlib.contextmanager
     def claim(self, part: str = "") -> Iterator[None]:
-        """Be the one process that runs the phone of this file, or a part of the phone.
+        """Be the only one that runs this phone, or a part of it; and be the only process that does so from this file.
 
         Raises:
             InUse: Another one does.
         """
-        if self.path is None:
-            yield
-            return
-        taken = InUse(f"another process runs the phone of {self.path}")
-        with claimed(Path(f"{self.path}{part and f'.{part}'}"), taken):
+        with self._file.claim(part, self.phone):
             yield
 
     def read(self, name: str) -> str | None:
-        """What a place holds, None where nothing was ever written."""
-        with self._database.reading() as run:
-            row = run("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
+        """The content of a slot, None where nothing was ever written."""
+        with self.database.reading() as run:
+            row = run("SELECT content FROM slots WHERE phone = ? AND name = ?", (self.phone, name)).fetchone()
         return None if row is None else str(row[0])
 
     def beginning_with(self, prefix: str) -> dict[str, str]:
-        """What the places hold whose names begin so, by the rest of their names."""
-        with self._database.reading() as run:
-            rows = run("SELECT name, content FROM places ORDER BY name").fetchall()
+        """The contents of the slots whose names begin so, by the rest of their names."""
+        with self.database.reading() as run:
+            rows = run("SELECT name, content FROM slots WHERE phone = ? ORDER BY name", (self.phone,)).fetchall()
         return {name.removeprefix(prefix): content for name, content in rows if name.startswith(prefix)}
 
     def write(self, name: str, content: str) -> None:
-        """Put a text in the place of what was there."""
-        with self._database.transaction() as run:
-            run("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
+        """Replace the content of a slot."""
+        with self.database.transaction() as run:
+            run("INSERT OR REPLACE INTO slots VALUES (?, ?, ?)", (self.phone, name, content))
 
     def keep_only(self, prefix: str, names: Iterable[str]) -> None:
-        """Forget the places whose names begin so, but for some."""
+        """Forget the slots whose names begin so, but for some."""
         kept = set(names)
-        with self._database.transaction() as run:
-            for (name,) in run("SELECT name FROM places").fetchall():
-                if name.startswith(prefix) and name not in kept:
-                    run("DELETE FROM places WHERE name = ?", (name,))
+        with self.database.transaction() as run:
+            for name in self.beginning_with(prefix):
+                if prefix + name not in kept:
+                    run("DELETE FROM slots WHERE phone = ? AND name = ?", (self.phone, prefix + name))
 
     def change(self, name: str, function: Callable[[str | None], str]) -> None:
-        """Put in a place what a function makes of what it holds; nobody else writes in between."""
-        with self._database.transaction() as run:
-            row = run("SELECT content FROM places WHERE name = ?", (name,)).fetchone()
-            content = function(None if row is None else str(row[0]))
-            run("INSERT OR REPLACE INTO places VALUES (?, ?)", (name, content))
+        """Replace the content of a slot by what a function makes of it; nobody else writes in between."""
+        with self.database.transaction():
+            self.write(name, function(self.read(name)))
 
     def append(self, position: int, messages: Mapping[str, bytes], held: int) -> dict[str, bytes]:
         """Keep a message of each stream, of its last ones no more than are to be held, and none of other streams.
@@ -121,20 +145,23 @@ class SqliteStore:
         What is kept: the first message, where one was kept for this position before.
         """
         kept = {}
-        with self._database.transaction() as run:
-            _drop(run, list(messages), held - 1)
+        with self.database.transaction() as run:
+            self._drop(run, list(messages), held - 1)
             for stream, message in messages.items():
-                run("INSERT OR IGNORE INTO messages VALUES (?, ?, ?)", (stream, position, message))
+                place = (self.phone, stream, position)
+                run("INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?)", (*place, message))
                 row = run(
-                    "SELECT message FROM messages WHERE stream = ? AND position = ?", (stream, position)
+                    "SELECT message FROM messages WHERE phone = ? AND stream = ? AND position = ?", place
                 ).fetchone()
                 kept[stream] = message if row is None else bytes(row[0])
         return kept
 
     def messages(self) -> list[tuple[int, dict[str, bytes]]]:
-        """What is kept: the positions, and the message of each stream."""
-        with self._database.reading() as run:
-            rows = run("SELECT position, stream, message FROM messages ORDER BY position").fetchall()
+        """The messages that are kept: the positions, and the message of each stream."""
+        with self.database.reading() as run:
+            rows = run(
+                "SELECT position, stream, message FROM messages WHERE phone = ? ORDER BY position", (self.phone,)
+            ).fetchall()
         found: dict[int, dict[str, bytes]] = {}
         for position, stream, message in rows:
             found.setdefault(int(position), {})[str(stream)] = bytes(message)
@@ -142,7 +169,7 @@ class SqliteStore:
 
     @property
     def dropped(self) -> int | None:
-        """The position of the last message that is no longer kept; None where that was never said."""
+        """The position of the last message that is no longer kept; None where none was ever noted."""
         text = self.read(_DROPPED)
         return None if text is None else int(text)
 
@@ -151,38 +178,71 @@ class SqliteStore:
         self.write(_DROPPED, str(position))
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._database.close()
+        """Close the file, for all of its phones."""
+        self._file.database.close()
+
+    def _drop(self, run: Execute, streams: Sequence[str], held: int) -> None:
+        """Forget the messages of other streams, and remember up to where those of these were forgotten."""
+        marks = ", ".join("?" * len(streams))
+        run(f"DELETE FROM messages WHERE phone = ? AND stream NOT IN ({marks})", (self.phone, *streams))  # noqa: S608  # only marks
+        (last,) = run(
+            "SELECT max(position) FROM (SELECT DISTINCT position FROM messages WHERE phone = ? "
+            "ORDER BY position DESC LIMIT -1 OFFSET ?)",
+            (self.phone, held),
+        ).fetchone()
+        if last is not None:
+            run("DELETE FROM messages WHERE phone = ? AND position <= ?", (self.phone, last))
+            self.dropped = int(last)
 
 
-class Place:
-    """One text of a `SqliteStore`."""
+class StoreSlot:
+    """One text of a phone's store."""
 
-    def __init__(self, store: SqliteStore, name: str) -> None:
+    __slots__ = ("_store", "name")
+
+    def __init__(self, store: PhoneStore, name: str) -> None:
         self._store = store
         self.name = name
 
     def read(self) -> str | None:
-        """What it holds, None where nothing was ever written."""
+        """The content, None where nothing was ever written."""
         return self._store.read(self.name)
 
     def write(self, text: str) -> None:
-        """Put a text in the place of what was there; on disk when this returns."""
+        """Replace the content; on disk when this returns."""
         self._store.write(self.name, text)
 
     def change(self, function: Callable[[str | None], str]) -> None:
-        """Put in it what a function makes of what it holds; nobody else writes in between."""
+        """Replace the content by what a function makes of it; nobody else writes in between."""
         self._store.change(self.name, function)
 
 
-def _drop(run: Execute, streams: Sequence[str], held: int) -> None:
-    """Forget the messages of other streams, and remember up to where those of these were forgotten."""
-    marks = ", ".join("?" * len(streams))
-    run(f"DELETE FROM messages WHERE stream NOT IN ({marks})", streams)  # noqa: S608  # only marks
-    (last,) = run(
-        "SELECT max(position) FROM (SELECT DISTINCT position FROM messages ORDER BY position DESC LIMIT -1 OFFSET ?)",
-        (held,),
-    ).fetchone()
-    if last is not None:
-        run("DELETE FROM messages WHERE position <= ?", (last,))
-        run("INSERT OR REPLACE INTO places VALUES (?, ?)", (_DROPPED, str(last)))
+class _File:
+    """An open file, and which of its phones this process runs."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.database = GroupedDatabase(path, _KIND)
+        self._claims: dict[str, tuple[contextlib.ExitStack, set[str]]] = {}
+
+    @contextlib.contextmanager
+    def claim(self, part: str, phone: str) -> Iterator[None]:
+        path = self.database.path
+        if path is None:
+            yield
+            return
+        occupied = InUse(f"another process runs the phone of {path}")
+        if part not in self._claims:
+            stack = contextlib.ExitStack()
+            stack.enter_context(claimed(Path(f"{path}{part and f'.{part}'}"), occupied))
+            self._claims[part] = stack, set()
+        stack, phones = self._claims[part]
+        if phone in phones:
+            raise occupied
+        phones.add(phone)
+        try:
+            yield
+        finally:
+            phones.remove(phone)
+            if not phones:
+                del self._claims[part]
+                stack.close()

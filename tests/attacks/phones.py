@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from reticent.privacy import Cost, Ledger, Query
+from reticent.privacy import Cost, Query
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Participant, Participation, SqliteStore
+from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import enrol
 
@@ -44,7 +44,7 @@ class AttackedPhone:
 
     def contribution(self, announcement: wire.Announcement, query: Query, key: bytes) -> wire.Contribution:
         """What it answers an announcement with."""
-        return self.participant.asked(announcement, query.to_bytes(), key)
+        return self.participant.contribute(announcement, query.to_bytes(), key)
 
     def backup(self) -> Path:
         """A copy of its files."""
@@ -63,14 +63,12 @@ class AttackedPhone:
 
     def close(self) -> None:
         self._store.close()
-        self._ledger.close()
 
     def _open(self) -> None:
-        self._store = SqliteStore(self.folder / "phone.db")
-        self._ledger = Ledger(Cost(100.0, 1e-2), self.folder / "phone.ledger")
+        self._store = PhoneStore(self.folder / "phone.db")
         self.participant = Participant(
             self._store,
-            self._ledger,
+            Cost(100.0, 1e-2),
             rng=secure(),
             now=lambda: dt.datetime.now(dt.UTC),
             policy=TRUSTING,

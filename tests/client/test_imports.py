@@ -21,7 +21,7 @@ def test_the_client_brings_nothing_that_computing_and_running_a_policy_can_do_wi
     assert not brought("from reticent_client import *") - {"grpc", "google.protobuf", "asyncio", "sqlite3"}
 
 
-@pytest.mark.parametrize(("name", "module"), [("Broker", "grpc"), ("connect", "grpc"), ("SqliteStore", "sqlite3")])
+@pytest.mark.parametrize(("name", "module"), [("Broker", "grpc"), ("connect", "grpc"), ("PhoneStore", "sqlite3")])
 def test_what_speaks_over_the_wire_is_imported_when_it_is_used(name: str, module: str) -> None:
     assert module in brought(f"from reticent_client import {name}")
 

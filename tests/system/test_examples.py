@@ -13,7 +13,7 @@ import nbclient
 import nbformat
 import pytest
 
-from reticent_client import MarkovChain, SqliteStore, adaptive
+from reticent_client import MarkovChain, PhoneStore, adaptive
 from reticent_client.apps.tokens import Apps
 from reticent_client.mask.days_file import NamedDay, write_days
 
@@ -33,8 +33,8 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
     adaptive(chain, sensitive={"hospital"}, delta=0.1).save(tmp_path / "policy.npz")
     with (tmp_path / "days.csv").open("w", newline="") as file:
         write_days(file, [NamedDay(f"2027-02-{number:02}", list(day)) for number, day in enumerate(DAYS, start=1)])
-    store = SqliteStore(tmp_path / "phone.db")
-    token = Apps(store.place("apps")).add("silent")
+    store = PhoneStore(tmp_path / "phone.db")
+    token = Apps(store.slot("apps")).add("silent")
     store.close()
     address = f"unix:{tmp_path / 'phone.sock'}"
     with subprocess.Popen(

@@ -16,7 +16,7 @@ from reticent.privacy import Cost, Ledger
 from reticent.protocol import Refusal, Refused, SigningKey, packing_of, statements
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Participant, Participation, SqliteStore
+from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.errors import ForeignAnswer
 from tests.core.paillier.test_tags import _factors
 from tests.keys.phones import Phone, expected, summed, sums
@@ -255,11 +255,10 @@ def test_of_racing_closers_one_wins(forwarder: Forwarder) -> None:
 @pytest.fixture
 def participant(forwarder: Forwarder, tmp_path: Path) -> Iterator[tuple[Participant, Ledger]]:
     """A phone that has joined, with its budget; it leaves in the end."""
-    store, ledger = SqliteStore(tmp_path / "phone.db"), Ledger(Cost(5.0, 1e-4), tmp_path / "phone.ledger")
-    with contextlib.closing(store), contextlib.closing(ledger):
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
         phone = Participant(
             store,
-            ledger,
+            Cost(5.0, 1e-4),
             rng=secure(),
             now=lambda: dt.datetime.now(dt.UTC),
             policy=Participation(min_honest=2, min_liars_share=0.0),
@@ -268,7 +267,7 @@ def participant(forwarder: Forwarder, tmp_path: Path) -> Iterator[tuple[Particip
         )
         [invitation] = forwarder.servers.invitations(1)
         phone.enrolment.joined(forwarder.enrolment.Join(phone.enrolment.join(invitation), timeout=PATIENCE))
-        yield phone, ledger
+        yield phone, phone.ledger
         forwarder.enrolment.Leave(phone.enrolment.leave(), timeout=PATIENCE)
 
 
@@ -285,7 +284,7 @@ def answered(forwarder: Forwarder, phone: Participant) -> tuple[Asked, int]:
         cohort=cohort,
         closes_in_ms=10_000,
     )
-    assert phone.asked(announcement, asked.query.to_bytes(), asked.key.to_bytes()).cohort == cohort
+    assert phone.contribute(announcement, asked.query.to_bytes(), asked.key.to_bytes()).cohort == cohort
     return asked, cohort
 
 

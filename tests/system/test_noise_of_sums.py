@@ -16,14 +16,14 @@ import pytest
 from scipy import stats
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Cost, Counter, Ledger, Query
+from reticent.privacy import Cost, Counter, Query
 from reticent.privacy import query as drawing
 from reticent.protocol import plaintext_count
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.server import AggregationServer
-from reticent_client import Participant, Participation, SqliteStore
+from reticent_client import Participant, Participation, PhoneStore
 from tests.keys.phones import House, sums
 
 FALSE_ALARM = 1e-6
@@ -42,8 +42,7 @@ class Person:
     """A phone and its user, who is in one counter."""
 
     participant: Participant
-    store: SqliteStore
-    ledger: Ledger
+    store: PhoneStore
 
 
 def query(house: House, number: int, phones: int, noise: str) -> Query:
@@ -68,10 +67,10 @@ def query(house: House, number: int, phones: int, noise: str) -> Query:
 
 def person(house: House, number: int, token: bytes) -> Person:
     """A phone that has joined."""
-    store, ledger = SqliteStore(), Ledger(Cost(2.0 * MORE, 1e-4))
+    store = PhoneStore()
     participant = Participant(
         store,
-        ledger,
+        Cost(2.0 * MORE, 1e-4),
         rng=seeded("noise of sums", number),
         now=house.clock.now,
         policy=Participation(min_honest=2, min_liars_share=0.0),
@@ -80,7 +79,7 @@ def person(house: House, number: int, token: bytes) -> Person:
     )
     asked = participant.enrolment.join(Invitation(token, house.server.identity, "", "localhost:1", "localhost:2"))
     participant.enrolment.joined(house.server.join(asked))
-    return Person(participant, store, ledger)
+    return Person(participant, store)
 
 
 @contextlib.contextmanager
@@ -94,7 +93,6 @@ def people(house: House, count: int) -> Iterator[list[Person]]:
     finally:
         for each in there:
             each.store.close()
-            each.ledger.close()
 
 
 def answered(aggregation: AggregationServer, asked: Query, phone: Participant, key: PublicKey) -> wire.Contribution:
@@ -102,7 +100,7 @@ def answered(aggregation: AggregationServer, asked: Query, phone: Participant, k
     member = phone.enrolment.current
     assert member is not None
     [announcement] = aggregation.announcements(wire.AnnouncementsRequest(phone=member.phone)).announcements
-    return phone.asked(announcement, asked.to_bytes(), key.to_bytes())
+    return phone.contribute(announcement, asked.to_bytes(), key.to_bytes())
 
 
 def batched(said: Sequence[wire.Contribution]) -> list[Sequence[wire.Contribution]]:

@@ -30,7 +30,7 @@ from reticent_client.mask.report import Report
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.timetable import DAY, Beginning, Timetable, time_zone
 from reticent_client.mask.timetable import LEAD as LEAD  # noqa: PLC0414  # whoever runs a phone finds it here
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +63,12 @@ class _Decided:
 class Phone:
     """Runs a policy against the clock, from readings to a stream of released steps.
 
-        async with Phone(policy, store=SqliteStore("phone.db")) as phone:
+        async with Phone(policy, store=PhoneStore("phone.db")) as phone:
             phone.sense("home")  # whenever something is read, from any thread
 
     Args:
         policy: What decides, or which policy does on which day. All have the same number of steps.
-        store: What survives a kill: one `SqliteStore` for one phone. Without one nothing does, and a phone that begins
+        store: What survives a kill: one `PhoneStore` for one phone. Without one nothing does, and a phone that begins
             anew in the middle of a day breaks its promise.
         zone: Whose wall clock says when steps begin; the machine's unless given.
         clock: What time it is; the machine's unless given.
@@ -85,7 +85,7 @@ class Phone:
         self,
         policy: Policy | Schedule,
         *,
-        store: SqliteStore | None = None,
+        store: PhoneStore | None = None,
         zone: dt.tzinfo | None = None,
         clock: Clock | None = None,
         rng: np.random.Generator | None = None,
@@ -112,7 +112,7 @@ class Phone:
             raise ValueError(f"the stream must be held for at least one day: got {held_days}")
         self._lead = lead
         self._held = held_days * self.timetable.horizon
-        self._store = SqliteStore() if store is None else store
+        self._store = PhoneStore() if store is None else store
         self._owns_store = store is None
         self.clock: Clock = SystemClock() if clock is None else clock
         self._rng = rng
@@ -124,7 +124,7 @@ class Phone:
         self._today: tuple[dt.date, MaskIt] | None = None
         self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
         self._untold: list[_Decided] = []
-        self.apps = Apps(self._store.place(APPS), self.clock.now)
+        self.apps = Apps(self._store.slot(APPS), self.clock.now)
         self.masked = Stream(self._held)
         self.raw = Stream(self._held)
         self._open = contextlib.ExitStack()
@@ -230,17 +230,17 @@ class Phone:
             return self._today[1]
         policy = self._schedule.on(date)
         name, day = self._names[policy], date.isoformat()
-        place = self._store.place(MASKS + name)
+        slot = self._store.slot(MASKS + name)
         last, by = self._in_charge()
         unheard = last < date if last is not None else self._first_day
         if not unheard and (last, by) != (date, name):
-            self._store.keep_only(place.name, ())
-        if unheard and place.read() is None:
-            mask = MaskIt(policy, self._rng, store=place)
+            self._store.keep_only(slot.name, ())
+        if unheard and slot.read() is None:
+            mask = MaskIt(policy, self._rng, store=slot)
             mask.next_day(day)
         else:
-            mask = MaskIt(policy, self._rng, store=place, day=day)
-        self._store.place(_DAY).write(json.dumps([day, name]))
+            mask = MaskIt(policy, self._rng, store=slot, day=day)
+        self._store.slot(_DAY).write(json.dumps([day, name]))
         self._masks[name] = mask
         self._today = date, mask
         report = mask.report()
@@ -255,7 +255,7 @@ class Phone:
 
     def _in_charge(self) -> tuple[dt.date | None, str | None]:
         """The last day that a policy was in charge of, and the fingerprint of the policy."""
-        text = self._store.place(_DAY).read()
+        text = self._store.slot(_DAY).read()
         if text is None:
             return None, None
         try:
@@ -288,7 +288,8 @@ class Phone:
         try:
             mask = self._mask(date)
             for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
-                with contextlib.suppress(StepError):  # the clock was set back to a step that is over
+                # A step and its message are one transaction. StepError: the clock was set back to a step that is over.
+                with contextlib.suppress(StepError), self._store.transaction():
                     released = mask.observe(context, step=step)
                     decided.append(self._keep(date, step, released, context))
         except OSError as error:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from reticent.clock import SystemClock
 from reticent.times import Now
 from reticent_client.errors import FileError, UnknownApp
-from reticent_client.store import Place
+from reticent_client.store import StoreSlot
 
 MAX_NAME = 64
 
@@ -30,25 +30,25 @@ class App:
 
 
 class Apps:
-    """The apps of a phone, in a place of its store: a change is seen by the running phone at its next step.
+    """The apps of a phone, in a slot of its store: a change is seen by the running phone at its next step.
 
     A token is shown once, when it is given out. Whoever reads the store finds digests.
 
     Args:
-        place: Where the list is kept.
+        slot: Where the list is kept.
         now: What time it is.
 
-    >>> from reticent_client.store import SqliteStore
-    >>> store = SqliteStore()
-    >>> apps = Apps(store.place("apps"))
+    >>> from reticent_client.store import PhoneStore
+    >>> store = PhoneStore()
+    >>> apps = Apps(store.slot("apps"))
     >>> token = apps.add("weather")
     >>> apps.find(token).name, apps.find("guessed")
     ('weather', None)
     >>> store.close()
     """
 
-    def __init__(self, place: Place, now: Now | None = None) -> None:
-        self._place = place
+    def __init__(self, slot: StoreSlot, now: Now | None = None) -> None:
+        self._slot = slot
         self._now = SystemClock().now if now is None else now
 
     def add(self, name: str, *, trusted: bool = False) -> str:
@@ -57,7 +57,7 @@ class Apps:
             raise ValueError(f"an app's name is 1 to {MAX_NAME} printable characters: got {name!r}")
         token = secrets.token_urlsafe(32)
         app = App(name, trusted, _digest(token), self._now().isoformat())
-        self._place.change(lambda text: _text([*_without(_apps(text), name), app]))
+        self._slot.change(lambda text: _text([*_without(_apps(text), name), app]))
         return token
 
     def remove(self, name: str) -> None:
@@ -75,11 +75,11 @@ class Apps:
                 raise UnknownApp(f"there is no app {name!r}: known are {known}")
             return _text(left)
 
-        self._place.change(removed)
+        self._slot.change(removed)
 
     def all(self) -> list[App]:
         """All apps, the oldest token first."""
-        return _apps(self._place.read())
+        return _apps(self._slot.read())
 
     def find(self, token: str) -> App | None:
         """The app that a token was given to."""
@@ -88,7 +88,7 @@ class Apps:
 
     def take_over(self, other: Apps) -> None:
         """Have the apps of another phone; they may be told all that this one ever tells."""
-        self._place.write(_text([replace(app, since=None) for app in other.all()]))
+        self._slot.write(_text([replace(app, since=None) for app in other.all()]))
 
 
 def _apps(text: str | None) -> list[App]:

@@ -16,20 +16,20 @@ from reticent.clock import SystemClock
 from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
-from reticent.privacy import Cost, Ledger
+from reticent.privacy import Cost
 from reticent.protocol import Unreachable
 from reticent.randomness import secure, seeded
 from reticent.retry import Backoff
 from reticent_client.counting import status_view
 from reticent_client.counting.consent import Participation, Situation
-from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Standing
+from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
 from reticent_client.counting.inputs import Counted, kept_budget, read_invitation
 from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.records import Records
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round, enrol, run, take_part
 from reticent_client.errors import NotJoined
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 STORE = Path("phone.db")
 POLICY = "counting/policy"
@@ -60,8 +60,7 @@ def join(
 
     Args:
         invitation: The file that the key server's operator has handed over.
-        store: The file that keeps the keys, and what must not be forgotten: one for each phone. What was spent is in
-            another one beside it, of the same name with .ledger.
+        store: The file that keeps the keys, the contributions and what was spent: one for each phone.
         budget_epsilon: How much to spend in all, ever; 4 unless given. It is said once.
         budget_delta: See there; 1e-05 unless given.
     """
@@ -72,10 +71,10 @@ def join(
         participant = open_()
         participant.enrolment.join(found)
         member = participant.enrolment.member
-        if member is not None and member.standing is Standing.LEAVING:
+        if member is not None and member.state is MembershipState.LEAVING:
             raise NotJoined("this phone is leaving: reticent phone leave")
-        if member is not None and member.standing in {Standing.LEFT, Standing.EXPELLED}:
-            raise NotJoined(f"this phone {member.standing.value}: it needs a new invitation")
+        if member is not None and member.state in {MembershipState.LEFT, MembershipState.EXPELLED}:
+            raise NotJoined(f"this phone {member.state.value}: it needs a new invitation")
         asyncio.run(_enrolled(participant))
         member = participant.enrolment.member
         if member is not None:
@@ -131,8 +130,8 @@ def contribute(
         member = participant.enrolment.member
         if member is None:
             raise NotJoined("this phone has not joined: reticent phone join INVITATION")
-        if member.standing is Standing.REFUSED:
-            raise NotJoined(f"this phone {member.standing.value}")
+        if member.state is MembershipState.REFUSED:
+            raise NotJoined(f"this phone {member.state.value}")
         servers = Servers(member.invitation)
         if watch:
             process.run(lambda stop: _watched(participant, servers, situation, stop, tell.round))
@@ -169,25 +168,24 @@ def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
         as_json: Write JSON for machines.
     """
     _check_there(store)
-    with contextlib.closing(SqliteStore(store)) as kept:
+    with contextlib.closing(PhoneStore(store)) as kept:
         budget = kept_budget(kept, None, None)
-        with contextlib.closing(Ledger(budget, _ledger_of(store))) as ledger:
-            shown = status_view.Status(
-                Enrolment(kept.place(MEMBERSHIP), SystemClock().now).member,
-                budget,
-                ledger.entries(),
-                Records(kept).all(),
-                status_view.declined(kept),
-            )
+        shown = status_view.Status(
+            Enrolment(kept.slot(MEMBERSHIP), SystemClock().now).member,
+            budget,
+            kept.ledger(budget).entries(subject=kept.phone),
+            Records(kept).all(),
+            status_view.declined(kept),
+        )
     process.say(in_json(shown.to_json()) if as_json else shown.to_text())
 
 
 class _Opening:
     """Makes the participant of an open store."""
 
-    def __init__(self, store: SqliteStore, ledger: Ledger) -> None:
+    def __init__(self, store: PhoneStore, budget: Cost) -> None:
         self._store = store
-        self._ledger = ledger
+        self._budget = budget
 
     def __call__(
         self,
@@ -200,7 +198,7 @@ class _Opening:
         now = SystemClock().now
         return Participant(
             self._store,
-            self._ledger,
+            self._budget,
             rng=secure() if seed is None else self._seeded(seed),
             now=now,
             policy=self._kept_policy(policy),
@@ -210,16 +208,16 @@ class _Opening:
 
     def _seeded(self, seed: int) -> np.random.Generator:
         """Each phone has noise of its own, and each query, also where the process was begun anew."""
-        member = Enrolment(self._store.place(MEMBERSHIP), SystemClock().now).member
+        member = Enrolment(self._store.slot(MEMBERSHIP), SystemClock().now).member
         phone = "" if member is None else member.phone.hex()
         return seeded(seed, "phone", phone, len(Records(self._store).all()))
 
     def _kept_policy(self, policy: Participation | None) -> Participation:
-        place = self._store.place(POLICY)
+        slot = self._store.slot(POLICY)
         if policy is not None:
-            place.write(policy.to_text())
+            slot.write(policy.to_text())
             return policy
-        text = place.read()
+        text = slot.read()
         return Participation() if text is None else Participation.from_text(text)
 
 
@@ -227,13 +225,11 @@ class _Opening:
 def _phone(
     path: Path, *, new: bool = False, budget: tuple[float | None, float | None] = (None, None)
 ) -> Iterator[_Opening]:
-    """A phone's files, for this process alone."""
+    """The store of a phone, for this process alone."""
     if not new:
         _check_there(path)
-    with contextlib.closing(SqliteStore(path)) as store, store.claim("counting"):
-        limit: Cost = kept_budget(store, *budget)
-        with contextlib.closing(Ledger(limit, _ledger_of(path))) as ledger:
-            yield _Opening(store, ledger)
+    with contextlib.closing(PhoneStore(path)) as store, store.claim("counting"):
+        yield _Opening(store, kept_budget(store, *budget))
 
 
 async def _enrolled(participant: Participant) -> None:
@@ -292,10 +288,6 @@ def _policy(path: Path) -> Participation:
         return Participation.from_toml(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _ledger_of(store: Path) -> Path:
-    return store.with_name(f"{store.name}.ledger")
 
 
 def _check_there(store: Path) -> None:

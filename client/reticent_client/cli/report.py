@@ -14,7 +14,7 @@ from reticent_client.cli.serve import STORE, StoreFile
 from reticent_client.errors import FileError
 from reticent_client.mask.maskit import report_of
 from reticent_client.mask.report import Report
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 CHANGED = 1
 
@@ -63,7 +63,7 @@ def _reports(path: Path) -> list[PolicyReport]:
     if not path.is_file():
         raise ValueError(f"there is no phone's store at {path}")
     try:
-        with contextlib.closing(SqliteStore(path)) as store:
+        with contextlib.closing(PhoneStore(path)) as store:
             snapshots = store.beginning_with(MASKS)
     except FileError as error:
         raise ValueError(str(error)) from error

@@ -32,7 +32,7 @@ from reticent_client.mask.days_file import read_days
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.timetable import time_zone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 ADDRESS = "unix:phone.sock"
 STORE = Path("phone.db")
@@ -123,7 +123,7 @@ def serve(
         raise ValueError("--first-day, --hold and --zone mean nothing to a replay")
     open_many_files()
     teller = Teller()
-    with contextlib.closing(SqliteStore(None if past is not None else store)) as kept:
+    with contextlib.closing(PhoneStore(None if past is not None else store)) as kept:
         if past is not None and store.exists():
             _copy_apps(store, kept)
         phone = Phone(
@@ -315,18 +315,18 @@ def _credentials(certificate: Path | None, key: Path | None) -> grpc.ServerCrede
     return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
 
 
-def _copy_apps(path: Path, kept: SqliteStore) -> None:
+def _copy_apps(path: Path, kept: PhoneStore) -> None:
     """Let the apps of a phone's store listen to a replay as well."""
-    with contextlib.closing(SqliteStore(path)) as store:
-        Apps(kept.place(APPS)).take_over(Apps(store.place(APPS)))
+    with contextlib.closing(PhoneStore(path)) as store:
+        Apps(kept.slot(APPS)).take_over(Apps(store.slot(APPS)))
 
 
 @contextlib.contextmanager
 def _phone_of(path: Path, *, new: bool = False) -> Iterator[Apps]:
     if not new and not path.exists():
         raise ValueError(f"there is no phone's store at {path}")
-    with contextlib.closing(SqliteStore(path)) as store:
-        yield Apps(store.place(APPS))
+    with contextlib.closing(PhoneStore(path)) as store:
+        yield Apps(store.slot(APPS))
 
 
 def _midnight(date: dt.date) -> dt.datetime:

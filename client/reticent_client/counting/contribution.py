@@ -1,4 +1,4 @@
-"""From what an app has counted to the signed message that says it to nobody."""
+"""From the counters of an app to the signed and encrypted message that contributes them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.enrolment import Member
 from reticent_client.errors import Declined, Reason
 
-__all__ = ["Answer", "answer", "values_of"]
+__all__ = ["PreparedContribution", "prepare", "values_of"]
 
 KEY = b"reticent.agreement-key.1\n"  # separates these keys from any other use of the signing key
 AGREEMENT_ENTROPY = 32  # bytes
 
 
-class Answer(NamedTuple):
+class PreparedContribution(NamedTuple):
     """A contribution that was never sent.
 
     Args:
         message: What is sent.
         digest: Of what is signed; by it the message is acknowledged.
-        norms: The size of what it says, without the noise; 0 where no other query of a sequence has to know it.
+        norms: The size of the values before noise; 0 where no other query of a sequence has to know it.
     """
 
     message: wire.Contribution
@@ -41,11 +41,11 @@ class Answer(NamedTuple):
 def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
     """Run by the phone. A number for each counter, within its bounds: 0 where the app has none, or has no number (NaN).
 
-    Whether the phone takes part is seen, so it must not depend on what was counted: whatever arithmetic may bring
-    about is said as some number. Only what is of no numeric type is declined, which is a mistake of the app.
+    Whether the phone takes part is seen, so it must not depend on what was counted: any result of arithmetic becomes
+    some number. Only a value of no numeric type is declined, which is a mistake of the app.
 
     Raises:
-        Declined: The app has nothing to say to this query, or says what is of no numeric type.
+        Declined: The app has no counters for this query, or one that is of no numeric type.
     """
     if counted is None:
         raise Declined(Reason.NOTHING_TO_SAY, f"there are no counters for {query.id!r}", query.id)
@@ -71,7 +71,7 @@ def _number(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def answer(
+def prepare(
     query: Query,
     cohort: int,
     values: list[float],
@@ -81,21 +81,21 @@ def answer(
     query_key: bytes,
     member: Member,
     rng: np.random.Generator,
-) -> Answer:
-    """Run by the phone. Fit, hide, tag, encrypt and sign what was counted; each time another message.
+) -> PreparedContribution:
+    """Run by the phone. Fit, add noise, tag, pad, encrypt and sign the values; each time another message.
 
     Args:
-        query: What is asked.
+        query: The query.
         cohort: The phone's.
         values: One for each counter.
-        used: What was said to other queries of the same sequence.
+        used: The size of the contributions to other queries of the same sequence.
         key: The Paillier key that the query names.
         query_key: The key server's X25519 key for this query.
-        member: Who says it.
+        member: The phone.
         rng: Where the noise, the agreement key and the exponents come from.
 
     Raises:
-        ValueError: The query cannot be answered, or its key is one with which no secret can be shared.
+        ValueError: No contribution can be made, or the query's key is one with which no secret can be shared.
     """
     steps = query.fit(values, used=used)
     noisy = [int(step) + int(share) for step, share in zip(steps, query.share(rng), strict=True)]
@@ -117,7 +117,7 @@ def answer(
     statement = statements.contribution(message, query.key_id)
     message.signature = member.signing.sign(statement)
     norms = Norms(0, 0) if query.sequence is None else Norms.of(steps)
-    return Answer(message, statements.digest(statement), norms)
+    return PreparedContribution(message, statements.digest(statement), norms)
 
 
 def _agreement_key(

@@ -1,4 +1,4 @@
-"""How a phone becomes one of those that are counted, stays one, and leaves."""
+"""How a phone enrols with a key server, renews its membership, and leaves."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from reticent.protocol.keys import PHONE_BYTES
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.errors import AlreadyJoined, BadMembership, FileError, NotJoined
-from reticent_client.store import Place
+from reticent_client.store import StoreSlot
 
-__all__ = ["MEMBERSHIP", "Enrolment", "Member", "Standing"]
+__all__ = ["MEMBERSHIP", "Enrolment", "Member", "MembershipState"]
 
 MEMBERSHIP = "counting/membership"
-"""The place of the keys and of the membership."""
+"""The slot of the keys and of the membership."""
 
 RENEWED_AT = 3
 """A membership is renewed when less than one part in so many is left of it."""
 
 
-class Standing(Enum):
-    """Whether a phone is one of those that are counted."""
+class MembershipState(Enum):
+    """How far the membership of a phone has come."""
 
     JOINING = "has asked to join"
     MEMBER = "is a member"
@@ -42,7 +42,7 @@ class Member:
     Args:
         invitation: By which it joined.
         signing: Its key to sign with.
-        standing: Whether it is one of those that are counted.
+        state: How far it has come.
         phone: Its id; empty before it has joined, as what follows.
         since: When the membership came, in seconds of Unix time.
         expires: When it ends.
@@ -50,7 +50,7 @@ class Member:
 
     invitation: Invitation
     signing: SigningKey
-    standing: Standing = Standing.JOINING
+    state: MembershipState = MembershipState.JOINING
     phone: bytes = b""
     since: int = 0
     expires: int = 0
@@ -61,7 +61,7 @@ class Member:
             {
                 "invitation": self.invitation.to_text(),
                 "signing": _text(self.signing.to_bytes()),
-                "standing": self.standing.name,
+                "state": self.state.name,
                 "phone": _text(self.phone),
                 "since": self.since,
                 "expires": self.expires,
@@ -80,7 +80,7 @@ class Member:
             return cls(
                 Invitation.from_text(content["invitation"]),
                 SigningKey(_bytes(content["signing"])),
-                Standing[content["standing"]],
+                MembershipState[content["state"]],
                 _bytes(content["phone"]),
                 int(content["since"]),
                 int(content["expires"]),
@@ -90,26 +90,26 @@ class Member:
 
 
 class Enrolment:
-    """The membership of one phone, in a place of its store.
+    """The membership of one phone, in a slot of its store.
 
     What is signed here comes out the same each time, so that whatever was lost on the way is asked for again.
 
     Args:
-        place: Where it is kept.
+        slot: Where it is kept.
         now: What time it is.
     """
 
-    def __init__(self, place: Place, now: Now) -> None:
-        self._place = place
+    def __init__(self, slot: StoreSlot, now: Now) -> None:
+        self._slot = slot
         self._now = now
-        text = place.read()
+        text = slot.read()
         self.member = None if text is None else Member.from_text(text)
 
     @property
     def current(self) -> Member | None:
         """The membership that lets the phone take part now."""
         member = self.member
-        is_one = member is not None and member.standing is Standing.MEMBER and self._seconds < member.expires
+        is_one = member is not None and member.state is MembershipState.MEMBER and self._seconds < member.expires
         return member if is_one else None
 
     def join(self, invitation: Invitation) -> wire.JoinRequest:
@@ -131,9 +131,10 @@ class Enrolment:
             if self._owes_leaving:  # with the keys it would forget how to say so
                 raise AlreadyJoined("this phone is leaving, and the key server has to be told first: leave again")
             self._keep(Member(invitation, SigningKey()))
-        elif held.invitation != invitation or held.standing is Standing.REFUSED:  # the servers have moved; or once more
-            standing = Standing.JOINING if held.standing is Standing.REFUSED else held.standing
-            self._keep(replace(held, invitation=invitation, standing=standing))
+        elif held.state is MembershipState.REFUSED:  # once more
+            self._keep(replace(held, invitation=invitation, state=MembershipState.JOINING))
+        elif held.invitation != invitation:  # the servers have moved
+            self._keep(replace(held, invitation=invitation))
         member = self._held()
         statement = statements.joining(invitation.token, member.signing.public)
         return wire.JoinRequest(
@@ -145,8 +146,8 @@ class Enrolment:
     def refused(self) -> None:
         """Run by the phone. The invitation is none, is over, or was another phone's."""
         member = self._held()
-        if member.standing is Standing.JOINING:
-            self._keep(replace(member, standing=Standing.REFUSED))
+        if member.state is MembershipState.JOINING:
+            self._keep(replace(member, state=MembershipState.REFUSED))
 
     def joined(self, membership: wire.Membership) -> None:
         """Run by the phone. Take what the key server says to its joining, or to its renewal.
@@ -156,8 +157,8 @@ class Enrolment:
             BadMembership: It is not for this phone, or not signed by the key server that the invitation names.
         """
         member = self._held()
-        if member.standing not in {Standing.JOINING, Standing.MEMBER}:
-            raise NotJoined(f"this phone {member.standing.value}")
+        if member.state not in {MembershipState.JOINING, MembershipState.MEMBER}:
+            raise NotJoined(f"this phone {member.state.value}")
         statement = statements.membership(membership.phone, member.signing.public, membership.expires)
         if not signed_by(member.invitation.identity, statement, membership.signature):
             raise BadMembership("the membership is not signed by the key server that the invitation names")
@@ -170,7 +171,7 @@ class Enrolment:
         self._keep(
             replace(
                 member,
-                standing=Standing.MEMBER,
+                state=MembershipState.MEMBER,
                 phone=membership.phone,
                 since=self._seconds,
                 expires=membership.expires,
@@ -191,14 +192,14 @@ class Enrolment:
         signature = member.signing.sign(statements.renewal(member.phone, member.expires))
         return wire.RenewRequest(phone=member.phone, expires=member.expires, signature=signature)
 
-    def owed(self) -> wire.JoinRequest | wire.RenewRequest | wire.LeaveRequest | None:
-        """Run by the phone. What to tell the key server now, be it again."""
+    def request(self) -> wire.JoinRequest | wire.RenewRequest | wire.LeaveRequest | None:
+        """Run by the phone. The request that the key server should get now, be it again."""
         member = self.member
         if member is None:
             return None
-        if member.standing is Standing.JOINING:
+        if member.state is MembershipState.JOINING:
             return self.join(member.invitation)
-        return self.leave() if member.standing is Standing.LEAVING else self.renewal()
+        return self.leave() if member.state is MembershipState.LEAVING else self.renewal()
 
     def leave(self) -> wire.LeaveRequest:
         """Run by the phone. Take part in nothing new from now on, and tell the key server so.
@@ -207,30 +208,30 @@ class Enrolment:
             NotJoined: There is nothing to leave.
         """
         member = self.member
-        if member is None or not member.phone or member.standing is Standing.EXPELLED:
+        if member is None or not member.phone or member.state is MembershipState.EXPELLED:
             raise NotJoined("this phone is no member")
-        if member.standing is Standing.MEMBER:
-            self._keep(replace(member, standing=Standing.LEAVING))
+        if member.state is MembershipState.MEMBER:
+            self._keep(replace(member, state=MembershipState.LEAVING))
         signature = member.signing.sign(statements.leaving(member.phone))
         return wire.LeaveRequest(phone=member.phone, signature=signature)
 
     def left(self) -> None:
         """Run by the phone. The key server knows."""
         member = self._held()
-        if member.standing is Standing.LEAVING:
-            self._keep(replace(member, standing=Standing.LEFT))
+        if member.state is MembershipState.LEAVING:
+            self._keep(replace(member, state=MembershipState.LEFT))
 
     def expelled(self) -> None:
         """Run by the phone. The key server says that this phone is no member any more."""
         member = self._held()
-        if member.standing in {Standing.JOINING, Standing.MEMBER}:
-            self._keep(replace(member, standing=Standing.EXPELLED))
+        if member.state in {MembershipState.JOINING, MembershipState.MEMBER}:
+            self._keep(replace(member, state=MembershipState.EXPELLED))
 
     @property
     def _owes_leaving(self) -> bool:
         """Whether the key server still takes this phone for a member that wants to be asked."""
         member = self.member
-        return member is not None and member.standing is Standing.LEAVING and self._seconds < member.expires
+        return member is not None and member.state is MembershipState.LEAVING and self._seconds < member.expires
 
     @property
     def _seconds(self) -> int:
@@ -242,7 +243,7 @@ class Enrolment:
         return self.member
 
     def _keep(self, member: Member) -> None:
-        self._place.write(member.to_text())
+        self._slot.write(member.to_text())
         self.member = member
 
 

@@ -12,12 +12,12 @@ from reticent.privacy import Cost, Query
 from reticent.privacy.limits import DEFAULT_BUDGET
 from reticent.protocol.invitation import Invitation
 from reticent_client.errors import Declined, FileError, Reason
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 __all__ = ["BUDGET", "DEFAULT_BUDGET", "Counted", "kept_budget", "read_invitation"]
 
 BUDGET = "counting/budget"
-"""The place of the user's budget."""
+"""The slot of the user's budget."""
 
 HEADER = ["name", "value"]
 
@@ -55,19 +55,19 @@ class Counted:
             raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
 
 
-def kept_budget(store: SqliteStore, epsilon: float | None, delta: float | None) -> Cost:
+def kept_budget(store: PhoneStore, epsilon: float | None, delta: float | None) -> Cost:
     """The budget of a phone: what was said when it was first used, or is said now where that is the first time.
 
     Raises:
         ValueError: It was another.
     """
-    place = store.place(BUDGET)
-    text = place.read()
+    slot = store.slot(BUDGET)
+    text = slot.read()
     if text is None:
         budget = Cost(
             DEFAULT_BUDGET.epsilon if epsilon is None else epsilon, DEFAULT_BUDGET.delta if delta is None else delta
         )
-        place.write(budget.to_text())
+        slot.write(budget.to_text())
         return budget
     try:
         kept = Cost.from_text(text)

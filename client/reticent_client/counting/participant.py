@@ -1,17 +1,8 @@
-"""The phone that takes part in counts: what it must decide, remember and never say twice, without any network.
+"""The phone's side of counting: what it decides, remembers and never sends in two versions, without any network.
 
-The order in which an answer comes about, so that a kill between any two steps neither overspends nor loses a
-reservation, nor lets two different answers out (each line is on disk before the next begins):
-
-1. The answer is made, in memory.
-2. The store notes the intention.
-3. The ledger reserves the cost.
-4. The store keeps the answer, signed. Only what step 4 has kept is ever sent, and it is sent as it is kept.
-
-A kill before 4 has sent nothing. So when a phone begins, what was only intended is forgotten, and its reservation given
-back. A kill after 4 finds both. When a decision comes, the store notes it first, then the ledger spends or gives back,
-then the store notes that this is done; what was not, is done when the phone begins. In between the ledger has too
-much reserved, never too little.
+A contribution is made in memory. Then one transaction reserves its cost and keeps it, signed. Only what is kept is ever
+sent, and it is sent as it is kept. A decision is one transaction as well: the contribution's state and the ledger. So a
+kill between any two steps neither overspends nor loses a reservation, nor lets two versions of a contribution out.
 """
 
 from __future__ import annotations
@@ -20,137 +11,162 @@ import datetime as dt
 import hashlib
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from reticent.paillier import PublicKey
-from reticent.privacy import BudgetExceeded, Contradiction, Ledger, Norms, Query
+from reticent.privacy import Cost, Norms, Query
+from reticent.privacy.ledger import Composition
 from reticent.protocol import Refused, Unreachable, signed_by, statements
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, contribution_bytes
 from reticent.randomness import secure
 from reticent.retry import Backoff
-from reticent.times import Now
+from reticent.times import Now, instant
 from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.budget import Budget
 from reticent_client.counting.consent import Participation, Situation
-from reticent_client.counting.contribution import Answer, answer, values_of
+from reticent_client.counting.contribution import PreparedContribution, prepare, values_of
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member
-from reticent_client.counting.ledger_sync import Booking
-from reticent_client.counting.records import LIVE, SPENT, UNDECIDED, DeclinedQueries, Record, Records, State
+from reticent_client.counting.query_cache import QueryCache
+from reticent_client.counting.records import (
+    LIVE,
+    SPENT,
+    UNDECIDED,
+    ContributionState,
+    DeclinedQueries,
+    Record,
+    Records,
+)
 from reticent_client.errors import Declined, ForeignAnswer, Reason
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 __all__ = ["Counters", "Participant"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
 """What an app has counted, by the names of a query's counters; what it leaves out is 0.
 
-None, where the app says nothing to this query. That may depend on the query and on the app, and never on what was
-counted: both servers see who takes part, and no noise hides it. Nor may it raise.
+None, where the app contributes nothing to this query. That may depend on the query and on the app, and never on what
+was counted: both servers see which phones contribute, and no noise hides it. Nor may it raise.
 """
 
 DAY = dt.timedelta(days=1)
-QUERIES_SEEN = 8
-"""Queries, of up to a megabyte each, that are not fetched again to be declined once more."""
 
 NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.NOT_TOLD, Reason.ANSWERED}
-"""Nothing is kept of what the key server may not have countersigned; what was answered has its record."""
+"""Nothing is kept of what the key server may not have countersigned; a contribution has its record."""
 
-OUTCOMES = {wire.RELEASED: State.RELEASED, wire.VOID: State.VOID, wire.BURNT: State.BURNT}
+OUTCOMES = {
+    wire.RELEASED: ContributionState.RELEASED,
+    wire.VOID: ContributionState.VOID,
+    wire.BURNT: ContributionState.BURNT,
+}
 
 
 class Participant:
-    """Takes part in counts for one user, as far as the policy and the ledger allow.
+    """Takes part in counts for one user, as far as the policy and the budget allow.
 
     It does no network I/O: `reticent_client.counting.session` does. All that must survive is on disk when a method
     returns, and every method may be called again with the same. One process at a time: `store.claim("counting")`.
 
     Args:
-        store: Where it remembers its membership and its answers.
-        ledger: The user's budget.
-        rng: Where the noise comes from: `secure()` on a phone. Answers of a seeded generator say so.
+        store: Where it keeps its membership, its contributions and its ledger.
+        budget: What the user spends in all.
+        composition: How costs compose: see `Ledger`.
+        rng: Where the noise comes from: `secure()` on a phone. Contributions of a seeded generator are marked.
         now: What time it is, in UTC.
         policy: What the user allows.
         counters: What the app has counted.
         backoff: When to send again what did not get through.
         simulation: Accept public keys that are only good for simulation.
+        queries: Queries that were fetched; many phones of a process may share them.
     """
 
     def __init__(
         self,
-        store: SqliteStore,
-        ledger: Ledger,
+        store: PhoneStore,
+        budget: Cost,
         *,
+        composition: Composition = "addition",
         rng: np.random.Generator,
         now: Now,
         policy: Participation,
         counters: Counters,
         backoff: Backoff | None = None,
         simulation: bool = False,
+        queries: QueryCache | None = None,
     ) -> None:
-        self.enrolment = Enrolment(store.place(MEMBERSHIP), now)
+        self.enrolment = Enrolment(store.slot(MEMBERSHIP), now)
         """Joining, renewing and leaving."""
         self.records = Records(store)
+        self.ledger = store.ledger(budget, composition)
         self.policy = policy
+        self._store = store
         self._declined = DeclinedQueries(store)
-        self._ledger = ledger
-        self._booking = Booking(self.records, ledger)
+        self._budget = Budget(self.records, self.ledger)
         self._rng = rng
         self._now = now
         self._counters = counters
         self._backoff = backoff or Backoff(random=secure().random)
         self._simulation = simulation
-        self._seen: OrderedDict[bytes, bytes] = OrderedDict()  # queries by their digests, to fetch them once
+        self._queries = QueryCache() if queries is None else queries
         self._one_at_a_time = threading.RLock()
-        limit = (ledger.limit.epsilon, ledger.limit.delta)
+        limit = (budget.epsilon, budget.delta)
         self._rules = json.dumps([policy.to_text(), limit, simulation])  # under which something is declined for good
-        self._booking.recover()
+        self._budget.book_missing()
 
-    def query_wanted(
+    def query_request(
         self, announcement: wire.Announcement, situation: Situation | None = None
     ) -> wire.QueryRequest | None:
-        """The request for the query that `asked` needs for an announcement; None where it needs none.
+        """The request for the query that `contribute` needs for an announcement; None where it needs none.
 
         Args:
             announcement: What the aggregation server announces.
-            situation: As in `asked`.
+            situation: As in `contribute`.
         """
         member = self.enrolment.current
         if member is None or not _is_countersigned(announcement, member):
-            return None  # nobody makes the phone fetch and keep anything but the key server
-        record = self.records.of(announcement.query)
-        if record is not None and record.state is not State.INTENDED:
+            return None  # only the key server makes the phone fetch and keep anything
+        if self.records.of(announcement.query) is not None:
             return None
         if self._declined.lasting(_digest_of(announcement), self._rules) is not None:
             return None
-        if announcement.query in self._seen or self.policy.declines_network(situation or Situation()):
+        if self._queries.get(announcement.query) is not None:
+            return None
+        if self.policy.declines_network(situation or Situation()):
             return None
         signature = member.signing.sign(statements.fetching(announcement.query, member.phone))
         return wire.QueryRequest(query=announcement.query, phone=member.phone, signature=signature)
 
-    @staticmethod
-    def key_wanted(content: bytes) -> bytes | None:
-        """The id of the public key that `asked` needs for a query; None where it needs none."""
+    def key_id(self, announcement: wire.Announcement, content: bytes = b"") -> bytes | None:
+        """The id of the public key that `contribute` needs for an announcement; None where it needs none.
+
+        Args:
+            announcement: What the aggregation server announces.
+            content: The query that `query_request` has asked for.
+        """
+        found = content or self._queries.get(announcement.query)
+        if found is None or self.records.of(announcement.query) is not None:
+            return None
         try:
-            return bytes.fromhex(_read(content).key_id)
+            return bytes.fromhex(_read(found).key_id)
         except (ValueError, ArithmeticError):
             return None
 
-    def asked(
+    def contribute(
         self,
         announcement: wire.Announcement,
         content: bytes = b"",
         public_key: bytes = b"",
         situation: Situation | None = None,
     ) -> wire.Contribution:
-        """Answer an announcement: the same one always with the same bytes, which are stored when this returns.
+        """The contribution to an announced query: always the same bytes, which are stored when this returns.
 
         Args:
             announcement: What the aggregation server announces.
-            content: The query that `query_wanted` has asked for.
-            public_key: The key of which `key_wanted` has told the id.
+            content: The query that `query_request` has asked for.
+            public_key: The key with the id of `key_id`.
             situation: How the phone is at present; neither charging nor on an unmetered network unless given.
 
         Raises:
@@ -159,33 +175,31 @@ class Participant:
         digest = _digest_of(announcement)
         with self._one_at_a_time:
             try:
-                message = self._answered(announcement, content, public_key, situation or Situation(), digest)
+                return self._contribution(announcement, content, public_key, situation or Situation(), digest)
             except Declined as declined:
                 if declined.reason not in NOT_REMEMBERED:
                     self._declined.remember(digest, declined, self._rules, self._now())
                 raise
-            self._declined.forget(digest)
-        return message
 
     def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
-        """The answers to send now: those that were not acknowledged, and whose time has come.
+        """The contributions to send now: those that were not acknowledged, and whose time has come.
 
-        As `wanted`, none to queries of another key server, whose phone this one was before: its aggregation server is
-        another, and may belong to whoever can decrypt them.
+        As in `awaited`, none to queries of a key server that this phone has left: its aggregation server is another,
+        and may belong to whoever can decrypt them.
         """
         try:
             self.policy.examine_situation(situation or Situation())
         except Declined:
             return []
         now = self._now()
-        waiting = self._own((State.STORED,))
+        waiting = self._own((ContributionState.STORED,))
         # Where the clock was set back, an instant that is too far off was meant otherwise.
         latest = now + dt.timedelta(seconds=self._backoff.limit)
         ready = [each for each in waiting if not now < each.not_before <= latest]
         return [_message(record) for record in ready]
 
     def acknowledged(self, acknowledgement: wire.Acknowledgement) -> None:
-        """The server keeps an answer.
+        """The server keeps a contribution.
 
         Raises:
             ForeignAnswer: It is none of this phone's.
@@ -193,66 +207,70 @@ class Participant:
         record = self.records.made(acknowledgement.contribution)
         if record is None:
             raise ForeignAnswer("the server acknowledges what this phone has not contributed")
-        if record.state in {State.STORED, State.REFUSED}:
-            self.records.advance(record.query, State.ACKNOWLEDGED)
+        if record.state in {ContributionState.STORED, ContributionState.REFUSED}:
+            self.records.advance(record.query, ContributionState.ACKNOWLEDGED)
 
-    def not_taken(self, query: bytes, error: Refused | Unreachable) -> None:
-        """An answer did not get through. Whatever the server says, its budget stays reserved until the decision.
+    def not_delivered(self, query: bytes, error: Refused | Unreachable) -> None:
+        """A contribution did not get through. Whatever the server replies, its cost stays reserved until the decision.
 
         Args:
             query: The digest.
             error: Why.
         """
         record = self.records.of(query)
-        if record is None or record.state is not State.STORED:
+        if record is None or record.state is not ContributionState.STORED:
             return
         if isinstance(error, Refused) and not error.refusal.retry:
-            self.records.advance(query, State.REFUSED, str(error))
+            self.records.advance(query, ContributionState.REFUSED, str(error))
             return
         retry_after = error.retry_after if isinstance(error, Refused) else None
         delay = self._backoff.delay(record.attempts + 1, retry_after)
-        self.records.unanswered(query, self._now() + dt.timedelta(seconds=delay))
+        self.records.postpone(query, self._now() + dt.timedelta(seconds=delay))
 
-    def wanted(self) -> list[wire.DecisionWanted]:
+    def awaited(self) -> list[wire.DecisionWanted]:
         """The decisions that this phone waits for, of those that its aggregation server may have."""
         return [wire.DecisionWanted(query=record.query, cohort=record.cohort) for record in self._own(UNDECIDED)]
 
-    def decided(self, decision: wire.Decision) -> State:
-        """Take a decision: the budget is spent, or given back if the cohort was burnt.
+    def decided(self, decision: wire.Decision) -> ContributionState:
+        """Take a decision: the cost is spent, or given back if the cohort was burnt.
 
         Returns:
-            How the query stands now.
+            The state of the contribution.
 
         Raises:
             ForeignAnswer: The decision is of no query and cohort of this phone's, is not signed by the key server that
                 countersigned it, or contradicts one that was. Where the key server says after all that what it called
                 burnt was decrypted, that stands, and its cost is spent; where the budget has no room for it any more,
-                the phone answers nothing new.
+                the phone contributes nothing new.
         """
-        with self._one_at_a_time:  # the ledger must not change between an intention and its reservation
-            return self._decided(decision)
+        with self._one_at_a_time, self._store.transaction():
+            before, state = self._decide(decision)
+        if before.state not in UNDECIDED and before.state is not state:
+            raise ForeignAnswer(f"{before.id!r} is {before.state.name}, and the key server now says {state.name}")
+        return state
 
-    def _decided(self, decision: wire.Decision) -> State:
+    def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:
+        """The contribution before the decision, and its state by the key server's word."""
         record = self.records.of(decision.query)
-        if record is None or record.state is State.INTENDED or record.cohort != decision.cohort:
+        if record is None or record.cohort != decision.cohort:
             raise ForeignAnswer("the decision is not about a contribution of this phone's")
         if not signed_by(record.identity, statements.decision(decision), decision.signature):
             raise ForeignAnswer(f"the decision about {record.id!r} is not signed by the key server")
         state = OUTCOMES.get(decision.outcome)
         if state is None:
-            raise ForeignAnswer(f"the decision about {record.id!r} says no outcome: {decision.outcome}")
-        contradicts = record.state not in UNDECIDED and record.state is not state
-        if record.state is State.BURNT and state in SPENT:  # what is out is out
-            self.records.revoke(record.query, state, "the key server had called it burnt before")
+            raise ForeignAnswer(f"the decision about {record.id!r} names no outcome: {decision.outcome}")
+        if record.state is ContributionState.BURNT and state in SPENT:  # what is out is out
+            detail = "the key server had called it burnt before"
         elif record.state in UNDECIDED:
-            told = f"{decision.contributors:,} contributions"
-            self.records.advance(record.query, state, f"{told}; {decision.reason}" if decision.reason else told)
-        self._booking.settle()
-        if contradicts:
-            raise ForeignAnswer(f"{record.id!r} is {record.state.name}, and the key server now says {state.name}")
-        return state
+            contributions = f"{decision.contributors:,} contributions"
+            detail = f"{contributions}; {decision.reason}" if decision.reason else contributions
+        else:
+            return record, state
+        self.records.advance(record.query, state, detail)
+        self._budget.settle(replace(record, state=state))
+        return record, state
 
-    def _own(self, states: Sequence[State]) -> list[Record]:
+    def _own(self, states: Sequence[ContributionState]) -> list[Record]:
         """The records in these states, of the key server whose phone this is, or was last."""
         return [record for record in self.records.within(states) if self._is_own(record)]
 
@@ -260,7 +278,7 @@ class Participant:
         member = self.enrolment.member
         return member is not None and record.identity == member.invitation.identity
 
-    def _answered(
+    def _contribution(
         self,
         announcement: wire.Announcement,
         content: bytes,
@@ -268,11 +286,9 @@ class Participant:
         situation: Situation,
         digest: bytes,
     ) -> wire.Contribution:
-        record = self.records.of(announcement.query)
-        if record is not None and record.state is not State.INTENDED:
-            if record.state in {State.STORED, State.ACKNOWLEDGED} and self._is_own(record):
-                return _message(record)
-            raise Declined(Reason.ANSWERED, f"{record.id!r}: {record.state.value}", record.id)
+        kept = self._kept(announcement.query)
+        if kept is not None:
+            return kept
         member = self.enrolment.current
         if member is None:
             raise Declined(Reason.NOT_A_MEMBER)
@@ -286,14 +302,15 @@ class Participant:
         except (ValueError, ArithmeticError) as error:
             raise Declined(Reason.MALFORMED, f"the query cannot be read: {error}") from error
         self._examine(announcement, query)
-        self.policy.examine(query, self._ledger.limit)
+        self.policy.examine(query, self.ledger.limit)
         self.policy.examine_situation(situation, query.id)
-        self._booking.examine(query, json.dumps(query.terms))
+        terms = json.dumps(query.terms)
+        self._budget.check(query, terms)
         key = self._examined_key(query, public_key)
         values = values_of(query, self._counters(query))
         used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
         try:
-            made = answer(
+            prepared = prepare(
                 query,
                 announcement.cohort,
                 values,
@@ -304,38 +321,58 @@ class Participant:
                 rng=self._rng,
             )
         except (ValueError, ArithmeticError) as error:  # what cannot be drawn or packed
-            raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
-        return self._kept(query, announcement.cohort, made, member)
+            raise Declined(Reason.MALFORMED, f"{query.id!r} allows no contribution: {error}", query.id) from error
+        with self._store.transaction():
+            # A program that runs the same phone without a claim may have been faster: only its contribution counts.
+            kept = self._kept(query.digest)
+            if kept is None:
+                self._budget.reserve(query)
+                self._declined.forget(digest)
+                self.records.add(self._record(query, terms, prepared, member))
+        return prepared.message if kept is None else kept
+
+    def _kept(self, query: bytes) -> wire.Contribution | None:
+        """The contribution that was made to a query before, if it may still be sent."""
+        record = self.records.of(query)
+        if record is None:
+            return None
+        if record.state in {ContributionState.STORED, ContributionState.ACKNOWLEDGED} and self._is_own(record):
+            return _message(record)
+        raise Declined(Reason.ANSWERED, f"{record.id!r}: {record.state.value}", record.id)
 
     def _content(self, announcement: wire.Announcement, content: bytes, situation: Situation) -> bytes:
-        """The query of an announcement, as it was told now or before."""
-        if Query.digest_of(content) == announcement.query:
-            self._seen[announcement.query] = content
-            while len(self._seen) > QUERIES_SEEN:
-                self._seen.popitem(last=False)
-        elif announcement.query not in self._seen:
+        """The query of an announcement, as it was fetched now or before."""
+        self._queries.add(announcement.query, content)
+        found = self._queries.get(announcement.query)
+        if found is None:
             self.policy.examine_situation(situation)
             raise Declined(Reason.NOT_TOLD)
-        return self._seen[announcement.query]
+        return found
 
-    def _kept(self, query: Query, cohort: int, made: Answer, member: Member) -> wire.Contribution:
-        """Steps 2 to 4."""
-        self.records.intend(query, json.dumps(query.terms), cohort, member.invitation.identity, self._now())
-        try:
-            self._ledger.reserve(query.account, query.cost)
-        except (BudgetExceeded, Contradiction) as error:  # somebody else who uses the same ledger was faster
-            self.records.forget(query.digest)
-            raise Declined(Reason.BUDGET, str(error), query.id) from error
-        if self.records.keep(made.message, made.digest, made.norms, member.invitation.identity):
-            return made.message
-        # Somebody runs the same phone without a claim, and was faster: only one answer ever leaves it.
-        standing = self.records.of(query.digest)
-        if standing is None or standing.message is None:
-            raise Declined(Reason.ANSWERED, f"{query.id!r} was answered meanwhile", query.id)
-        return _message(standing)
+    def _record(self, query: Query, terms: str, prepared: PreparedContribution, member: Member) -> Record:
+        content = prepared.message.SerializeToString()
+        return Record(
+            query=query.digest,
+            id=query.id,
+            account=query.account,
+            terms=terms,
+            cost=query.cost,
+            cohort=prepared.message.cohort,
+            identity=member.invitation.identity,
+            state=ContributionState.STORED,
+            norms=prepared.norms,
+            contribution=prepared.digest,
+            message=content,
+            size=len(content),
+            seeded=prepared.message.seeded,
+            attempts=0,
+            not_before=instant(0),
+            made=self._now(),
+            detail="",
+        )
 
     def _examine(self, announcement: wire.Announcement, query: Query) -> None:
-        """Decline what does not fit together, or cannot be answered any more."""
+        """Decline a query that does not fit its announcement, or that is closed."""
         if announcement.cohort >= query.cohorts:
             raise Declined(
                 Reason.MALFORMED, f"{query.id!r} has {query.cohorts} cohorts: got {announcement.cohort}", query.id
@@ -348,7 +385,7 @@ class Participant:
             )
 
     def _examined_key(self, query: Query, content: bytes) -> PublicKey:
-        """The key that the query names; its answers are not too large."""
+        """The key that the query names; contributions under it are not too large."""
         try:
             key = _key_of(content, self._simulation)
         except ValueError as error:
@@ -358,9 +395,9 @@ class Participant:
         try:
             size = contribution_bytes(query, key.bits)
         except ValueError as error:
-            raise Declined(Reason.MALFORMED, f"{query.id!r} cannot be answered: {error}", query.id) from error
+            raise Declined(Reason.MALFORMED, f"{query.id!r} allows no contribution: {error}", query.id) from error
         if size > MAX_CONTRIBUTION_BYTES:
-            raise Declined(Reason.TOO_LARGE, f"an answer to {query.id!r} would have {size} bytes", query.id)
+            raise Declined(Reason.TOO_LARGE, f"a contribution to {query.id!r} would have {size} bytes", query.id)
         queries, sent = self.records.since(self._now() - DAY)
         self.policy.examine_day(query, size, queries=queries, sent=sent)
         return key

@@ -1,4 +1,4 @@
-"""What a phone remembers of the queries that it was asked, in its store."""
+"""The contributions of a phone and the queries that it declined, in its store."""
 
 from __future__ import annotations
 
@@ -8,42 +8,40 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from reticent.privacy import Cost, Norms, Query
+from reticent.privacy import Cost, Norms
 from reticent.times import instant, milliseconds
-from reticent.v1 import counting_pb2 as wire
 from reticent_client.errors import Declined, FileError, Reason
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
-__all__ = ["LIVE", "SPENT", "UNDECIDED", "DeclinedQueries", "Record", "Records", "State"]
+__all__ = ["LIVE", "SPENT", "UNDECIDED", "ContributionState", "DeclinedQueries", "Record", "Records"]
 
 REMEMBERED = 1000
 """Announcements that were declined: those from longest ago are forgotten."""
 
 
-class State(Enum):
-    """How far a query has come, for this phone."""
+class ContributionState(Enum):
+    """What has become of a contribution."""
 
-    INTENDED = "about to be answered: nothing was sent"
-    STORED = "answered, and the answer may not have got through"
-    ACKNOWLEDGED = "answered, and the answer is kept by the server"
-    REFUSED = "answered, and the server does not take the answer"
+    STORED = "contributed, not acknowledged yet"
+    ACKNOWLEDGED = "contributed, acknowledged by the server"
+    REFUSED = "contributed, refused by the server"
     RELEASED = "released: spent"
     VOID = "decrypted and not released: spent"
     BURNT = "burnt: given back"
 
 
-UNDECIDED = (State.STORED, State.ACKNOWLEDGED, State.REFUSED)
-"""Of these the phone waits for the decision."""
+UNDECIDED = (ContributionState.STORED, ContributionState.ACKNOWLEDGED, ContributionState.REFUSED)
+"""The phone waits for a decision about these."""
 
-SPENT = (State.RELEASED, State.VOID)
+SPENT = (ContributionState.RELEASED, ContributionState.VOID)
 
 LIVE = UNDECIDED + SPENT
-"""What was sent in these, or may have been, is decrypted or may still be: it counts."""
+"""A contribution in one of these states is decrypted, or may still be: it counts against the budget."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One query that this phone has answered, or is about to.
+    """A contribution of this phone.
 
     Args:
         query: The digest.
@@ -54,16 +52,15 @@ class Record:
         cohort: The phone's.
         identity: The key that signs the decision.
         state: How far it has come.
-        norms: The size of what was said, for the other queries of a sequence; 0 without one.
+        norms: The size of the values before noise, for the other queries of a sequence; 0 without one.
         contribution: The digest of the signed contribution.
         message: Its bytes, until it is decided.
-        size: How many those are, or were.
+        size: The number of those bytes.
         seeded: Whether its noise could be replayed.
-        attempts: How often it was sent without an answer.
+        attempts: How often sending it has failed.
         not_before: When to send it again.
         made: When it was made.
         detail: The server's refusal, or the decision's reason.
-        settled: Whether the ledger knows the decision.
     """
 
     query: bytes
@@ -73,7 +70,7 @@ class Record:
     cost: Cost
     cohort: int
     identity: bytes
-    state: State
+    state: ContributionState
     norms: Norms
     contribution: bytes
     message: bytes | None
@@ -83,102 +80,55 @@ class Record:
     not_before: dt.datetime
     made: dt.datetime
     detail: str
-    settled: bool
 
 
 _COLUMNS = (
     "query, id, account, terms, cost, cohort, identity, state, l1, l2_squared, contribution, message, size, seeded, "
-    "attempts, not_before, made, detail, settled"
+    "attempts, not_before, made, detail"
 )
 
 
 class Records:
-    """The queries that a phone has answered."""
+    """The contributions of a phone, in its store."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: PhoneStore) -> None:
         self._database = store.database
+        self._phone = store.phone
 
-    def intend(self, query: Query, terms: str, cohort: int, identity: bytes, now: dt.datetime) -> None:
-        """Write down that a query is about to be answered, before its budget is reserved."""
+    def add(self, record: Record) -> None:
+        """Keep a contribution before it is sent for the first time."""
+        values = (
+            record.query,
+            record.id,
+            record.account,
+            record.terms,
+            record.cost.to_text(),
+            record.cohort,
+            record.identity,
+            record.state.name,
+            record.norms.l1,
+            record.norms.l2_squared,
+            record.contribution,
+            record.message,
+            record.size,
+            record.seeded,
+            record.attempts,
+            milliseconds(record.not_before),
+            milliseconds(record.made),
+            record.detail,
+        )
+        marks = ", ".join("?" * (1 + len(values)))
         with self._database.transaction() as run:
-            run(
-                f"INSERT OR IGNORE INTO contributions ({_COLUMNS}) "  # noqa: S608  # constants
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, x'', NULL, 0, 0, 0, 0, ?, '', 0)",
-                (
-                    query.digest,
-                    query.id,
-                    query.account,
-                    terms,
-                    query.cost.to_text(),
-                    cohort,
-                    identity,
-                    State.INTENDED.name,
-                    milliseconds(now),
-                ),
-            )
+            run(f"INSERT INTO contributions (phone, {_COLUMNS}) VALUES ({marks})", (self._phone, *values))  # noqa: S608  # constants
 
-    def keep(self, message: wire.Contribution, contribution: bytes, norms: Norms, identity: bytes) -> bool:
-        """Keep an answer before it is sent for the first time; whether it is the one that stands.
+    def postpone(self, query: bytes, not_before: dt.datetime) -> None:
+        """Note that sending failed once more, and when to try again."""
+        self._update("attempts = attempts + 1, not_before = ?", (milliseconds(not_before),), query)
 
-        Args:
-            message: What is sent; of the cohort, and to be decided by the identity, that were intended.
-            contribution: Its digest.
-            norms: The size of what it says.
-            identity: The key that signs the decision.
-        """
-        content = message.SerializeToString()
-        with self._database.transaction() as run:
-            kept = run(
-                "UPDATE contributions SET state = ?, l1 = ?, l2_squared = ?, contribution = ?, message = ?, size = ?, "
-                "seeded = ? WHERE query = ? AND state = ? AND cohort = ? AND identity = ?",
-                (
-                    State.STORED.name,
-                    norms.l1,
-                    norms.l2_squared,
-                    contribution,
-                    content,
-                    len(content),
-                    message.seeded,
-                    message.query,
-                    State.INTENDED.name,
-                    message.cohort,
-                    identity,
-                ),
-            )
-        return kept.rowcount == 1
-
-    def forget(self, query: bytes) -> None:
-        """Forget a query that was about to be answered, and was not."""
-        with self._database.transaction() as run:
-            run("DELETE FROM contributions WHERE query = ? AND state = ?", (query, State.INTENDED.name))
-
-    def unanswered(self, query: bytes, not_before: dt.datetime) -> None:
-        """Note that an answer was sent, or could not be, and when to try again."""
-        with self._database.transaction() as run:
-            run(
-                "UPDATE contributions SET attempts = attempts + 1, not_before = ? WHERE query = ?",
-                (milliseconds(not_before), query),
-            )
-
-    def advance(self, query: bytes, state: State, detail: str = "") -> None:
-        """Go on to a state; a decided one needs its message no more."""
-        with self._database.transaction() as run:
-            run("UPDATE contributions SET state = ?, detail = ? WHERE query = ?", (state.name, detail, query))
-            if state not in UNDECIDED:
-                run("UPDATE contributions SET message = NULL WHERE query = ?", (query,))
-
-    def revoke(self, query: bytes, state: State, detail: str) -> None:
-        """Go back on a decision: the ledger has to be told anew."""
-        with self._database.transaction() as run:
-            run(
-                "UPDATE contributions SET state = ?, detail = ?, settled = 0 WHERE query = ?",
-                (state.name, detail, query),
-            )
-
-    def settle(self, query: bytes) -> None:
-        """Note that the ledger knows how a query was decided."""
-        with self._database.transaction() as run:
-            run("UPDATE contributions SET settled = 1 WHERE query = ?", (query,))
+    def advance(self, query: bytes, state: ContributionState, detail: str = "") -> None:
+        """Go on to a state; a decided contribution needs its message no more."""
+        kept = "" if state in UNDECIDED else ", message = NULL"
+        self._update(f"state = ?, detail = ?{kept}", (state.name, detail), query)
 
     def of(self, query: bytes) -> Record | None:
         """The record of a query, by its digest."""
@@ -190,39 +140,39 @@ class Records:
 
     def made(self, contribution: bytes) -> Record | None:
         """The record of a query, by the digest of what was contributed to it."""
-        return next(iter(self._where("contribution = ? AND contribution != x''", (contribution,))), None)
+        return next(iter(self._where("contribution = ?", (contribution,))), None)
 
     def all(self) -> list[Record]:
         """All of them, the oldest first."""
         return self._where("1", ())
 
-    def within(self, states: Sequence[State], account: str | None = None) -> list[Record]:
+    def within(self, states: Sequence[ContributionState], account: str | None = None) -> list[Record]:
         """Those in these states, of one account or of all."""
         marks = ", ".join("?" * len(states))
         names = [state.name for state in states]
         return self._where(f"state IN ({marks}) AND (? IS NULL OR account = ?)", [*names, account, account])
 
-    def unsettled(self) -> list[Record]:
-        """Those about which the ledger may have to be told something."""
-        return self._where("NOT settled AND state IN ('INTENDED', 'RELEASED', 'VOID', 'BURNT')", ())
-
     def since(self, instant: dt.datetime) -> tuple[int, int]:
-        """How many were made since then, and the bytes of all times that those were sent."""
+        """How many were made since then, and the bytes that sending those took, every time."""
         with self._database.reading() as run:
             row = run(
                 "SELECT count(*), coalesce(sum(size * max(1, attempts)), 0) FROM contributions "
-                "WHERE made > ? AND state != 'INTENDED'",
-                (milliseconds(instant),),
+                "WHERE phone = ? AND made > ?",
+                (self._phone, milliseconds(instant)),
             ).fetchone()
         return int(row[0]), int(row[1])
 
     def _where(self, condition: str, values: Sequence[Any]) -> list[Record]:
         with self._database.reading() as run:
             rows = run(
-                f"SELECT {_COLUMNS} FROM contributions WHERE {condition} ORDER BY made, id",  # noqa: S608  # constants
-                values,
+                f"SELECT {_COLUMNS} FROM contributions WHERE phone = ? AND {condition} ORDER BY made, id",  # noqa: S608  # constants
+                (self._phone, *values),
             ).fetchall()
         return [_record(row) for row in rows]
+
+    def _update(self, changes: str, values: Sequence[Any], query: bytes) -> None:
+        with self._database.transaction() as run:
+            run(f"UPDATE contributions SET {changes} WHERE phone = ? AND query = ?", (*values, self._phone, query))  # noqa: S608  # constants
 
 
 class DeclinedQueries:
@@ -231,51 +181,58 @@ class DeclinedQueries:
     An announcement goes by its digest.
     """
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: PhoneStore) -> None:
         self._database = store.database
+        self._phone = store.phone
 
     def remember(self, announcement: bytes, declined: Declined, policy: str, now: dt.datetime) -> None:
         """Remember why an announcement was declined, and under which policy."""
         query_id = declined.query or f"query {announcement.hex()[:16]}"
-        values = (announcement, query_id, declined.reason.name, declined.sentence, policy, milliseconds(now))
+        key = (self._phone, announcement)
+        content = (declined.reason.name, declined.sentence, policy)
+        if self._find("reason = ? AND sentence = ? AND policy = ?", announcement, content) is not None:
+            return
         with self._database.transaction() as run:
-            if run(
-                "SELECT 1 FROM declined WHERE announcement = ? AND reason = ? AND sentence = ? AND policy = ?",
-                (announcement, declined.reason.name, declined.sentence, policy),
-            ).fetchone():
-                return
-            run("INSERT OR REPLACE INTO declined VALUES (?, ?, ?, ?, ?, ?)", values)
             run(
-                "DELETE FROM declined WHERE announcement IN "
-                "(SELECT announcement FROM declined ORDER BY at DESC, announcement LIMIT -1 OFFSET ?)",
-                (REMEMBERED,),
+                "INSERT OR REPLACE INTO declined VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*key, query_id, *content, milliseconds(now)),
+            )
+            run(
+                "DELETE FROM declined WHERE phone = ?1 AND announcement IN (SELECT announcement FROM declined "
+                "WHERE phone = ?1 ORDER BY at DESC, announcement LIMIT -1 OFFSET ?2)",
+                (self._phone, REMEMBERED),
             )
 
     def lasting(self, announcement: bytes, policy: str) -> Declined | None:
         """Why an announcement is declined for good under this policy, where it is."""
-        with self._database.reading() as run:
-            row = run(
-                "SELECT id, reason, sentence FROM declined WHERE announcement = ? AND policy = ?",
-                (announcement, policy),
-            ).fetchone()
-        found = None if row is None else _declined(row)
+        found = self._find("policy = ?", announcement, (policy,))
         return None if found is None or found.reason.passing else found
 
     def forget(self, announcement: bytes) -> None:
-        """Forget what was declined, since it was answered in the end."""
+        """Forget what was declined, since the phone contributes after all."""
         with self._database.transaction() as run:
-            run("DELETE FROM declined WHERE announcement = ?", (announcement,))
+            run("DELETE FROM declined WHERE phone = ? AND announcement = ?", (self._phone, announcement))
 
     def all(self) -> list[Declined]:
         """All of them, the oldest first."""
         with self._database.reading() as run:
-            rows = run("SELECT id, reason, sentence FROM declined ORDER BY at, id").fetchall()
+            rows = run(
+                "SELECT id, reason, sentence FROM declined WHERE phone = ? ORDER BY at, id", (self._phone,)
+            ).fetchall()
         return [_declined(row) for row in rows]
+
+    def _find(self, condition: str, announcement: bytes, values: Sequence[str]) -> Declined | None:
+        with self._database.reading() as run:
+            row = run(
+                f"SELECT id, reason, sentence FROM declined WHERE phone = ? AND announcement = ? AND {condition}",  # noqa: S608  # constants
+                (self._phone, announcement, *values),
+            ).fetchone()
+        return None if row is None else _declined(row)
 
 
 def _record(row: tuple[Any, ...]) -> Record:
     (query, query_id, account, terms, cost, cohort, identity, state, l1, l2_squared, contribution, *rest) = row
-    message, size, seeded, attempts, not_before, made, detail, settled = rest
+    message, size, seeded, attempts, not_before, made, detail = rest
     try:
         return Record(
             query=query,
@@ -285,7 +242,7 @@ def _record(row: tuple[Any, ...]) -> Record:
             cost=Cost.from_text(cost),
             cohort=cohort,
             identity=identity,
-            state=State[state],
+            state=ContributionState[state],
             norms=Norms(l1, l2_squared),
             contribution=contribution,
             message=message,
@@ -295,7 +252,6 @@ def _record(row: tuple[Any, ...]) -> Record:
             not_before=instant(not_before),
             made=instant(made),
             detail=detail,
-            settled=bool(settled),
         )
     except (KeyError, ValueError) as error:
         raise FileError(f"the store is damaged: its record of {query_id!r} cannot be read ({error})") from error

@@ -16,7 +16,7 @@ from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.consent import Situation
 from reticent_client.counting.participant import Participant
-from reticent_client.counting.records import UNDECIDED, Record, State
+from reticent_client.counting.records import UNDECIDED, ContributionState, Record
 from reticent_client.counting.servers import Servers
 from reticent_client.errors import BadMembership, Declined, ForeignAnswer, Reason
 
@@ -92,7 +92,7 @@ async def enrol(participant: Participant, servers: Servers) -> None:
         BadMembership: What came is no membership of this phone's.
     """
     enrolment = participant.enrolment
-    asked = enrolment.owed()
+    asked = enrolment.request()
     try:
         if isinstance(asked, wire.JoinRequest):
             enrolment.joined(await servers.join(asked))
@@ -219,10 +219,10 @@ class _Visit:
 
     async def _answer(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)
-        key = await self._key(query)
+        key = await self._key(self._participant.key_id(announcement, query))
         try:
             said = await _to_its_end(
-                asyncio.to_thread(self._participant.asked, announcement, query, key, self._situation)
+                asyncio.to_thread(self._participant.contribute, announcement, query, key, self._situation)
             )
         except Declined as declined:
             if declined.reason is Reason.NOT_COUNTERSIGNED:
@@ -233,26 +233,25 @@ class _Visit:
             self._answered[said.query] = None
 
     async def _query(self, announcement: wire.Announcement) -> bytes:
-        """The query of an announcement, where the phone needs it, and the server tells it."""
-        wanted = self._participant.query_wanted(announcement, self._situation)
-        if wanted is None:
+        """The query of an announcement, where the phone needs it, and the server has it."""
+        request = self._participant.query_request(announcement, self._situation)
+        if request is None:
             return b""
         try:
-            return await self._servers.query(wanted)
+            return await self._servers.query(request)
         except Refused as refused:
             if refused.refusal.retry:
                 raise
             self._note("a query", self._servers.aggregation, refused)
             return b""
 
-    async def _key(self, query: bytes) -> bytes:
-        """The public key that a query names."""
-        wanted = self._participant.key_wanted(query) if query else None
-        if wanted is None:
+    async def _key(self, key_id: bytes | None) -> bytes:
+        """The public key of an id."""
+        if key_id is None:
             return b""
-        if wanted not in self._keys:
-            self._keys[wanted] = await self._servers.key(wanted)
-        return self._keys[wanted]
+        if key_id not in self._keys:
+            self._keys[key_id] = await self._servers.key(key_id)
+        return self._keys[key_id]
 
     def _decline_strange(self) -> None:
         """Say that there was something, and keep nothing of it: the key server knows nothing of it."""
@@ -264,16 +263,16 @@ class _Visit:
         try:
             self._participant.acknowledged(await self._servers.contribute(contribution))
         except (Refused, Unreachable) as error:
-            self._participant.not_taken(contribution.query, error)
+            self._participant.not_delivered(contribution.query, error)
             for record in self._records([contribution.query]):
-                if record.state is State.STORED:  # or it was refused for good, as its state says
+                if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
                     self._note(f"the answer to {record.id!r}", self._servers.aggregation, error)
         except ForeignAnswer as error:
-            self._participant.not_taken(contribution.query, Unreachable(str(error)))
+            self._participant.not_delivered(contribution.query, Unreachable(str(error)))
             self._note("an acknowledgement", self._servers.aggregation, error)
 
     async def _take_decisions(self) -> None:
-        wanted = self._participant.wanted()
+        wanted = self._participant.awaited()
         for start in range(0, len(wanted), AT_ONCE):
             asked = wanted[start : start + AT_ONCE]
             decisions = await self._servers.decisions(asked)

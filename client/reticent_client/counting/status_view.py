@@ -12,12 +12,12 @@ from reticent.console.process import say
 from reticent.console.text import printable
 from reticent.privacy import Cost, Entry
 from reticent.privacy.cost import added
-from reticent_client.counting.enrolment import Member, Standing
-from reticent_client.counting.ledger_sync import unbooked
+from reticent_client.counting.budget import unbooked
+from reticent_client.counting.enrolment import Member, MembershipState
 from reticent_client.counting.records import DeclinedQueries, Record
 from reticent_client.counting.session import Round
 from reticent_client.errors import Declined
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 
 __all__ = ["Status", "Teller", "declined", "membership"]
 
@@ -33,13 +33,13 @@ def membership(member: Member | None) -> str:
     if member is None:
         return "not joined"
     if not member.phone:
-        return f"phone {member.standing.value}, at {member.invitation.key_server}"
-    phone = f"phone {member.phone.hex()} {member.standing.value}"
+        return f"phone {member.state.value}, at {member.invitation.key_server}"
+    phone = f"phone {member.phone.hex()} {member.state.value}"
     until = dt.datetime.fromtimestamp(member.expires, dt.UTC)
-    return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.standing is Standing.MEMBER else phone
+    return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.state is MembershipState.MEMBER else phone
 
 
-def declined(store: SqliteStore) -> list[Declined]:
+def declined(store: PhoneStore) -> list[Declined]:
     """What a phone has declined of what its key server has countersigned, and has not answered since."""
     return DeclinedQueries(store).all()
 
@@ -217,7 +217,7 @@ def _member_to_json(member: Member | None) -> dict[str, Any] | None:
         return None
     return {
         "phone": member.phone.hex(),
-        "standing": member.standing.name.lower(),
+        "state": member.state.name.lower(),
         "expires": dt.datetime.fromtimestamp(member.expires, dt.UTC).isoformat() if member.phone else None,
         "key_server": member.invitation.key_server,
         "aggregation_server": member.invitation.aggregation_server,

@@ -125,8 +125,10 @@ class Ledger:
 
     Args:
         limit: How much any one subject may spend, in the sense in which costs are meant.
-        path: Where the file is or will be; in memory, for as long as it is used, unless given.
+        path: Where the file is or will be; in memory, for as long as it is used, unless given. Or an open database with
+            the table of `SCHEMA`, which outlives the ledger: what is done here within a change of it is a part of that.
         composition: "addition" or "renyi"; the latter needs costs that say their noise, or have no delta.
+        subject: Whose budget it is where a method is not told.
 
     >>> ledger = Ledger(Cost(1.0, 1e-6))
     >>> ledger.reserve("steps", Cost(0.75, 1e-7)).left.epsilon
@@ -137,25 +139,37 @@ class Ledger:
     >>> ledger.close()
     """
 
-    def __init__(self, limit: Cost, path: str | Path | None = None, *, composition: Composition = "addition") -> None:
+    SCHEMA = _SCHEMA
+    """The table of the entries, in SQL."""
+
+    def __init__(
+        self,
+        limit: Cost,
+        path: str | Path | Database | None = None,
+        *,
+        composition: Composition = "addition",
+        subject: str = SELF,
+    ) -> None:
         if composition not in get_args(Composition):
             raise ValueError(f"costs compose by {' or '.join(get_args(Composition))}: got {composition!r}")
         self.limit = Cost(limit.epsilon, limit.delta)
         self.composition = composition
-        self.path = None if path is None else Path(path)
+        self.subject = _name("subject", subject)
         self._rule = _Addition(self.limit) if composition == "addition" else _Renyi(self.limit)
-        self._database = Database(self.path, _KIND)
+        self._owns_database = not isinstance(path, Database)
+        self._database = path if isinstance(path, Database) else Database(None if path is None else Path(path), _KIND)
+        self.path = self._database.path
 
-    def quote(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
+    def quote(self, query: str, cost: Cost, *, subject: str | None = None) -> Quote:
         """What a query would take, without taking it.
 
         Raises:
             Contradiction: The query is there, at another cost.
         """
         with self._database.reading() as run:
-            return self._quote(run, _name("query", query), cost, _name("subject", subject))
+            return self._quote(run, _name("query", query), cost, self._whose(subject))
 
-    def reserve(self, query: str, cost: Cost, *, subject: str = SELF) -> Quote:
+    def reserve(self, query: str, cost: Cost, *, subject: str | None = None) -> Quote:
         """Set apart what a query costs; reserving it again at the same cost changes nothing.
 
         Returns:
@@ -165,25 +179,27 @@ class Ledger:
             BudgetExceeded: It does not fit, and nothing was set apart.
             Contradiction: The query is there, at another cost.
         """
+        subject = self._whose(subject)
         with self._database.transaction() as run:
-            quote = self._quote(run, _name("query", query), cost, _name("subject", subject))
+            quote = self._quote(run, _name("query", query), cost, subject)
             if not quote.fits:
                 raise BudgetExceeded(subject, query, quote, self._entries(run, subject))
             run("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, 0)", (subject, query, cost.to_text()))
         return quote
 
-    def spend(self, query: str, *, subject: str = SELF) -> None:
+    def spend(self, query: str, *, subject: str | None = None) -> None:
         """Say that a reserved query was released; saying it again changes nothing.
 
         Raises:
             Contradiction: Nothing was reserved for it.
         """
+        subject = self._whose(subject)
         with self._database.transaction() as run:
             found = run("UPDATE entries SET spent = 1 WHERE subject = ? AND query = ?", (subject, query))
             if found.rowcount == 0:
                 raise Contradiction(f"{query!r} cannot be spent by {subject!r}: nothing is reserved for it")
 
-    def give_back(self, query: str, *, subject: str = SELF) -> None:
+    def give_back(self, query: str, *, subject: str | None = None) -> None:
         """Take back what a query reserved that never was released and never will be.
 
         Where nothing is reserved, nothing happens: it was given back before.
@@ -191,6 +207,7 @@ class Ledger:
         Raises:
             Contradiction: The query was spent.
         """
+        subject = self._whose(subject)
         with self._database.transaction() as run:
             named = (subject, query)
             run("DELETE FROM entries WHERE subject = ? AND query = ? AND spent = 0", named)
@@ -203,8 +220,12 @@ class Ledger:
             return self._entries(run, subject)
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._database.close()
+        """Let go of the file, unless the database was given."""
+        if self._owns_database:
+            self._database.close()
+
+    def _whose(self, subject: str | None) -> str:
+        return self.subject if subject is None else _name("subject", subject)
 
     def _quote(self, run: Execute, query: str, cost: Cost, subject: str) -> Quote:
         entries = self._entries(run, subject)

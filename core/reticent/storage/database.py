@@ -69,7 +69,8 @@ class FileFormat:
 class Database:
     """A file of a kind, or one in memory, shared by threads and processes.
 
-    All work is done within `reading` or `transaction`; the latter is a transaction that nobody else writes in.
+    All work is done within `reading` or `transaction`; the latter is a transaction that nobody else writes in. A
+    transaction within one of the same thread is a part of it.
 
     Args:
         path: Where the file is or will be; None for one in memory.
@@ -91,6 +92,7 @@ class Database:
         self._kind = kind
         self._older = older
         self._lock = threading.RLock()
+        self._owner: int | None = None  # the thread of the transaction that runs
         if path is not None:
             _create(path)
         self._connection = sqlite3.connect(
@@ -112,7 +114,12 @@ class Database:
     def transaction(self) -> Iterator[Execute]:
         """Execute statements that come true together, when this ends, or not at all."""
         with self._lock, self._damage():
+            if self._is_inside:
+                with self._savepoint():
+                    yield self._execute
+                return
             self._execute("BEGIN IMMEDIATE")
+            self._owner = threading.get_ident()
             try:
                 yield self._execute
                 self._execute("COMMIT")
@@ -120,6 +127,26 @@ class Database:
                 if self._connection.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
                     self._execute("ROLLBACK")
                 raise
+            finally:
+                self._owner = None
+
+    @property
+    def _is_inside(self) -> bool:
+        """Whether this runs within a transaction of the same thread."""
+        return self._owner == threading.get_ident()
+
+    @contextlib.contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        """A part of a transaction: where it fails, the rest may still come true."""
+        self._execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK TO part")
+                self._execute("RELEASE part")
+            raise
+        self._execute("RELEASE part")
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Execute one statement."""
@@ -231,7 +258,7 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA query_only = ON")
 

@@ -17,7 +17,7 @@ from reticent.clock import ManualClock
 from reticent_client import Policy
 from reticent_client.apps.messages import Step
 from reticent_client.apps.phone import LEAD, Phone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY
 from tests.client.mask import faults, oracle
 from tests.client.mask.faults import Coins, Killed
@@ -50,7 +50,7 @@ class Blows:
             raise Killed
 
 
-class MortalStore(SqliteStore):
+class MortalStore(PhoneStore):
     """Dies before or after a write: what was written is there or not, as SQLite promises."""
 
     def __init__(self, blows: Blows) -> None:
@@ -74,6 +74,13 @@ class MortalStore(SqliteStore):
     def keep_only(self, *args: Any) -> None:
         with self._between():
             super().keep_only(*args)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[Any]:
+        """A kill within it undoes all of it."""
+        with super().transaction() as run:
+            yield run
+        self.blows.pass_one()
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 from reticent.clock import ManualClock
 from reticent_client.apps.messages import Step
 from reticent_client.apps.phone import Phone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import telling
 
 
@@ -28,7 +28,7 @@ class Told(list[tuple[dt.datetime, Step]]):
         return [(step.step, step.context) for _, step in self]
 
 
-def phone_of(store: SqliteStore | None, clock: ManualClock, told: Told | None = None, **options: Any) -> Phone:
+def phone_of(store: PhoneStore | None, clock: ManualClock, told: Told | None = None, **options: Any) -> Phone:
     """A phone on a store, or on one of its own."""
     policy = options.pop("policy", None) or telling()
     listener = None if told is None else told.hear
@@ -38,6 +38,6 @@ def phone_of(store: SqliteStore | None, clock: ManualClock, told: Told | None = 
 @contextlib.asynccontextmanager
 async def phone_on(path: Path, clock: ManualClock, told: Told | None = None, **options: Any) -> AsyncGenerator[Phone]:
     """A phone that runs on the store of a file, which is closed in the end."""
-    with contextlib.closing(SqliteStore(path)) as store:
+    with contextlib.closing(PhoneStore(path)) as store:
         async with phone_of(store, clock, told, **options) as phone:
             yield phone

@@ -13,7 +13,7 @@ from reticent.address import AddressError, is_local
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.messages import SIZE, position
 from reticent_client.apps.phone import Phone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import (
     MONDAY,
     App,
@@ -89,7 +89,7 @@ async def test_a_trusted_app_is_told_nothing_over_a_port() -> None:
 @limited
 async def test_what_was_before_an_app_was_trusted_is_not_its_to_know(tmp_path: Path) -> None:
     """Nor is it on the disk while nobody is trusted."""
-    store = SqliteStore(tmp_path / "phone.db")
+    store = PhoneStore(tmp_path / "phone.db")
     async with house(address=f"unix:{tmp_path / 'phone.sock'}", store=store) as home:
         async with home.app("first", trusted=True):
             await home.live("hospital")
@@ -251,7 +251,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how:
 async def test_an_inside_error_is_not_told_to_apps(caplog: pytest.LogCaptureFixture) -> None:
     """What is wrong with the phone's files is the user's to know."""
     async with house() as home, home.app() as app:
-        home.phone._store.place("apps").write("{damaged")
+        home.phone._store.slot("apps").write("{damaged")
         for refusal in (await status(app.current()), await status(app.subscribe().read())):
             assert refusal.code() is CODE.INTERNAL
             assert refusal.details() == "the phone has a fault of its own"
@@ -281,7 +281,7 @@ async def test_an_inside_error_is_not_told_to_apps(caplog: pytest.LogCaptureFixt
 def test_the_clear_is_for_this_machine_only(address: str) -> None:
     assert not is_local(address)
     with (
-        contextlib.closing(SqliteStore()) as store,
+        contextlib.closing(PhoneStore()) as store,
         pytest.raises(ValueError, match=r"can be reached from other machines: give it a certificate"),
     ):
         Broker(Phone(telling(), store=store), address)

@@ -16,7 +16,7 @@ from reticent_client.apps.connection import Connection, connect
 from reticent_client.apps.messages import Step, position
 from reticent_client.apps.phone import Phone
 from reticent_client.errors import AppRefused
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.addresses import free_address
 from tests.client.apps.phones import MONDAY, House, at, house, limited, telling, until
 
@@ -90,7 +90,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
     address, hearer = free_address(), None
     start = at("12:00")
     for life in range(4):
-        store = SqliteStore(tmp_path / "phone.db")
+        store = PhoneStore(tmp_path / "phone.db")
         async with house(address=address, store=store, start=start) as home:
             if hearer is None:
                 connection = connect(address, home.phone.apps.add("weather"), patience=30)
@@ -110,7 +110,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
 @limited
 async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
     address = free_address()
-    with contextlib.closing(SqliteStore()) as store:
+    with contextlib.closing(PhoneStore()) as store:
         async with house(store=store) as home:
             token = home.phone.apps.add("weather")
         with connect(address, token, patience=30) as connection:
@@ -231,7 +231,7 @@ async def test_apps_speak_tls_where_the_phone_has_a_certificate() -> None:
 
 def test_a_certificate_is_needed_beyond_this_machine() -> None:
     with (
-        contextlib.closing(SqliteStore()) as store,
+        contextlib.closing(PhoneStore()) as store,
         pytest.raises(ValueError, match=r"^0\.0\.0\.0:7117 can be reached from other machines"),
     ):
         Broker(Phone(telling(), store=store), "0.0.0.0:7117")

@@ -16,7 +16,7 @@ from reticent_client.apps.connection import connect
 from reticent_client.apps.messages import Step
 from reticent_client.apps.phone import APPS
 from reticent_client.apps.tokens import Apps
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.addresses import free_address
 from tests.client.apps.test_connection import Hearer
 
@@ -52,8 +52,8 @@ def begins(position: int) -> dt.datetime:
 def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives: int, seed: int) -> None:
     """Two apps, one that stays and one that comes back each time and asks for everything, hear the same."""
     store, chance = tmp_path / "phone.db", random.Random(seed)  # noqa: S311  # when to kill is no secret
-    with contextlib.closing(SqliteStore(store)) as opened:
-        token = Apps(opened.place(APPS)).add("weather")
+    with contextlib.closing(PhoneStore(store)) as opened:
+        token = Apps(opened.slot(APPS)).add("weather")
     address, began = free_address(), time.time()
     said: list[tuple[str, int, str]] = []
     asked: list[Step] = []
@@ -89,10 +89,10 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
 
 FULL = """
 import sys, pathlib, resource, signal
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = SqliteStore(sys.argv[1])
-place = store.place("mask")
+store = PhoneStore(sys.argv[1])
+place = store.slot("mask")
 place.write("first")
 size = max(each.stat().st_size for each in pathlib.Path(sys.argv[1]).parent.iterdir())
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -117,5 +117,5 @@ def test_a_store_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None
         [sys.executable, "-c", FULL, tmp_path / "phone.db"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    with contextlib.closing(SqliteStore(tmp_path / "phone.db")) as store:
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
         assert store.read("mask") == "second"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import House, house, limited, read, tossing, until
 from tests.client.apps.test_bad_apps import Staller
 
@@ -59,7 +59,7 @@ async def test_neither_memory_nor_disk_grows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, steps: int, warm: int, days: int
 ) -> None:
     """Once the days that are held are full; with apps that listen, ask, stall, and come and go."""
-    store = SqliteStore(tmp_path / "phone.db")
+    store = PhoneStore(tmp_path / "phone.db")
     async with house(tossing(steps), store=store, held_days=warm - 1) as home:
         apps = [await home.enter(f"app {n}") for n in range(3)]
         calls = [await app.listen() for app in apps]
@@ -92,7 +92,7 @@ async def test_neither_memory_nor_disk_grows(
 @limited
 async def test_a_stream_that_is_kept_whole_would_be_noticed(tmp_path: Path) -> None:
     """Held for ever, twelve days of it are more than three."""
-    with contextlib.closing(SqliteStore(tmp_path / "phone.db")) as store:
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
         async with house(tossing(8), store=store, held_days=1000) as home:
             await live(home, [], 3)
             before = Size.of(home, tmp_path)

@@ -17,7 +17,7 @@ from reticent_client import Schedule
 from reticent_client.apps.phone import Phone
 from reticent_client.errors import FileError
 from reticent_client.mask.timetable import time_zone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import at, house, limited, telling, tossing
 from tests.client.apps.tellings import Told, phone_of, phone_on
 
@@ -31,9 +31,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[PhoneStore]:
     """A store that is new."""
-    with closing(SqliteStore(tmp_path / "phone.db")) as store:
+    with closing(PhoneStore(tmp_path / "phone.db")) as store:
         yield store
 
 
@@ -154,7 +154,7 @@ async def test_a_repeated_hour_is_told_once() -> None:
 
 
 @limited
-async def test_a_restart_in_a_repeated_hour_decides_nothing_again(store: SqliteStore) -> None:
+async def test_a_restart_in_a_repeated_hour_decides_nothing_again(store: PhoneStore) -> None:
     clock = ManualClock(dt.datetime(2027, 10, 30, 23, 50, tzinfo=dt.UTC))
     told = Told(clock)
     paris = time_zone("Europe/Paris")
@@ -179,7 +179,7 @@ async def test_a_day_that_does_not_exist_is_not_told() -> None:
 
 
 @limited
-async def test_two_phones_cannot_run_on_one_store(store: SqliteStore, clock: ManualClock, tmp_path: Path) -> None:
+async def test_two_phones_cannot_run_on_one_store(store: PhoneStore, clock: ManualClock, tmp_path: Path) -> None:
     async with phone_of(store, clock, first_day=True):
         with pytest.raises(InUse, match=r"^another process runs the phone of .*phone.db$"):
             async with phone_on(tmp_path / "phone.db", clock):
@@ -193,7 +193,7 @@ async def test_nobody_else_can_read_what_is_stored(tmp_path: Path, clock: Manual
     """Whatever the umask."""
     before = os.umask(0)
     try:
-        with closing(SqliteStore(tmp_path / "phone.db")) as store:
+        with closing(PhoneStore(tmp_path / "phone.db")) as store:
             async with phone_of(store, clock, first_day=True) as phone:
                 phone.apps.add("weather")
                 phone.sense("home")
@@ -210,17 +210,17 @@ def damaged(path: Path, kind: str) -> None:
         case "text":
             path.write_text("day,step,context\n" * 100)
         case "cut":
-            SqliteStore(path).close()
+            PhoneStore(path).close()
             path.write_bytes(path.read_bytes()[:4096] + b"\x00" * 100)
         case "overwritten":
-            SqliteStore(path).close()
+            PhoneStore(path).close()
             path.write_bytes(path.read_bytes()[:100] + b"\xff" * 8092)
         case "foreign" | "newer":
             database = sqlite3.connect(path)
             database.execute("CREATE TABLE notes (text TEXT)")
             if kind == "newer":
                 database.execute("PRAGMA application_id = 0x52455443")
-                database.execute("PRAGMA user_version = 3")
+                database.execute("PRAGMA user_version = 2")
             database.close()
 
 
@@ -231,7 +231,7 @@ def damaged(path: Path, kind: str) -> None:
         ("cut", "is damaged, or not a phone's store: "),
         ("overwritten", "is damaged, or not a phone's store: "),
         ("foreign", "is not a phone's store$"),
-        ("newer", "has format version 3: this program reads 2$"),
+        ("newer", "has format version 2: this program reads 1$"),
     ],
 )
 @limited
@@ -249,8 +249,8 @@ async def test_a_file_that_is_no_store_is_one_sentence(
 
 @pytest.mark.parametrize("text", ["", "7", "[]", '["yesterday", "x"]', "{", '[null, "x"]'])
 @limited
-async def test_a_damaged_note_of_the_day_is_one_sentence(store: SqliteStore, clock: ManualClock, text: str) -> None:
-    store.place("day").write(text)
+async def test_a_damaged_note_of_the_day_is_one_sentence(store: PhoneStore, clock: ManualClock, text: str) -> None:
+    store.slot("day").write(text)
     with pytest.raises(FileError, match=r"^the store is damaged: it does not say which day was the last$"):
         async with phone_of(store, clock):
             raise AssertionError("unreachable")
@@ -258,7 +258,7 @@ async def test_a_damaged_note_of_the_day_is_one_sentence(store: SqliteStore, clo
 
 @limited
 async def test_a_step_that_cannot_be_stored_is_not_told(
-    store: SqliteStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: PhoneStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The phone goes on with the next one."""
     told = Told(clock)
@@ -270,7 +270,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
         for broken in (False, True, False):
             with monkeypatch.context() as patch:
                 if broken:
-                    patch.setattr(store, "write", full)
+                    patch.setattr(PhoneStore, "write", full)
                 phone.sense("home")
                 await clock.move_to(phone.next_step.instant)
     assert [step for step, _ in told.steps] == [25, 27]

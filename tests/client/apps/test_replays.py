@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reticent_client.apps.connection import connect
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.command import Run, serving
 
 
@@ -42,7 +42,7 @@ def test_a_replay_leaves_the_store_as_it_was(folder: Path, run: Run) -> None:
 
 
 def _content(path: Path) -> list[object]:
-    with contextlib.closing(SqliteStore(path)) as store:
+    with contextlib.closing(PhoneStore(path)) as store:
         return [store.read("apps"), store.read("day"), store.messages()]
 
 

@@ -16,7 +16,7 @@ from reticent_client.cli.report import report
 from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import at, limited, telling
 from tests.client.apps.tellings import phone_on
 from tests.client.apps.test_phone import damaged
@@ -69,7 +69,7 @@ def test_a_phone_that_runs_is_reported(path: Path, read: Read) -> None:
         clock = ManualClock(at("00:00"))
         policy = telling(STEPS)
         async with phone_on(path, clock, policy=policy, first_day=True) as phone:
-            with contextlib.closing(SqliteStore(path)) as other, pytest.raises(InUse), other.claim():
+            with contextlib.closing(PhoneStore(path)) as other, pytest.raises(InUse), other.claim():
                 pass
             await live(phone, clock, "home", FIRST_DAYS)
             assert read() == (0, f"policy {fingerprint(policy)[:8]}, last on 2027-02-15: {phone.reports()[0]}\n")
@@ -124,7 +124,7 @@ def test_each_policy_of_a_schedule_is_reported(path: Path, read: Read) -> None:
 
 def test_a_store_without_a_step_says_so(path: Path, read: Read) -> None:
     """As after an app was added, before the phone began."""
-    SqliteStore(path).close()
+    PhoneStore(path).close()
     assert read() == (0, "no step was decided yet\n")
     assert read(as_json=True) == (0, [])
 
@@ -151,8 +151,8 @@ def test_what_is_no_store_is_refused(path: Path, kind: str) -> None:
 
 def test_a_damaged_state_is_refused_by_name(path: Path) -> None:
     _lived(path, "home", 1)
-    with contextlib.closing(SqliteStore(path)) as store:
-        place = store.place(f"mask/{fingerprint(telling(STEPS))}")
+    with contextlib.closing(PhoneStore(path)) as store:
+        place = store.slot(f"mask/{fingerprint(telling(STEPS))}")
         text = place.read()
         assert text is not None
         place.write(text.replace('"released": ', '"released": 1'))

@@ -13,7 +13,7 @@ from reticent.randomness import seeded
 from reticent_client import Schedule
 from reticent_client.apps.messages import Step, position
 from reticent_client.apps.phone import Phone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY, at, limited, telling, tossing, until
 from tests.client.apps.tellings import Told, phone_of
 
@@ -27,9 +27,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
+def store(tmp_path: Path) -> Iterator[PhoneStore]:
     """A store that is new."""
-    with closing(SqliteStore(tmp_path / "phone.db")) as store:
+    with closing(PhoneStore(tmp_path / "phone.db")) as store:
         yield store
 
 
@@ -58,7 +58,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_runs_has_nothing_told_tw
 @pytest.mark.parametrize("back", [dt.timedelta(seconds=2), HOUR, 13 * HOUR, DAY, 400 * DAY], ids=str)
 @limited
 async def test_a_clock_that_is_set_back_while_the_phone_is_off_has_nothing_told_twice(
-    store: SqliteStore, back: dt.timedelta
+    store: PhoneStore, back: dt.timedelta
 ) -> None:
     clock = ManualClock(at("12:00"))
     told = Told(clock)
@@ -76,7 +76,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_is_off_has_nothing_told_
 
 
 @limited
-async def test_a_clock_that_begins_in_1970_does_no_harm(store: SqliteStore) -> None:
+async def test_a_clock_that_begins_in_1970_does_no_harm(store: PhoneStore) -> None:
     """As on machines without a battery: it is set right soon after the start."""
     clock = ManualClock(at("12:00"))
     told = Told(clock)
@@ -121,7 +121,7 @@ async def test_the_system_clock_notices_that_it_was_set_back(monkeypatch: pytest
 
 
 @limited
-async def test_nothing_leaves_before_its_step_begins_also_over_a_kill(store: SqliteStore, clock: ManualClock) -> None:
+async def test_nothing_leaves_before_its_step_begins_also_over_a_kill(store: PhoneStore, clock: ManualClock) -> None:
     """A step that was decided is not in the stream until then, and leaves then."""
     told = Told(clock)
     lead = at("12:30") - dt.timedelta(milliseconds=500)
@@ -140,7 +140,7 @@ async def test_nothing_leaves_before_its_step_begins_also_over_a_kill(store: Sql
 
 @limited
 async def test_a_step_that_was_decided_and_did_not_get_out_is_told_after_the_restart(
-    store: SqliteStore, clock: ManualClock
+    store: PhoneStore, clock: ManualClock
 ) -> None:
     told = Told(clock)
     async with phone_of(store, clock, told, first_day=True) as phone:
@@ -155,7 +155,7 @@ async def test_a_step_that_was_decided_and_did_not_get_out_is_told_after_the_res
 @limited
 async def test_without_its_store_a_phone_is_dark_until_the_day_ends(clock: ManualClock) -> None:
     told = Told(clock)
-    with closing(SqliteStore()) as store:
+    with closing(PhoneStore()) as store:
         async with phone_of(store, clock, told, first_day=False) as phone:
             darkness = [phone.dark]
             while clock.now() < at("00:00", MONDAY + DAY):
@@ -167,7 +167,7 @@ async def test_without_its_store_a_phone_is_dark_until_the_day_ends(clock: Manua
 
 @limited
 async def test_another_policy_is_dark_until_tomorrow_and_so_is_the_first_one_put_back(
-    store: SqliteStore, clock: ManualClock
+    store: PhoneStore, clock: ManualClock
 ) -> None:
     first, second = telling(hidden="hospital"), telling(hidden="work")
     told = Told(clock)
@@ -186,7 +186,7 @@ async def test_another_policy_is_dark_until_tomorrow_and_so_is_the_first_one_put
 
 
 @limited
-async def test_a_new_policy_works_at_once_in_the_morning(store: SqliteStore) -> None:
+async def test_a_new_policy_works_at_once_in_the_morning(store: PhoneStore) -> None:
     """Put in place before midnight it is dark for the rest of the evening; after midnight, not at all."""
     clock = ManualClock(at("23:00"))
     told = Told(clock)
@@ -202,7 +202,7 @@ async def test_a_new_policy_works_at_once_in_the_morning(store: SqliteStore) -> 
 
 
 @limited
-async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midnight_again(store: SqliteStore) -> None:
+async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midnight_again(store: PhoneStore) -> None:
     """Tomorrow's first step was decided by the first one; it leaves as it was, and the rest of tomorrow is dark."""
     clock = ManualClock(at("23:50"))
     told = Told(clock)
@@ -217,9 +217,7 @@ async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midn
 
 
 @limited
-async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(
-    store: SqliteStore, clock: ManualClock
-) -> None:
+async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(store: PhoneStore, clock: ManualClock) -> None:
     """The steps of the two cannot be put in one order."""
     told = Told(clock)
     async with phone_of(store, clock, told, first_day=True) as phone:
@@ -237,7 +235,7 @@ async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(
 
 
 @limited
-async def test_weekdays_and_weekends_have_policies_of_their_own(store: SqliteStore) -> None:
+async def test_weekdays_and_weekends_have_policies_of_their_own(store: PhoneStore) -> None:
     """Through two weeks of restarts at odd times, nothing is dark."""
     schedule = Schedule({"weekday": telling(4, "hospital"), "weekend": telling(4, "work")})
     clock = ManualClock(at("00:00") - dt.timedelta(minutes=5))

@@ -159,7 +159,7 @@ def test_a_port_that_is_taken(run: Run) -> None:
     [
         ("text", "reticent: phone.db is damaged, or not a phone's store: file is not a database\n"),
         ("foreign", "reticent: phone.db is not a phone's store\n"),
-        ("newer", "reticent: phone.db has format version 3: this program reads 2\n"),
+        ("newer", "reticent: phone.db has format version 2: this program reads 1\n"),
         ("overwritten", "reticent: phone.db is damaged, or not a phone's store: "),
     ],
 )

@@ -19,7 +19,7 @@ from reticent_client.apps.messages import SIZE, Step, position
 from reticent_client.apps.phone import APPS, Phone
 from reticent_client.apps.tokens import Apps
 from reticent_client.mask.policy import VectorPolicy
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY, App, at, calling, limited, until
 
 LONG = "x" * 120
@@ -116,8 +116,8 @@ async def listening(phone: Phone, app: App, after: int | None, missed: int) -> A
 async def day(contexts: Sequence[str | None], seed: int, listed: str, token: str, kind: type[Phone]) -> list[Frame]:
     """What two apps and the phone exchange on a day: one app from the start, one that comes at noon and goes again."""
     clock, rng = ManualClock(at("00:00") - dt.timedelta(minutes=30)), seeded(seed)
-    with contextlib.closing(SqliteStore()) as store:
-        store.place(APPS).write(listed)
+    with contextlib.closing(PhoneStore()) as store:
+        store.slot(APPS).write(listed)
         phone = kind(HALF, store=store, clock=clock, zone=dt.UTC, first_day=True, rng=rng, hold=dt.timedelta(hours=3))
         async with phone, Broker(phone) as broker, contextlib.AsyncExitStack() as stack:
             host, _, port = broker.address.rpartition(":")
@@ -149,8 +149,8 @@ async def day(contexts: Sequence[str | None], seed: int, listed: str, token: str
 
 async def two_days(kind: type[Phone] = Phone) -> tuple[list[Frame], list[Frame]]:
     """A calm day and a busy one, for the same app."""
-    with contextlib.closing(SqliteStore()) as store:
-        place = store.place(APPS)
+    with contextlib.closing(PhoneStore()) as store:
+        place = store.slot(APPS)
         token = Apps(place).add("weather")
         listed = place.read() or ""
     return await day(CALM, 1, listed, token, kind), await day(BUSY, 2, listed, token, kind)

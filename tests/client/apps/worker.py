@@ -10,7 +10,7 @@ from reticent.clock import SystemClock
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.messages import Step
 from reticent_client.apps.phone import Phone
-from reticent_client.store import SqliteStore
+from reticent_client.store import PhoneStore
 from tests.client.apps.phones import at, tossing
 
 SPEED = 12_000.0
@@ -25,7 +25,7 @@ async def main(store: str, began: float, address: str) -> None:
     def say(step: Step) -> None:
         print(clock.now().isoformat(), step.position, step.context, flush=True)  # noqa: T201  # its parent reads it
 
-    with contextlib.closing(SqliteStore(store)) as kept:
+    with contextlib.closing(PhoneStore(store)) as kept:
         phone = Phone(
             tossing(),
             store=kept,

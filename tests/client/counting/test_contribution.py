@@ -14,7 +14,7 @@ from reticent_client.counting import contribution
 from reticent_client.counting.contribution import values_of
 from reticent_client.counting.enrolment import Member
 from reticent_client.counting.inputs import Counted
-from reticent_client.counting.records import State
+from reticent_client.counting.records import ContributionState
 from tests.client.counting.world import MEMBERSHIP, Servers, device, query
 
 
@@ -128,7 +128,7 @@ def test_what_was_said_once_is_said_again_byte_by_byte(tmp_path: Path) -> None:
         phone.participant.acknowledged(phone.servers.acknowledge(asked, wire.Contribution.FromString(first)))
         assert phone.participant.due() == []
         assert phone.ask(asked).SerializeToString() == first
-        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED
+        assert phone.participant.records.all()[0].state is ContributionState.ACKNOWLEDGED
 
 
 def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> Non
         phone.participant.decided(phone.servers.decide(asked, wire.RELEASED))
         [record] = phone.participant.records.all()
         assert record.message is None
-        assert record.state is State.RELEASED
-        assert phone.participant.wanted() == []
+        assert record.state is ContributionState.RELEASED
+        assert phone.participant.awaited() == []
 
 
 @pytest.mark.parametrize("cohort", [0, 2])

@@ -8,30 +8,30 @@ import pytest
 from reticent.protocol import Refusal, Refused, SigningKey, Unreachable, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined
-from reticent_client.counting.records import State
+from reticent_client.counting.records import ContributionState
 from reticent_client.errors import ForeignAnswer
 from tests.client.counting.world import Device, device, query
 
 OUTCOMES = [
-    (wire.RELEASED, State.RELEASED, {"gym": "spent"}),
-    (wire.VOID, State.VOID, {"gym": "spent"}),
-    (wire.BURNT, State.BURNT, {}),
+    (wire.RELEASED, ContributionState.RELEASED, {"gym": "spent"}),
+    (wire.VOID, ContributionState.VOID, {"gym": "spent"}),
+    (wire.BURNT, ContributionState.BURNT, {}),
 ]
 
 
 @pytest.mark.parametrize(("outcome", "state", "booked"), OUTCOMES)
 def test_a_decision_spends_or_gives_back(
-    tmp_path: Path, outcome: wire.Outcome.ValueType, state: State, booked: dict[str, str]
+    tmp_path: Path, outcome: wire.Outcome.ValueType, state: ContributionState, booked: dict[str, str]
 ) -> None:
     with device(tmp_path) as phone:
         phone.ask(query())
         assert phone.booked() == {"gym": "reserved"}
-        assert phone.participant.wanted() == [wire.DecisionWanted(query=query().digest, cohort=0)]
+        assert phone.participant.awaited() == [wire.DecisionWanted(query=query().digest, cohort=0)]
         for _ in range(2):
             assert phone.participant.decided(phone.servers.decide(query(), outcome)) is state
             phone.restart()
             assert phone.booked() == booked
-        assert phone.participant.wanted() == []
+        assert phone.participant.awaited() == []
         assert phone.participant.due() == []
 
 
@@ -93,7 +93,7 @@ def test_nothing_is_given_back_without_the_key_servers_word(
             phone.participant.decided(decision)
         phone.restart()
         assert phone.booked() == {"gym": "reserved"}
-        assert phone.participant.wanted() == [wire.DecisionWanted(query=asked.digest, cohort=1)]
+        assert phone.participant.awaited() == [wire.DecisionWanted(query=asked.digest, cohort=1)]
         phone.participant.decided(good)  # the test can tell the two apart
         assert phone.booked() == {}
 
@@ -146,17 +146,17 @@ def test_what_a_server_refuses_for_good_stays_reserved_until_the_decision(tmp_pa
     """The server that refuses may lie: only the key server's signature frees the budget."""
     with device(tmp_path) as phone:
         phone.ask(query())
-        phone.participant.not_taken(query().digest, Refused(refusal))
+        phone.participant.not_delivered(query().digest, Refused(refusal))
         phone.restart()
         phone.pass_time(days=1)
         assert phone.participant.due() == []
         with pytest.raises(Declined):
             phone.ask(query())
         [record] = phone.participant.records.all()
-        assert record.state is State.REFUSED
+        assert record.state is ContributionState.REFUSED
         assert record.detail.startswith(refusal.name)
         assert phone.booked() == {"gym": "reserved"}
-        assert len(phone.participant.wanted()) == 1
+        assert len(phone.participant.awaited()) == 1
         phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
         assert phone.booked() == {}
 
@@ -168,7 +168,7 @@ def test_what_did_not_get_through_is_sent_again_later_each_time(tmp_path: Path, 
         waits = []
         for _ in range(20):
             assert phone.participant.due() == [said]
-            phone.participant.not_taken(said.query, error)
+            phone.participant.not_delivered(said.query, error)
             phone.restart()  # how often it was tried survives
             assert phone.participant.due() == []
             [record] = phone.participant.records.all()
@@ -184,12 +184,12 @@ def test_what_did_not_get_through_is_sent_again_later_each_time(tmp_path: Path, 
 def test_a_server_that_says_when_to_come_back_is_heard(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         said = phone.ask(query())
-        phone.participant.not_taken(said.query, Refused(Refusal.BUSY, retry_after=100.0))
+        phone.participant.not_delivered(said.query, Refused(Refusal.BUSY, retry_after=100.0))
         phone.pass_time(seconds=99)
         assert phone.participant.due() == []
         phone.pass_time(seconds=1)
         assert phone.participant.due() == [said]
-        phone.participant.not_taken(said.query, Refused(Refusal.BUSY, retry_after=1e9))  # not for ever, though
+        phone.participant.not_delivered(said.query, Refused(Refusal.BUSY, retry_after=1e9))  # not for ever, though
         phone.pass_time(hours=1)
         assert phone.participant.due() == [said]
 
@@ -197,7 +197,7 @@ def test_a_server_that_says_when_to_come_back_is_heard(tmp_path: Path) -> None:
 def test_a_clock_that_was_set_back_does_not_silence_it(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         said = phone.ask(query())
-        phone.participant.not_taken(said.query, Unreachable("nobody listens"))
+        phone.participant.not_delivered(said.query, Unreachable("nobody listens"))
         phone.pass_time(days=-30)
         assert phone.participant.due() == [said]
 
@@ -205,8 +205,8 @@ def test_a_clock_that_was_set_back_does_not_silence_it(tmp_path: Path) -> None:
 def test_an_acknowledgement_that_comes_after_a_refusal_counts(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         said = phone.ask(query())
-        phone.participant.not_taken(said.query, Refused(Refusal.CONFLICT))
+        phone.participant.not_delivered(said.query, Refused(Refusal.CONFLICT))
         phone.participant.acknowledged(phone.servers.acknowledge(query(), said))
-        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED
-        phone.participant.not_taken(said.query, Refused(Refusal.LATE))  # a repeated message, overtaken
-        assert phone.participant.records.all()[0].state is State.ACKNOWLEDGED
+        assert phone.participant.records.all()[0].state is ContributionState.ACKNOWLEDGED
+        phone.participant.not_delivered(said.query, Refused(Refusal.LATE))  # a repeated message, overtaken
+        assert phone.participant.records.all()[0].state is ContributionState.ACKNOWLEDGED

@@ -49,7 +49,7 @@ def _announced(change: Callable[[wire.Announcement], None]) -> Asking:
         asked = query(cohorts=2, population=60)
         announcement = phone.servers.announce(asked)
         change(announcement)
-        return phone.participant.asked(announcement, asked.to_bytes(), phone.servers.public.to_bytes())
+        return phone.participant.contribute(announcement, asked.to_bytes(), phone.servers.public.to_bytes())
 
     return ask
 
@@ -62,21 +62,21 @@ def _signed(bad: Callable[[], bytes]) -> Asking:
         key = phone.servers.agreement.public
         announcement = wire.Announcement(query=Query.digest_of(content), agreement_key=key, closes_in_ms=1)
         announcement.countersignature = phone.servers.identity.sign(statements.countersigned(announcement.query, key))
-        assert phone.participant.query_wanted(announcement) is not None
-        assert phone.participant.key_wanted(content) is None
-        return phone.participant.asked(announcement, content, phone.servers.public.to_bytes())
+        assert phone.participant.query_request(announcement) is not None
+        assert phone.participant.key_id(announcement, content) is None
+        return phone.participant.contribute(announcement, content, phone.servers.public.to_bytes())
 
     return ask
 
 
 def _with_key(content: Callable[[bytes], bytes]) -> Asking:
-    return lambda phone: phone.participant.asked(
+    return lambda phone: phone.participant.contribute(
         phone.servers.announce(query()), query().to_bytes(), content(phone.servers.public.to_bytes())
     )
 
 
 def _told(content: bytes) -> Asking:
-    return lambda phone: phone.participant.asked(
+    return lambda phone: phone.participant.contribute(
         phone.servers.announce(query()), content, phone.servers.public.to_bytes()
     )
 
@@ -107,7 +107,7 @@ def _in_a_sequence(**changes: Any) -> Asking:
 
 
 def _booked(phone: Device) -> Any:
-    phone.ledger.reserve("gym", query().cost)
+    phone.participant.ledger.reserve("gym", query().cost)
     return phone.ask(query())
 
 
@@ -146,7 +146,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     (
         "signed by another",
         Reason.NOT_COUNTERSIGNED,
-        lambda phone: phone.participant.asked(Servers().announce(query()), phone.servers.public.to_bytes()),
+        lambda phone: phone.participant.contribute(Servers().announce(query()), phone.servers.public.to_bytes()),
         "has not countersigned",
     ),
     (
@@ -171,7 +171,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
         ],
         "'g' name other",
     ),
-    ("booked elsewhere", Reason.BOOKED_ELSEWHERE, _booked, "booked for 'gym' already"),
+    ("booked elsewhere", Reason.BUDGET, _booked, "booked for 'gym' already"),
     ("epsilon", Reason.EPSILON, _allow(Participation(max_epsilon=0.9)), "epsilon of 1, and 0.9 is allowed"),
     ("delta", Reason.DELTA, _allow(Participation(max_delta=1e-7)), "delta of 1e-06, and 1e-07 is allowed"),
     ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(max_budget_share=0.3)), "0.333333, and 0.3 is allowed"),
@@ -223,11 +223,9 @@ def test_it_declines_with_a_reason(tmp_path: Path, reason: Reason, asking: Askin
         assert declined.value.reason is reason
         again = pickle.loads(pickle.dumps(declined.value))  # noqa: S301  # our own
         assert (again.reason, str(again), again.query) == (reason, str(declined.value), declined.value.query)
-        # Nothing is booked but what was answered, and what somebody else has booked.
-        answered = {record.account for record in phone.participant.records.all()}
-        assert phone.booked().keys() - {"gym"} <= answered | {"gym"}
-        if reason is not Reason.BOOKED_ELSEWHERE:
-            assert phone.booked().keys() == answered
+        # Nothing is booked but the contributions, and what somebody else has booked.
+        booked = {"gym"} if asking is _booked else set()
+        assert phone.booked().keys() == {record.account for record in phone.participant.records.all()} | booked
 
 
 def test_every_reason_has_a_case() -> None:
@@ -284,9 +282,9 @@ def test_whatever_comes_is_an_answer_or_a_reason(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, device(Path(folder), servers=HONEST) as phone:
         if announcement.query == query().digest:  # changed and changed back
             return
-        assert phone.participant.query_wanted(announcement) is None
+        assert phone.participant.query_request(announcement) is None
         with pytest.raises(Declined) as declined:
-            phone.participant.asked(announcement, query().to_bytes(), HONEST.public.to_bytes())
+            phone.participant.contribute(announcement, query().to_bytes(), HONEST.public.to_bytes())
         assert declined.value.reason is Reason.NOT_COUNTERSIGNED
         assert phone.booked() == {}
 
@@ -297,12 +295,12 @@ HONEST = Servers()
 def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with device(tmp_path, policy=Participation(max_epsilon=0.5)) as phone:
         announcement = phone.servers.announce(query())
-        assert phone.participant.query_wanted(announcement) is not None
-        assert phone.participant.key_wanted(query().to_bytes()) == key_pair().public.key_id
+        assert phone.participant.query_request(announcement) is not None
+        assert phone.participant.key_id(announcement, query().to_bytes()) == key_pair().public.key_id
         with pytest.raises(Declined) as first:
             phone.ask(query())
         phone.restart()
-        assert phone.participant.query_wanted(announcement) is None
+        assert phone.participant.query_request(announcement) is None
         monkeypatch.setattr(phone.participant, "_examine", lambda *_: pytest.fail("looked at it again"))
         with pytest.raises(Declined) as second:
             phone.ask(query())
@@ -326,7 +324,7 @@ def test_a_wrong_countersignature_does_not_spoil_the_right_one(tmp_path: Path) -
         forged = Servers().announce(query())
         for _ in range(2):
             with pytest.raises(Declined):
-                phone.participant.asked(forged, phone.servers.public.to_bytes())
+                phone.participant.contribute(forged, phone.servers.public.to_bytes())
         assert DeclinedQueries(phone.store).all() == []
         assert phone.ask(query()).query == query().digest
 

@@ -8,7 +8,7 @@ import pytest
 
 from reticent.protocol import SigningKey, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member, Standing
+from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Member, MembershipState
 from reticent_client.errors import AlreadyJoined, BadMembership, FileError, NotJoined
 from tests.client.counting.world import MEMBERSHIP as LENGTH
 from tests.client.counting.world import PHONE, START, Device, Servers, device
@@ -25,7 +25,7 @@ def test_the_keys_are_stored_before_the_first_request_and_the_request_never_chan
         assert _enrolment(phone).join(invitation).SerializeToString() == first
         phone.restart()
         assert _enrolment(phone).member is not None
-        owed = _enrolment(phone).owed()
+        owed = _enrolment(phone).request()
         assert isinstance(owed, wire.JoinRequest)
         assert owed.SerializeToString() == first == _enrolment(phone).join(invitation).SerializeToString()
 
@@ -82,16 +82,16 @@ def test_a_signed_membership_that_is_none_is_refused(tmp_path: Path, phone_id: b
 def test_it_renews_when_less_than_a_third_is_left(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         phone.now = START + 2 * LENGTH / 3
-        assert _enrolment(phone).owed() is None
+        assert _enrolment(phone).request() is None
         phone.pass_time(seconds=1)
-        asked = _enrolment(phone).owed()
+        asked = _enrolment(phone).request()
         assert isinstance(asked, wire.RenewRequest)
         member = _enrolment(phone).current
         assert member is not None
         assert signed_by(member.signing.public, statements.renewal(PHONE, asked.expires), asked.signature)
         assert asked.expires == member.expires
         _enrolment(phone).joined(phone.servers.membership(PHONE, phone.now + LENGTH))
-        assert _enrolment(phone).owed() is None
+        assert _enrolment(phone).request() is None
         phone.restart()
         renewed = _enrolment(phone).current
         assert renewed is not None
@@ -128,16 +128,16 @@ def test_it_leaves_and_says_so_until_the_key_server_knows(tmp_path: Path) -> Non
         first = _enrolment(phone).leave()
         assert _enrolment(phone).current is None
         phone.restart()
-        assert _enrolment(phone).owed() == first == _enrolment(phone).leave()
+        assert _enrolment(phone).request() == first == _enrolment(phone).leave()
         assert signed_by(phone.servers.phones[PHONE], statements.leaving(PHONE), first.signature)
         with pytest.raises(NotJoined, match="is leaving"):
             _enrolment(phone).joined(phone.servers.membership(PHONE, START + 2 * LENGTH))
         _enrolment(phone).left()
         phone.restart()
-        assert _enrolment(phone).owed() is None
+        assert _enrolment(phone).request() is None
         member = _enrolment(phone).member
         assert member is not None
-        assert member.standing is Standing.LEFT
+        assert member.state is MembershipState.LEFT
 
 
 def test_who_owes_a_key_server_its_leaving_joins_nobody_else_before(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_who_owes_a_key_server_its_leaving_joins_nobody_else_before(tmp_path: Pa
         for _ in range(2):
             with pytest.raises(AlreadyJoined, match="has to be told first"):
                 _enrolment(phone).join(other)
-            assert _enrolment(phone).owed() == owed
+            assert _enrolment(phone).request() == owed
             phone.restart()
         _enrolment(phone).left()
         assert _enrolment(phone).join(other).invitation == other.token
@@ -169,9 +169,9 @@ def test_a_phone_that_joined_by_a_wrong_clock_is_still_renewed(tmp_path: Path, d
         _enrolment(phone).joined(phone.servers.enrol(asked, START + LENGTH))
         phone.now = START + dt.timedelta(days=1)  # and then its clock is set
         for _ in range(300):
-            if _enrolment(phone).owed() is not None:
+            if _enrolment(phone).request() is not None:
                 _enrolment(phone).joined(phone.servers.membership(PHONE, phone.now + LENGTH))
-                assert _enrolment(phone).owed() is None
+                assert _enrolment(phone).request() is None
             phone.pass_time(days=1)
             assert _enrolment(phone).current is not None
 
@@ -181,7 +181,7 @@ def test_who_is_no_member_has_nothing_to_leave(tmp_path: Path) -> None:
         for nothing in (_enrolment(phone).leave, _enrolment(phone).left, _enrolment(phone).expelled):
             with pytest.raises(NotJoined):
                 nothing()
-        assert _enrolment(phone).owed() is None
+        assert _enrolment(phone).request() is None
         _enrolment(phone).join(phone.servers.invitation())
         with pytest.raises(NotJoined):
             _enrolment(phone).leave()
@@ -220,11 +220,10 @@ def test_nothing_that_it_prints_tells_a_secret(tmp_path: Path) -> None:
         assert repr(secret)[2:-1] not in text
 
 
-@pytest.mark.parametrize("part", ["signing", "standing", "phone", "expires", None])
+@pytest.mark.parametrize("part", ["signing", "state", "phone", "expires", None])
 def test_a_damaged_membership_is_an_error_that_quotes_no_key(tmp_path: Path, part: str | None) -> None:
     with device(tmp_path) as phone:
-        place = phone.store.place(MEMBERSHIP)
-        content = json.loads(place.read() or "")
+        content = json.loads(phone.store.slot(MEMBERSHIP).read() or "")
         secret = content["signing"]
         text = json.dumps(content | {part: "?" + secret}) if part else secret
         with pytest.raises(FileError, match="damaged") as error:

@@ -6,15 +6,22 @@ from typing import Any
 
 import pytest
 
-from reticent.privacy import Cost, Norms, Query
+from reticent.privacy import Cost, Query
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.ledger_sync import unbooked
-from reticent_client.counting.records import LIVE, State
+from reticent_client.counting import participant
+from reticent_client.counting.budget import unbooked
+from reticent_client.counting.contribution import PreparedContribution, prepare
+from reticent_client.counting.records import ContributionState
 from reticent_client.errors import Declined, ForeignAnswer, Reason
 from tests.client.counting.world import MEMBERSHIP, PHONE, Device, Servers, device, query
 
 THREADS = 4
+
+
+def _lose_entries(phone: Device) -> None:
+    with phone.store.transaction() as run:
+        run("DELETE FROM entries")
 
 
 def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) -> None:
@@ -24,15 +31,15 @@ def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) 
         made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
         with pytest.raises(ForeignAnswer, match="not signed by the key server"):
             phone.participant.decided(made)
-        assert [entry.state for entry in phone.ledger.entries()] == ["reserved"]
+        assert [entry.state for entry in phone.participant.ledger.entries()] == ["reserved"]
 
 
 def test_no_query_is_fetched_that_nobody_countersigned(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         announcement = phone.servers.announce(query())
-        assert phone.participant.query_wanted(announcement) is not None
+        assert phone.participant.query_request(announcement) is not None
         announcement.countersignature = bytes(64)
-        assert phone.participant.query_wanted(announcement) is None
+        assert phone.participant.query_request(announcement) is None
 
 
 def test_several_threads_give_one_answer(tmp_path: Path) -> None:
@@ -45,7 +52,7 @@ def test_several_threads_give_one_answer(tmp_path: Path) -> None:
 
         def answer() -> None:
             together.wait()
-            answers.append(phone.participant.asked(announcement, content, key).SerializeToString())
+            answers.append(phone.participant.contribute(announcement, content, key).SerializeToString())
 
         threads = [threading.Thread(target=answer) for _ in range(THREADS)]
         for each in threads:
@@ -59,22 +66,21 @@ def test_several_threads_give_one_answer(tmp_path: Path) -> None:
 def test_a_phone_that_runs_twice_without_a_claim_still_gives_one_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one answers between our intention and our keeping it."""
+    """The other one contributes while we make our contribution."""
     with device(tmp_path, rng=secure()) as phone:
         asked, key = query(), phone.servers.public.to_bytes()
         announcement = phone.servers.announce(asked)
-        keep = phone.participant.records.keep
         faster: list[wire.Contribution] = []
 
-        def late(*given: object) -> bool:
+        def late(*given: Any, **more: Any) -> PreparedContribution:
             if not faster:
                 faster.append(wire.Contribution())
-                faster[0] = phone.participant.asked(announcement, asked.to_bytes(), key)
-            return keep(*given)  # type: ignore[arg-type]
+                faster[0] = phone.participant.contribute(announcement, asked.to_bytes(), key)
+            return prepare(*given, **more)
 
-        monkeypatch.setattr(phone.participant.records, "keep", late)
-        assert phone.participant.asked(announcement, asked.to_bytes(), key) == faster[0]
-        assert [record.state for record in phone.participant.records.all()] == [State.STORED]
+        monkeypatch.setattr(participant, "prepare", late)
+        assert phone.participant.contribute(announcement, asked.to_bytes(), key) == faster[0]
+        assert [record.state for record in phone.participant.records.all()] == [ContributionState.STORED]
 
 
 def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> None:
@@ -82,12 +88,14 @@ def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> 
         asked = query()
         phone.ask(asked)
         phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
-        assert phone.ledger.entries() == ()
+        assert phone.participant.ledger.entries() == ()
         released = phone.servers.decide(asked, wire.RELEASED)
         with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
             phone.participant.decided(released)
-        assert [(entry.query, entry.state) for entry in phone.ledger.entries()] == [(asked.account, "spent")]
-        assert phone.participant.decided(released) is State.RELEASED
+        assert [(entry.query, entry.state) for entry in phone.participant.ledger.entries()] == [
+            (asked.account, "spent")
+        ]
+        assert phone.participant.decided(released) is ContributionState.RELEASED
 
 
 def _released_without_room(phone: Device, first: Query, second: Query) -> None:
@@ -113,18 +121,15 @@ def test_a_release_that_the_budget_cannot_hold_stops_answers_and_not_the_phone(
 ) -> None:
     with device(tmp_path, limit=limit) as phone:
         _released_without_room(phone, first, second)
-        if lost:  # the ledger
-            phone.close()
-            for path in tmp_path.glob("phone.ledger*"):
-                path.unlink()
-            phone.open()
+        if lost:  # the entries of the ledger
+            _lose_entries(phone)
         for _ in range(2):
             phone.restart()
             states = {record.id: record.state for record in phone.participant.records.all()}
-            assert states == {first.id: State.RELEASED, second.id: State.STORED}
-            assert unbooked(phone.participant.records.all(), phone.ledger.entries()) != []
+            assert states == {first.id: ContributionState.RELEASED, second.id: ContributionState.STORED}
+            assert unbooked(phone.participant.records.all(), phone.participant.ledger.entries()) != []
             for other in (query(id="more", epsilon=0.1), query(id="c", sequence="s")):
-                with pytest.raises(Declined, match="nothing more is said") as declined:
+                with pytest.raises(Declined, match="the phone contributes nothing new") as declined:
                     phone.ask(other)
                 assert declined.value.reason is Reason.BUDGET
         assert len(phone.participant.due()) == 1  # what was said stays said
@@ -137,35 +142,16 @@ def test_a_release_that_found_no_room_is_booked_once_there_is_some(tmp_path: Pat
         phone.participant.decided(phone.servers.decide(other, wire.BURNT))
         phone.restart()
         assert phone.booked() == {"gym": "spent"}
-        assert phone.participant.records.unsettled() == []
 
 
 def test_a_smaller_budget_than_what_was_said_does_not_stop_the_phone(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         phone.ask(query())
-        phone.close()
-        for path in tmp_path.glob("phone.ledger*"):
-            path.unlink()
         phone.limit = Cost(0.5, 1e-5)
-        phone.open()
+        _lose_entries(phone)
+        phone.restart()
         with pytest.raises(Declined, match="'gym' counts, and the budget has no room for it"):
             phone.ask(query(id="other", epsilon=0.1))
-
-
-@pytest.mark.parametrize("differing", ["cohort", "identity"])
-def test_what_is_kept_is_of_the_cohort_and_key_server_that_were_intended(tmp_path: Path, differing: str) -> None:
-    """Somebody who runs the same phone was told another cohort, and was faster to intend."""
-    with device(tmp_path) as phone:
-        asked, member = query(population=60, cohorts=2), phone.participant.enrolment.current
-        assert member is not None
-        identity = member.invitation.identity
-        cohort, signer = (1, identity) if differing == "cohort" else (0, bytes(32))
-        phone.participant.records.intend(asked, "", cohort, signer, phone.now)
-        made = wire.Contribution(query=asked.digest, cohort=0)
-        assert not phone.participant.records.keep(made, b"name", Norms(0, 0), identity)
-        assert [record.state for record in phone.participant.records.all()] == [State.INTENDED]
-        made.cohort = cohort
-        assert phone.participant.records.keep(made, b"name", Norms(0, 0), signer)
 
 
 def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path) -> None:
@@ -192,14 +178,14 @@ def test_a_phone_that_moved_to_another_key_server_tells_it_nothing_of_before(tmp
         enrolment.joined(phone.servers.enrol(asked, phone.now + MEMBERSHIP, bytes(reversed(PHONE))))
         phone.restart()
         assert phone.participant.due() == []
-        assert phone.participant.wanted() == []
+        assert phone.participant.awaited() == []
         with pytest.raises(Declined) as declined:
-            phone.participant.asked(former.announce(query()), phone.servers.public.to_bytes())
+            phone.participant.contribute(former.announce(query()), phone.servers.public.to_bytes())
         assert declined.value.reason is Reason.ANSWERED
         assert phone.booked() == {"gym": "reserved"}
         now = phone.ask(query(id="now"))
         assert phone.participant.due() == [now]
-        assert [each.query for each in phone.participant.wanted()] == [now.query]
+        assert [each.query for each in phone.participant.awaited()] == [now.query]
         phone.participant.decided(former.decide(query(), wire.BURNT))  # however it came here
         assert phone.booked() == {"now": "reserved"}
 
@@ -213,7 +199,7 @@ def test_a_decision_that_comes_while_another_query_of_the_sequence_is_answered(
         phone.ask(first)
         burnt = phone.servers.decide(first, wire.BURNT)
         decider = threading.Thread(target=phone.participant.decided, args=(burnt,))
-        reserve = phone.ledger.reserve
+        reserve = phone.participant.ledger.reserve
 
         def reserved(*given: Any, **more: Any) -> Any:
             if decider.ident is None:
@@ -221,34 +207,10 @@ def test_a_decision_that_comes_while_another_query_of_the_sequence_is_answered(
                 decider.join(0.2)  # as long as a decision may take that waits for nobody
             return reserve(*given, **more)
 
-        monkeypatch.setattr(phone.ledger, "reserve", reserved)
+        monkeypatch.setattr(phone.participant.ledger, "reserve", reserved)
         phone.ask(second)
         decider.join()
         states = {record.id: record.state for record in phone.participant.records.all()}
-        assert states == {"q0": State.BURNT, "q1": State.STORED}
+        assert states == {"q0": ContributionState.BURNT, "q1": ContributionState.STORED}
         assert phone.booked() == {second.account: "reserved"}
-        assert phone.ask(third).query == third.digest
-
-
-def test_an_intention_that_fails_leaves_no_reservation_though_a_decision_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The decision would otherwise forget the intention, and leave its reservation to nobody."""
-    first, second, third = (query(id=f"q{number}", sequence="s") for number in range(3))
-    with device(tmp_path) as phone:
-        phone.ask(first)
-        decider = threading.Thread(target=phone.participant.decided, args=(phone.servers.decide(first, wire.BURNT),))
-        intend = phone.participant.records.intend
-
-        def intended(*given: Any) -> None:
-            intend(*given)
-            decider.start()
-            decider.join(0.2)
-
-        monkeypatch.setattr(phone.participant.records, "intend", intended)
-        phone.ask(second)
-        decider.join()
-        monkeypatch.undo()
-        assert phone.booked() == {second.account: "reserved"}
-        assert {record.id for record in phone.participant.records.within(LIVE)} == {"q1"}
         assert phone.ask(third).query == third.digest

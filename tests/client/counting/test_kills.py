@@ -13,17 +13,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from reticent.privacy import Cost, Ledger, Norms, Query
+from reticent.privacy import Cost, Norms, Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.randomness import secure
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Declined, SqliteStore
+from reticent_client import Declined, PhoneStore
 from reticent_client.counting import contribution
-from reticent_client.counting.enrolment import Member
-from reticent_client.counting.ledger_sync import Booking
+from reticent_client.counting.budget import Budget
 from reticent_client.counting.participant import Participant
-from reticent_client.counting.records import LIVE, Records, State
+from reticent_client.counting.records import LIVE, ContributionState, Records
 from reticent_client.errors import ClientError, Reason
 from tests.client.counting.world import MEMBERSHIP, START, Device, Killed, Servers, query
 
@@ -44,10 +43,9 @@ class Fragile(Device):
     def open(self) -> None:
         self.dead = False
         self.writes = 0
-        self.store = SqliteStore(self.folder / "phone.db")
-        self.ledger = Ledger(Cost(ONE.epsilon, ONE.delta), self.folder / "phone.ledger")
-        for database in (self.store.database, self.ledger._database):
-            self._rig(database)
+        self.limit = Cost(ONE.epsilon, ONE.delta)
+        self.store = PhoneStore(self.folder / "phone.db")
+        self._rig(self.store.database)
         self.begin()
 
     def _rig(self, database: Database) -> None:
@@ -55,9 +53,13 @@ class Fragile(Device):
 
         @contextlib.contextmanager
         def transaction() -> Iterator[Callable[..., Any]]:
-            self._reach("before")
+            if database._is_inside:  # a part of a change
+                with original() as run:
+                    yield run
+                return
             with original() as run:
                 yield run
+                self._reach("before")
             self._reach("after")
 
         database.transaction = transaction  # type: ignore[method-assign]
@@ -98,9 +100,8 @@ class Life:
         try:
             Fragile.__init__(self.phone, self.folder, servers=SERVERS, rng=secure(), joined=False)
         finally:
-            if hasattr(self.phone, "ledger"):
+            if hasattr(self.phone, "participant"):
                 self._check()
-        assert self.phone.participant.records.unsettled() == []  # what a kill has left is done at once
 
     def _live(self) -> None:
         self._join()
@@ -136,19 +137,16 @@ class Life:
                 if each.query != asked.digest:
                     continue
                 if error is not None:
-                    self.phone.participant.not_taken(each.query, error)
+                    self.phone.participant.not_delivered(each.query, error)
                 else:
                     self.phone.participant.acknowledged(SERVERS.acknowledge(asked, each))
             self.phone.pass_time(hours=1)
 
     def _check_files(self) -> None:
-        """What is on disk between two lives: all that may have been sent is booked, before anything is mended."""
-        with (
-            contextlib.closing(SqliteStore(self.folder / "phone.db")) as store,
-            contextlib.closing(Ledger(ONE, self.folder / "phone.ledger")) as ledger,
-        ):
+        """On disk, between two lives: what is booked is what may have been sent."""
+        with contextlib.closing(PhoneStore(self.folder / "phone.db")) as store:
             live = {record.account for record in Records(store).within(LIVE)}
-            assert live <= {entry.query for entry in ledger.entries()}
+            assert live == {entry.query for entry in store.ledger(ONE).entries()}
 
     def _check(self) -> None:
         """What holds at every moment, whatever was killed."""
@@ -174,8 +172,7 @@ def _check_end(phone: Fragile, outcome: wire.Outcome.ValueType) -> None:
     assert phone.booked() == {"second" if outcome == wire.BURNT else "first": state}
     states = {record.id: record.state for record in phone.participant.records.all()}
     assert states["first"].name == wire.Outcome.Name(outcome)
-    assert states.get("second") is (State.STORED if outcome == wire.BURNT else None)
-    assert phone.participant.records.unsettled() == []
+    assert states.get("second") is (ContributionState.STORED if outcome == wire.BURNT else None)
     assert {record.id for record in phone.participant.records.within(LIVE)} == phone.booked().keys()
 
 
@@ -186,7 +183,7 @@ def test_a_kill_at_every_write(
 ) -> None:
     (tmp_path / "whole").mkdir()
     writes = _writes(tmp_path / "whole", outcome)
-    assert writes > 10
+    assert writes > 7
     for number in range(1, writes + 1):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -207,58 +204,43 @@ def test_kills_after_kills(outcome: wire.Outcome.ValueType, kills: list[Kill]) -
 
 
 def _sent_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers are made anew for each attempt."""
-    original = Participant._answered
+    """Contributions are made anew for each attempt."""
+    original = Participant._contribution
 
-    def answered(phone: Participant, announcement: wire.Announcement, content: bytes, *rest: Any) -> wire.Contribution:
+    def made(phone: Participant, announcement: wire.Announcement, content: bytes, *rest: Any) -> wire.Contribution:
         original(phone, announcement, content, *rest)
         asked, member = Query.from_bytes(content), phone.enrolment.current
         assert member is not None
         key, query_key = SERVERS.public, announcement.agreement_key
-        return contribution.answer(
+        return contribution.prepare(
             asked, 0, [0, 0], Norms(0, 0), key=key, query_key=query_key, member=member, rng=secure()
         ).message
 
-    monkeypatch.setattr(Participant, "_answered", answered)
+    monkeypatch.setattr(Participant, "_contribution", made)
 
 
 def _given_back_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """All reservations are taken for left over."""
-    original = Booking.recover
 
-    def recover(booking: Booking) -> None:
-        for entry in booking._ledger.entries():
+    def given_back(budget: Budget) -> None:
+        for entry in budget._ledger.entries():
             if entry.state == "reserved":
-                booking._ledger.give_back(entry.query)
-        booking._records.within = lambda *_: []  # type: ignore[method-assign]
-        try:
-            original(booking)
-        finally:
-            del booking._records.within
+                budget._ledger.give_back(entry.query)
 
-    monkeypatch.setattr(Booking, "recover", recover)
+    monkeypatch.setattr(Budget, "book_missing", given_back)
 
 
-def _never_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Booking, "recover", lambda _: None)
-    monkeypatch.setattr(Booking, "settle", lambda _: None)
+def _never_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Budget, "settle", lambda *_: None)
 
 
-def _kept_before_it_is_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kept(
-        phone: Participant, asked: Query, cohort: int, made: contribution.Answer, member: Member
-    ) -> wire.Contribution:
-        phone.records.intend(asked, "", cohort, member.invitation.identity, phone._now())
-        phone.records.keep(made.message, made.digest, made.norms, member.invitation.identity)
-        phone._ledger.reserve(asked.account, asked.cost)
-        return made.message
-
-    monkeypatch.setattr(Participant, "_kept", kept)
+def _in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PhoneStore, "transaction", lambda _: contextlib.nullcontext())
 
 
 @pytest.mark.parametrize(
     "spoil",
-    [_sent_before_it_is_stored, _given_back_when_it_begins, _never_recovered, _kept_before_it_is_reserved],
+    [_sent_before_it_is_stored, _given_back_when_it_begins, _never_settled, _in_several_transactions],
 )
 def test_a_phone_that_does_it_wrong_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[pytest.MonkeyPatch], None]

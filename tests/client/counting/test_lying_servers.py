@@ -20,7 +20,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participation, Situation
 from reticent_client.counting import status_view
 from reticent_client.counting.participant import Participant
-from reticent_client.counting.records import State
+from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
 from reticent_client.counting.session import MAX_ANNOUNCEMENTS, Round, enrol, run, take_part
 from reticent_client.counting.status_view import Status, Teller
@@ -98,9 +98,9 @@ def test_what_nobody_countersigned_is_not_read(tmp_path: Path, monkeypatch: pyte
     with device(tmp_path) as phone:
         forged = Servers().announce(query())
         monkeypatch.setattr(Query, "from_bytes", lambda _: pytest.fail("read it"))
-        assert phone.participant.query_wanted(forged) is None
+        assert phone.participant.query_request(forged) is None
         with pytest.raises(Declined) as declined:
-            phone.participant.asked(forged, query().to_bytes(), phone.servers.public.to_bytes())
+            phone.participant.contribute(forged, query().to_bytes(), phone.servers.public.to_bytes())
         assert declined.value.reason is Reason.NOT_COUNTERSIGNED
 
 
@@ -133,7 +133,7 @@ def test_no_more_decisions_are_looked_at_than_were_wanted(tmp_path: Path, monkey
     looked_at: list[wire.Decision] = []
     decided = Participant.decided
 
-    def counted(phone: Participant, decision: wire.Decision) -> State:
+    def counted(phone: Participant, decision: wire.Decision) -> ContributionState:
         looked_at.append(decision)
         return decided(phone, decision)
 
@@ -236,7 +236,9 @@ def test_an_answer_that_is_being_made_when_it_stops_is_made(tmp_path: Path) -> N
             assert not work.done()
             go_on.set()
             await work
-            assert {record.id: record.state for record in phone.participant.records.all()} == {"gym": State.STORED}
+            assert {record.id: record.state for record in phone.participant.records.all()} == {
+                "gym": ContributionState.STORED
+            }
             assert phone.booked() == {"gym": "reserved"}
 
     _within(live())
@@ -266,6 +268,6 @@ def test_a_status_is_cut(tmp_path: Path) -> None:
         phone.ask(query(id="x" * 100_000))
         declined = _round(1, 100_000).declined
         records = phone.participant.records.all()
-        shown = Status(None, Cost(1.0, 1e-5), phone.ledger.entries(), records, declined).to_text()
+        shown = Status(None, Cost(1.0, 1e-5), phone.participant.ledger.entries(), records, declined).to_text()
         assert max(map(len, shown.splitlines())) <= status_view.MAX_LINE + len("...")
         assert shown.count("x...: ") == 3

@@ -34,17 +34,16 @@ def _looks_right(shares: np.ndarray, variance: float, noise: str) -> bool:
 def _drawn(folder: Path, noise: str) -> tuple[np.ndarray, float]:
     """The shares of many phones, as they come out of their ciphertexts, in steps of the grid."""
     with device(folder, counted={"c0": 1}, rng=seeded(11, "noise", noise)) as phone:
-        phone.ledger.close()
         rows = []
         for number in range(PHONES):
             asked = _query(noise, number)
             phone.limit = asked.cost
-            phone.ledger = type(phone.ledger)(asked.cost)  # each phone has its own
             phone.begin()
             counters, _ = phone.servers.open(asked, phone.ask(asked))
             rows.append(np.array(counters) - asked.fit([1] + [0] * (COUNTERS - 1)))
-            phone.ledger.close()
-            phone.participant.records._database._execute("DELETE FROM contributions")
+            with phone.store.transaction() as run:  # the next phone
+                run("DELETE FROM contributions")
+                run("DELETE FROM entries")
     first = _query(noise, 0)
     return np.array(rows), first.share_variance * 4.0**first.fraction_bits
 

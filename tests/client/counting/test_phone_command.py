@@ -18,7 +18,7 @@ import pytest
 from reticent.console import program
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Declined, SqliteStore
+from reticent_client import Declined, PhoneStore
 from reticent_client.counting.inputs import Counted
 from reticent_client.errors import Reason
 from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, joined, started, told, within
@@ -34,7 +34,7 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 
 def membership(folder: Path) -> dict[str, Any]:
     """What a phone keeps of its membership."""
-    with closing(SqliteStore(folder / "phone.db")) as store:
+    with closing(PhoneStore(folder / "phone.db")) as store:
         kept: dict[str, Any] = json.loads(store.read("counting/membership") or "")
     return kept
 
@@ -88,7 +88,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
                 "(1, 1e-06) was spent by 'gym'"
             )
             assert out.splitlines() == [
-                "gym: contributed at (1, 1e-06); answered, and the answer is kept by the server",
+                "gym: contributed at (1, 1e-06); contributed, acknowledged by the server",
                 f"gym2: declined for now; {over}",
                 "other: declined for good; no query of the name 'other' is allowed, but 'gym*', 'steps'",
             ]
@@ -285,7 +285,7 @@ def test_bad_arguments_are_one_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("hello")
     (tmp_path / "unknown.toml").write_text("colour = 'red'\n")
-    SqliteStore(tmp_path / "empty.db").close()
+    PhoneStore(tmp_path / "empty.db").close()
     for arguments, sentence in {
         ("status",): "there is no phone's store at phone.db",
         ("leave",): "there is no phone's store at phone.db",
@@ -347,14 +347,14 @@ def test_a_store_without_its_ledger_still_counts_what_was_said(tmp_path: Path) -
 
 def test_a_store_from_before_phones_were_counted_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "phone.db"
-    SqliteStore(path).close()
+    PhoneStore(path).close()
     with sqlite3.connect(path) as database:
         database.execute("DROP TABLE contributions")
         database.execute("DROP TABLE declined")
         database.execute("INSERT INTO places VALUES ('kept', 'here')")
         database.execute("PRAGMA user_version = 1")
     database.close()
-    store = SqliteStore(path)
+    store = PhoneStore(path)
     assert store.read("kept") == "here"
     with store.database.reading() as run:
         assert run("SELECT count(*) FROM contributions").fetchone() == (0,)

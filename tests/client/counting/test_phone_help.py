@@ -32,10 +32,9 @@ Become one of the phones that are counted. Where no answer came, run it again.
 │                [required]                                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --store PATH            The file that keeps the keys, and what must not be   │
-│                         forgotten: one for each phone. What was spent is in  │
-│                         another one beside it, of the same name with         │
-│                         .ledger. [default: phone.db]                         │
+│ --store PATH            The file that keeps the keys, the contributions and  │
+│                         what was spent: one for each phone. [default:        │
+│                         phone.db]                                            │
 │ --budget-epsilon FLOAT  How much to spend in all, ever; 4 unless given. It   │
 │                         is said once.                                        │
 │ --budget-delta FLOAT    See there; 1e-05 unless given.                       │

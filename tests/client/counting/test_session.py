@@ -16,8 +16,8 @@ from reticent.randomness import seeded
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Situation
-from reticent_client.counting.enrolment import Standing
-from reticent_client.counting.records import State
+from reticent_client.counting.enrolment import MembershipState
+from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
 from reticent_client.counting.session import AGAIN, Round, enrol, run, take_part
 from reticent_client.errors import Reason
@@ -43,7 +43,7 @@ async def _joined(phone: Device, network: Network) -> None:
         await enrol(phone.participant, servers)
 
 
-def _states(phone: Device) -> dict[str, State]:
+def _states(phone: Device) -> dict[str, ContributionState]:
     return {record.id: record.state for record in phone.participant.records.all()}
 
 
@@ -59,7 +59,7 @@ def test_a_phone_joins_contributes_learns_and_leaves(tmp_path: Path) -> None:
                 ]
                 phone.counted = {"visits": 1}
                 done = await take_part(phone.participant, servers, NOW)
-                assert [record.state for record in done.answered] == [State.ACKNOWLEDGED] * 2
+                assert [record.state for record in done.answered] == [ContributionState.ACKNOWLEDGED] * 2
                 assert done.again == dt.timedelta(minutes=1)
                 assert (done.troubles, done.declined, done.decided) == ((), (), ())
                 network.outcome = wire.BURNT
@@ -71,7 +71,7 @@ def test_a_phone_joins_contributes_learns_and_leaves(tmp_path: Path) -> None:
                 phone.participant.enrolment.leave()
                 done = await take_part(phone.participant, servers, NOW)
                 assert phone.participant.enrolment.member is not None
-                assert phone.participant.enrolment.member.standing is Standing.LEFT
+                assert phone.participant.enrolment.member.state is MembershipState.LEFT
                 assert network.calls["Announcements"] == 2
 
     _within(live())
@@ -118,7 +118,7 @@ def test_what_is_refused_for_now_comes_through_later_unchanged(tmp_path: Path, m
                 phone.restart()
                 done = await take_part(phone.participant, servers, NOW)
                 assert not done.troubles
-                assert _states(phone) == {"gym": State.RELEASED}
+                assert _states(phone) == {"gym": ContributionState.RELEASED}
                 assert phone.booked() == {"gym": "spent"}
                 assert len(set(network.taken[query().digest])) == 1
 
@@ -156,7 +156,7 @@ def test_a_server_that_says_nothing_is_left_by_the_deadline(tmp_path: Path) -> N
                 async with _channels(network, deadline=3.0) as servers:
                     done = await take_part(phone.participant, servers, NOW)
                 assert [type(trouble.error) for trouble in done.troubles] == [Unreachable]
-                assert _states(phone) == {"gym": State.STORED}
+                assert _states(phone) == {"gym": ContributionState.STORED}
 
     _within(live())
 
@@ -178,7 +178,7 @@ def test_nobody_listens_and_later_somebody_does(tmp_path: Path) -> None:
                         if not done.troubles:
                             break
                         await asyncio.sleep(0.2)
-                    assert _states(phone) == {"gym": State.ACKNOWLEDGED}
+                    assert _states(phone) == {"gym": ContributionState.ACKNOWLEDGED}
 
     _within(live())
 
@@ -211,7 +211,7 @@ def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: R
                 assert "the membership" in [trouble.what for trouble in done.troubles]
                 member = phone.participant.enrolment.member
                 assert member is not None
-                assert member.standing is Standing.EXPELLED
+                assert member.state is MembershipState.EXPELLED
                 assert network.calls["Announcements"] == 0
 
     _within(live())
@@ -229,7 +229,7 @@ def test_an_invitation_that_is_refused_is_not_used_again_unless_somebody_says_so
                 phone.restart()
                 member = phone.participant.enrolment.member
                 assert member is not None
-                assert member.standing is Standing.REFUSED
+                assert member.state is MembershipState.REFUSED
                 await take_part(phone.participant, servers, NOW)
                 assert network.calls["Join"] == 1
                 network.refusals = {}
@@ -253,7 +253,7 @@ def test_a_key_server_whose_clock_is_ahead_expels_nobody(tmp_path: Path) -> None
                 network.refusals = {"Renew": Refused(Refusal.EXPIRED)}
                 done = await take_part(phone.participant, servers, NOW)
                 assert [trouble.what for trouble in done.troubles] == ["the membership"]
-                assert [record.state for record in done.answered] == [State.ACKNOWLEDGED]
+                assert [record.state for record in done.answered] == [ContributionState.ACKNOWLEDGED]
                 phone.restart()
                 network.refusals = {}  # its clock was set
                 phone.now = dt.datetime.now(dt.UTC) + dt.timedelta(days=80)
@@ -284,7 +284,7 @@ def test_a_membership_that_is_over_by_both_clocks_is_over(tmp_path: Path) -> Non
                     await enrol(phone.participant, Slow(network.invitation))
                 member = phone.participant.enrolment.member
                 assert member is not None
-                assert member.standing is Standing.EXPELLED
+                assert member.state is MembershipState.EXPELLED
 
     _within(live())
 
@@ -360,7 +360,7 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                     tell=tell,
                 )
                 await work
-                assert _states(phone) == {"gym": State.ACKNOWLEDGED}
+                assert _states(phone) == {"gym": ContributionState.ACKNOWLEDGED}
                 assert network.calls["Contribute"] == 1
                 usual = [clock.waits[number] for number in (0, 1, 3)]
                 assert all(60 <= wait <= 66 for wait in usual)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from reticent.paillier import PublicKey, centred, pad, tag
-from reticent.privacy import Cost, Counter, Ledger, Query
+from reticent.privacy import Cost, Counter, Query
 from reticent.protocol import AgreementKey, SigningKey, packing_of, shared_secret, signed_by, statements
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.layout import ciphertexts_from
 from reticent.randomness import seeded
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Participant, Participation, Situation, SqliteStore
+from reticent_client import Participant, Participation, PhoneStore, Situation
 from reticent_keys import KeyPair
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -131,7 +131,7 @@ class Killed(BaseException):
 
 
 class Device:
-    """A phone with its two files, a clock that is moved, and a power switch."""
+    """A phone with its store, a clock that is moved, and a power switch."""
 
     def __init__(
         self,
@@ -159,14 +159,13 @@ class Device:
 
     def open(self) -> None:
         """Begin, or go on after a kill."""
-        self.store = SqliteStore(self.folder / "phone.db")
-        self.ledger = Ledger(self.limit, self.folder / "phone.ledger")
+        self.store = PhoneStore(self.folder / "phone.db")
         self.begin()
 
     def begin(self) -> None:
         self.participant = Participant(
             self.store,
-            self.ledger,
+            self.limit,
             rng=self.rng,
             now=lambda: self.now,
             policy=self.policy,
@@ -177,7 +176,6 @@ class Device:
 
     def close(self) -> None:
         self.store.close()
-        self.ledger.close()
 
     def restart(self) -> None:
         """What is not on disk is gone."""
@@ -190,14 +188,14 @@ class Device:
 
     def ask(self, asked: Query, situation: Situation | None = None, cohort: int = 0) -> wire.Contribution:
         key = self.servers.public.to_bytes()
-        return self.participant.asked(self.servers.announce(asked, cohort), asked.to_bytes(), key, situation)
+        return self.participant.contribute(self.servers.announce(asked, cohort), asked.to_bytes(), key, situation)
 
     def pass_time(self, **parts: float) -> None:
         self.now += dt.timedelta(**parts)
 
     def booked(self) -> dict[str, str]:
         """What the ledger holds: the state of each account."""
-        return {entry.query: entry.state for entry in self.ledger.entries()}
+        return {entry.query: entry.state for entry in self.participant.ledger.entries()}
 
 
 @contextlib.contextmanager

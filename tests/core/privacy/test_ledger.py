@@ -24,6 +24,7 @@ from reticent.privacy.ledger import (
     Ledger,
     UnreadableLedger,
 )
+from reticent.storage.database import Database, FileFormat
 
 LIMIT = Cost(1.0, 1e-5)
 DEADLINE = 60.0  # seconds a process of a test may take
@@ -168,8 +169,31 @@ def test_queries_and_subjects_have_names(bad: Any) -> None:
     with _open() as ledger:
         with pytest.raises(ValueError, match="a query is named by text"):
             ledger.reserve(bad, Cost(0, 0))
-        with pytest.raises(ValueError, match="a subject is named by text"):
-            ledger.reserve("a", Cost(0, 0), subject=bad)
+        if bad is not None:
+            with pytest.raises(ValueError, match="a subject is named by text"):
+                ledger.reserve("a", Cost(0, 0), subject=bad)
+    with pytest.raises(ValueError, match="a subject is named by text"):
+        Ledger(LIMIT, subject=bad)
+
+
+def test_a_ledger_in_another_file_changes_with_it() -> None:
+    kind = FileFormat("notes", 7, 1, f"CREATE TABLE notes (text TEXT); {Ledger.SCHEMA};", ValueError)
+    with contextlib.closing(Database(None, kind)) as database:
+        ann, ben = (Ledger(LIMIT, database, subject=subject) for subject in ("ann", "ben"))
+        with contextlib.suppress(RuntimeError), database.transaction() as run:
+            run("INSERT INTO notes VALUES ('a')")
+            ann.reserve("a", Cost(1, 0))
+            raise RuntimeError
+        assert ann.entries() == ()
+        with database.transaction() as run:
+            run("INSERT INTO notes VALUES ('a')")
+            ann.reserve("a", Cost(1, 0))
+            with pytest.raises(BudgetExceeded, match="of the budget of 'ann'"):
+                ann.reserve("b", Cost(1, 0))
+        ann.close()
+        assert ben.reserve("a", Cost(1, 0)).fits
+        assert [(entry.subject, entry.query) for entry in ben.entries()] == [("ann", "a"), ("ben", "a")]
+        assert [entry.subject for entry in ann.entries(subject="ann")] == ["ann"]
 
 
 # Through Rényi divergences.

@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 
 from reticent.protocol import signed_by, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.records import SPENT, UNDECIDED, Record, State
+from reticent_client.counting.records import SPENT, UNDECIDED, ContributionState, Record
 from tests.system.counting.phones import LIMIT, Device
 from tests.system.counting.world import World
 
 __all__ = ["Invariants"]
 
-OUTCOMES = {State.RELEASED: wire.RELEASED, State.VOID: wire.VOID, State.BURNT: wire.BURNT}
+OUTCOMES = {
+    ContributionState.RELEASED: wire.RELEASED,
+    ContributionState.VOID: wire.VOID,
+    ContributionState.BURNT: wire.BURNT,
+}
 WITHHELD = """
 SELECT digest, decisions.cohort FROM decisions JOIN queries ON number = decisions.query
 JOIN requests ON requests.query = number AND requests.cohort = decisions.cohort
@@ -164,9 +168,8 @@ class Invariants:
 
     def _check_phone(self, device: Device) -> None:
         records = device.participant.records.all()
-        burnt = {record.query for record in records if record.state is State.BURNT}
+        burnt = {record.query for record in records if record.state is ContributionState.BURNT}
         for record in records:
-            assert record.state is not State.INTENDED
             if record.state in OUTCOMES:
                 outcome = self._decision(record).outcome
                 assert OUTCOMES[record.state] == outcome, "a phone took what was not decided"
@@ -179,7 +182,7 @@ class Invariants:
         for answered_query, phone in self._world.evidence.honest:
             if self._world.evidence.members[phone].device == device.number:
                 assert answered_query in answered, "a phone has forgotten what it said"
-        entries = device.ledger.entries()
+        entries = device.participant.ledger.entries()
         assert {each.query: each.state for each in entries} == dict(_booked(records)), "a phone's ledger is wrong"
         assert sum(each.cost.epsilon for each in entries) <= LIMIT.epsilon
         assert sum(each.cost.delta for each in entries) <= LIMIT.delta

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reticent.privacy import Cost, Ledger, Query
+from reticent.privacy import Cost, Query
 from reticent.randomness import seeded
 from reticent.retry import Backoff
 from reticent.storage.database import Database
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Participant, Participation, Situation, SqliteStore
-from reticent_client.counting.records import State
+from reticent_client import Participant, Participation, PhoneStore, Situation
 
 __all__ = ["LIMIT", "Device", "Killed", "Watched", "trap"]
 
@@ -89,7 +88,7 @@ class Watched(Participant):
     before: dict[bytes, np.random.Generator]
     """By the query: the generator as it was before the answer that was kept was made."""
 
-    def asked(
+    def contribute(
         self,
         announcement: wire.Announcement,
         content: bytes = b"",
@@ -97,13 +96,13 @@ class Watched(Participant):
         situation: Situation | None = None,
     ) -> wire.Contribution:
         record = self.records.of(announcement.query)
-        if record is None or record.state is State.INTENDED:
+        if record is None:
             self.before[announcement.query] = copy.deepcopy(self._rng)
-        return super().asked(announcement, content, public_key, situation)
+        return super().contribute(announcement, content, public_key, situation)
 
 
 class Device:
-    """A phone with its two files.
+    """A phone with its store.
 
     Args:
         folder: Where the files are.
@@ -127,11 +126,10 @@ class Device:
 
     def open(self) -> None:
         """Begin, or go on after a kill."""
-        self._store = SqliteStore(self._folder / "phone.db")
-        self.ledger = Ledger(LIMIT, self._folder / "phone.ledger")
+        self._store = PhoneStore(self._folder / "phone.db")
         self.participant = self._kind(
             self._store,
-            self.ledger,
+            LIMIT,
             rng=self._rng,
             now=self._now,
             policy=Participation(min_honest=2, min_liars_share=0.0),
@@ -148,11 +146,10 @@ class Device:
 
     def close(self) -> None:
         self._store.close()
-        self.ledger.close()
 
     @property
-    def databases(self) -> tuple[Database, Database]:
-        return self._store.database, self.ledger._database
+    def databases(self) -> tuple[Database]:
+        return (self._store.database,)
 
     @property
     def phone(self) -> bytes:

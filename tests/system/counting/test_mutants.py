@@ -18,7 +18,7 @@ from reticent_agg import AggregationServer
 from reticent_agg.counting.collection import Outcome
 from reticent_agg.database import opened
 from reticent_client import Situation
-from reticent_client.counting.contribution import answer, values_of
+from reticent_client.counting.contribution import prepare, values_of
 from reticent_keys import KeyServer
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
@@ -73,7 +73,7 @@ class Redrawing(Watched):
     def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
         return [self._redrawn(message) for message in super().due(situation)]
 
-    def asked(
+    def contribute(
         self,
         announcement: wire.Announcement,
         content: bytes = b"",
@@ -82,7 +82,7 @@ class Redrawing(Watched):
     ) -> wire.Contribution:
         if content:
             keys[announcement.query] = Query.from_bytes(content), public_key, announcement.agreement_key
-        return super().asked(announcement, content, public_key, situation)
+        return super().contribute(announcement, content, public_key, situation)
 
     def _redrawn(self, message: wire.Contribution) -> wire.Contribution:
         record, member = self.records.of(message.query), self.enrolment.current
@@ -91,7 +91,7 @@ class Redrawing(Watched):
         query, content, query_key = keys[message.query]
         key = PublicKey.from_bytes(content, simulation=True)
         values = values_of(query, self._counters(query))
-        made = answer(
+        made = prepare(
             query, message.cohort, values, Norms(0, 0), key=key, query_key=query_key, member=member, rng=self._rng
         )
         return made.message

@@ -1,0 +1,144 @@
+"""Changes of many threads, committed together: one wait for the disk for all that are made at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from reticent.storage.database import Database, Execute, FileFormat, Reader
+
+__all__ = ["GroupedDatabase"]
+
+LARGEST_GROUP = 256
+"""Changes in one transaction."""
+PATIENCE = 1.0
+"""Seconds after which a change is committed by its own thread, where the thread that should do it has died."""
+
+
+class _Group:
+    """Changes that are committed together."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.finished = threading.Event()
+        self.error: BaseException | None = None
+
+
+class GroupedDatabase(Database):
+    """A `Database` for many threads that make small changes.
+
+    A change is still on disk when `transaction` ends. While others wait to make theirs, it waits for them, and the last
+    one commits for all; where one fails, the others still come true. Reads outside of a change see what is committed.
+
+    Args:
+        path: Where the file is or will be; None for one in memory.
+        kind: What it is.
+    """
+
+    def __init__(self, path: Path | None, kind: FileFormat) -> None:
+        self._reader: Reader | None = None
+        self._waiting = 0  # threads that wait to begin a change
+        self._counting = threading.Lock()
+        self._group: _Group | None = None
+        super().__init__(path, kind)
+        if path is not None:
+            self._reader = Reader(path)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Execute]:
+        """Execute statements on what is committed, or within a change on what this has changed so far."""
+        if self._reader is None or self._is_inside:
+            with super().reading() as run:
+                yield run
+        else:
+            with self._damage(), self._reader.reading() as run:
+                yield run
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Execute]:
+        """Execute statements that come true together, when this ends, or not at all."""
+        if self._is_inside:
+            with super().transaction() as run:
+                yield run
+            return
+        with self._damage():
+            with self._turn() as group:
+                yield self._execute
+            while not group.finished.wait(PATIENCE):
+                with self._lock:
+                    self._commit(group)
+            if group.error is not None:
+                raise group.error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._commit(self._group)
+        if self._reader is not None:
+            self._reader.close()
+        super().close()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[_Group]:
+        """Make a change, alone; and commit the group, unless somebody else waits to join it."""
+        with self._count_waiting():
+            self._lock.acquire()
+        try:
+            group = self._begun()
+            self._owner = threading.get_ident()
+            try:
+                with self._savepoint() if group.size else contextlib.nullcontext():
+                    yield group
+                group.size += 1
+            except BaseException as error:
+                self._drop(group, error)
+                raise
+            finally:
+                self._owner = None
+                if not self._waiting or group.size >= LARGEST_GROUP:
+                    self._commit(group)
+        finally:
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def _count_waiting(self) -> Iterator[None]:
+        with self._counting:
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._waiting -= 1
+
+    def _begun(self) -> _Group:
+        if self._group is None:
+            self._execute("BEGIN IMMEDIATE")
+            self._group = _Group()
+        return self._group
+
+    def _drop(self, group: _Group, error: BaseException) -> None:
+        """Undo a change that failed; the others of its group stay, unless SQLite has ended the transaction itself."""
+        if self._connection.in_transaction:
+            if group.size:
+                return
+            self._execute("ROLLBACK")
+        self._finish(group, error)
+
+    def _commit(self, group: _Group | None) -> None:
+        if group is None or self._group is not group:
+            return
+        error: BaseException | None = None
+        try:
+            self._execute("COMMIT")
+        except BaseException as failure:  # noqa: BLE001  # all threads of the group raise it
+            error = failure
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+        self._finish(group, error)
+
+    def _finish(self, group: _Group, error: BaseException | None) -> None:
+        self._group = None
+        group.error = error
+        group.finished.set()
