@@ -2,21 +2,23 @@
 
 from reticent_keys.errors import JournalError, KeyFileError, KeysError, WrongPassphrase
 from reticent_keys.identity import Identity
-from reticent_keys.journal import open_journal
+from reticent_keys.journal import Journal
 from reticent_keys.keypair import KeyPair
-from reticent_keys.keyring import Vault
-from reticent_keys.query_keys import QueryKeys
+from reticent_keys.keypair_store import KeyPairStore
+from reticent_keys.query_key_store import QueryKeyStore
 from reticent_keys.server import KeyServer
+from reticent_keys.sqlite_journal import SqliteJournal
 
 __all__ = [
     "Identity",
+    "Journal",
     "JournalError",
     "KeyFileError",
     "KeyPair",
+    "KeyPairStore",
     "KeyServer",
     "KeysError",
-    "QueryKeys",
-    "Vault",
+    "QueryKeyStore",
+    "SqliteJournal",
     "WrongPassphrase",
-    "open_journal",
 ]

@@ -1,4 +1,4 @@
-"""`reticent keys`: the key server as a process, and what its operator does."""
+"""`reticent keys`: runs the key server, and does the work of its operator."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from reticent.privacy.limits import QueryLimits
 from reticent.protocol.invitation import Invitation
 from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import OWNER_ONLY_FOLDER, create
+from reticent.times import milliseconds
 from reticent.tls.certificates import Certificate
 from reticent_keys import administration
 from reticent_keys.folder import Folder
@@ -72,37 +73,37 @@ def serve(
     log_level: str = "info",
     log_json: bool = False,
 ) -> None:
-    """Be a key server, until SIGINT or SIGTERM.
+    """Run a key server, until SIGINT or SIGTERM.
 
-    The first time, an identity, a journal and a key pair are made in the folder. Begun again, it goes on where it was.
-    It says at which addresses it listens, a line for each.
+    The first start creates an identity, a journal and a key pair in the folder. A later start continues with them.
+    The server prints its identity and each address on which it listens.
 
     Args:
-        folder: Where the server keeps everything.
-        phones: Where phones reach it, as host:port.
-        decisions: Where the aggregation server does.
-        certs: The folder of certificates, as `reticent certs init` makes it.
-        passphrase_file: A file that nobody else can read (mode 0600), whose one line is the passphrase of the folder's
-            secrets; asked for unless given.
-        key_bits: How long new key pairs are: 3072 or 4096.
+        folder: The folder with all files of the server.
+        phones: The address for phones, as host:port.
+        decisions: The address for the aggregation server.
+        certs: The folder of certificates that `reticent certs init` makes.
+        passphrase_file: A file that only its owner can read (mode 0600), with one line: the passphrase of the folder's
+            secrets. Without it, the command prompts for the passphrase.
+        key_bits: The length of new key pairs: 3072 or 4096.
         simulation: Allow key pairs of 1024 and 2048 bits too, which are good for simulation only.
-        membership_days: After how many days a phone that does not renew is no member any more.
+        membership_days: The days after which the membership of a phone expires, unless the phone renews it.
         limits: Limits on each query, whatever phones accept.
-        simulated_clock: For tests, on this machine only: the clock stands still at this instant, like
-            2027-03-01T12:00:00Z, until it is moved.
-        log_level: What is logged on standard error: debug, info, warning or error.
+        simulated_clock: For tests, on this machine only: stop the clock at this instant, such as
+            2027-03-01T12:00:00Z, until a test moves it.
+        log_level: The lowest level that is logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
     begin(log_level, log_json)
     _check_days("a membership", membership_days)
     clock, others = clock_from(simulated_clock, phones, decisions)
     certificate = Certificate.load(certs, "keys")
-    where = Folder(folder, bits=key_bits, simulation=simulation)
-    secret = process.passphrase(passphrase_file, new=not where.is_there)
-    with where.served(secret, now=clock.now, limits=limits, lifetime=membership_days * _DAY) as server:
-        _tell_of_copy(server, clock)
+    opened = Folder(folder, bits=key_bits, simulation=simulation)
+    secret = process.passphrase(passphrase_file, new=not opened.exists)
+    with opened.served(secret, now=clock.now, limits=limits, lifetime=membership_days * _DAY) as server:
+        _warn_of_restore(server, clock)
         service = Service(server, phones=phones, decisions=decisions, certificate=certificate, others=others)
-        process.run(lambda stop: _served(service, server, stop))
+        process.run(lambda stop: _serve(service, server, stop))
 
 
 @app.command
@@ -114,23 +115,23 @@ def rotate(
     simulation: bool = False,
     retire: bool = False,
 ) -> None:
-    """Make a new key pair, under which queries are countersigned from now on, while the server runs or not.
+    """Make a new key pair for new queries, while the server runs or not.
 
-    Run it as the user that the server runs as, who has to read the new pair.
+    Run this command as the user of the server, who has to read the new pair.
 
-    The former one decides what was countersigned under it, and is then destroyed.
+    The server keeps the former pair until all queries under it are decided, and then erases it.
 
     Args:
-        folder: Where the server keeps everything.
+        folder: The folder with all files of the server.
         passphrase_file: As for `serve`.
-        key_bits: How long the new key pair is: 3072 or 4096.
+        key_bits: The length of the new key pair: 3072 or 4096.
         simulation: Allow 1024 and 2048 bits too, which are good for simulation only.
-        retire: Decide nothing any more under any former key. For a folder that was put back from a copy which
-            `reticent keys backup` did not make: such a journal may have forgotten decisions.
+        retire: Decide no query any more under a former key. Needed after a restore from a copy that
+            `reticent keys backup` did not make: its journal may lack decisions.
     """
-    where = Folder(folder, bits=key_bits, simulation=simulation)
-    where.journal().close()  # says so where there is none, before it asks for anything
-    made = where.rotate(process.passphrase(passphrase_file), SystemClock().now, retire=retire)
+    opened = Folder(folder, bits=key_bits, simulation=simulation)
+    opened.journal().close()  # fails early if there is no server
+    made = opened.rotate(process.passphrase(passphrase_file), SystemClock().now, retire=retire)
     process.say(f"the active key is {made}")
 
 
@@ -145,18 +146,18 @@ def invite(
     folder: At = FOLDER,
     certs: Certificates = CERTIFICATES,
 ) -> None:
-    """Write invitations, a file for each phone, while the server runs or not.
+    """Write invitations, one file for each phone, while the server runs or not.
 
-    Whoever has such a file can join once. Hand each over in private.
+    A phone enrols with such a file, once. Deliver each file privately.
 
     Args:
-        count: How many.
-        output: The folder that they are written to, for their owner only. Nothing in it is overwritten.
-        key_server: Where phones reach the key server, as host:port.
-        aggregation_server: Where they reach the aggregation server.
-        days: How long they are good, a hundred years at most.
-        folder: Where the server keeps everything.
-        certs: The folder of certificates, whose authority phones will trust.
+        count: The number of invitations.
+        output: The folder for the files, which only their owner can read. Existing files are kept.
+        key_server: The address of the key server for phones, as host:port.
+        aggregation_server: The address of the aggregation server for phones.
+        days: The days after which they expire, 36500 at most.
+        folder: The folder with all files of the server.
+        certs: The folder of certificates, whose authority the phones will trust.
     """
     _check_days("an invitation", days)
     for address in (key_server, aggregation_server):
@@ -164,7 +165,7 @@ def invite(
     now = SystemClock().now()
     authority = Certificate.load(certs, "keys").authority.decode()
     with closing(Folder(folder).journal()) as journal:
-        identity = bytes.fromhex(administration.report(journal, now).identity)
+        identity = bytes.fromhex(journal.summary(milliseconds(now)).identity)
         output.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
         for token in administration.invite(journal, count, expires=now + days * _DAY):
             invitation = Invitation(token, identity, authority, key_server, aggregation_server)
@@ -175,29 +176,28 @@ def invite(
 
 @app.command
 def revoke(phone: str, /, *, folder: At = FOLDER) -> None:
-    """Have a phone be no member any more. Queries that were dealt before are not changed.
+    """End the membership of a phone. Queries that were dealt earlier do not change.
 
     Args:
-        phone: Its id, as `reticent keys phones` lists it, or the first 16 digits of it, which the phone shows itself.
-        folder: Where the server keeps everything.
+        phone: The id of the phone, as `reticent keys phones` lists it, or its first 16 digits, as the phone shows it.
+        folder: The folder with all files of the server.
     """
     with closing(Folder(folder).journal()) as journal:
-        wanted = administration.phone_of(journal, phone.rstrip("…"))
-        anew = administration.revoke(journal, wanted)
-    process.say(f"phone {wanted.hex()} {'is' if anew else 'was'} revoked{'' if anew else ' before'}")
+        phone_id = administration.find_phone(journal, phone.rstrip("…"))
+        is_new = administration.revoke(journal, phone_id)
+    process.say(f"phone {phone_id.hex()} {'is' if is_new else 'was'} revoked{'' if is_new else ' before'}")
 
 
 @app.command
 def backup(target: Path, /, *, folder: At = FOLDER) -> None:
-    """Copy what the server needs to go on to a new folder, while it runs or not.
+    """Copy what the server needs to continue to a new folder, while it runs or not.
 
-    To restore, serve from the copy, with the same passphrase. It cannot know what was decided after it was made. So it
-    has no key pairs: queries that were countersigned before stay undecided unless they were decided already, and new
-    ones get a new key.
+    To restore, serve from the copy, with the same passphrase. The copy lacks later decisions, so it has no key pairs.
+    Queries that were countersigned before the backup, and not decided, stay undecided. New queries get a new key.
 
     Args:
-        target: The copy; there must be nothing of that name.
-        folder: Where the server keeps everything.
+        target: The folder of the copy, which must not exist.
+        folder: The folder with all files of the server.
     """
     Folder(folder).backup(target, SystemClock().now())
     process.say(f"copied to {target}")
@@ -205,35 +205,34 @@ def backup(target: Path, /, *, folder: At = FOLDER) -> None:
 
 @app.command
 def phones(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
-    """List the phones that ever joined.
+    """List all phones that were ever enrolled.
 
     Args:
-        folder: Where the server keeps everything.
-        as_json: Write JSON for machines, an object in a line.
+        folder: The folder with all files of the server.
+        as_json: Write JSON, one object per line.
     """
     with closing(Folder(folder).journal()) as journal:
-        for phone in administration.enrolled(journal, SystemClock().now()):
-            told = in_json(asdict(phone), indent=None)
+        for phone in journal.phones(milliseconds(SystemClock().now())):
             text = f"{phone.phone}  {phone.state:7}  until {phone.expires:%Y-%m-%d %H:%M} UTC"
-            sys.stdout.write(f"{told if as_json else text}\n")
+            sys.stdout.write(f"{in_json(asdict(phone), indent=None) if as_json else text}\n")
 
 
 @app.command
 def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
-    """Say how many phones, queries and decisions there are, and which keys.
+    """Show the numbers of phones, queries and decisions, and the keys.
 
     Args:
-        folder: Where the server keeps everything.
-        as_json: Write JSON for machines.
+        folder: The folder with all files of the server.
+        as_json: Write JSON.
     """
     with closing(Folder(folder).journal()) as journal:
-        found = administration.report(journal, SystemClock().now())
+        found = journal.summary(milliseconds(SystemClock().now()))
     if as_json:
         sys.stdout.write(in_json(asdict(found)) + "\n")
         return
     lines = [
         f"identity     {found.identity}",
-        f"phones       {found.members} members, of {found.phones} that ever joined",
+        f"phones       {found.members} members, of {found.phones} ever enrolled",
         f"invitations  {found.invitations} open",
         f"queries      {found.queries} countersigned, {found.decided} cohorts decided",
     ]
@@ -243,7 +242,7 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
         for key in found.keys
     ]
     if found.copied is not None:
-        lines.append(f"put back     from a backup of {found.copied:%Y-%m-%d %H:%M} UTC")
+        lines.append(f"restored     from a backup of {found.copied:%Y-%m-%d %H:%M} UTC")
     sys.stdout.write("\n".join(lines) + "\n")
 
 
@@ -252,7 +251,7 @@ def _check_days(what: str, days: int) -> None:
         raise ValueError(f"{what} lasts from 1 to {MAX_DAYS} days: got {days}")
 
 
-async def _served(service: Service, server: KeyServer, stop: asyncio.Event) -> None:
+async def _serve(service: Service, server: KeyServer, stop: asyncio.Event) -> None:
     async with service:
         process.say(f"identity {server.identity.hex()}")
         process.say(f"listening for phones at {service.phones.address}")
@@ -260,7 +259,7 @@ async def _served(service: Service, server: KeyServer, stop: asyncio.Event) -> N
         await stop.wait()
 
 
-def _tell_of_copy(server: KeyServer, clock: Clock) -> None:
-    copied = administration.report(server.journal, clock.now()).copied
+def _warn_of_restore(server: KeyServer, clock: Clock) -> None:
+    copied = server.journal.summary(milliseconds(clock.now())).copied
     if copied is not None:
-        _log.warning("this journal was put back from a backup of %s: older queries stay undecided", copied.isoformat())
+        _log.warning("restored from a backup of %s: earlier queries stay undecided", copied.isoformat())

@@ -1,13 +1,13 @@
-"""What can go wrong on the key server, as one family.
+"""The errors of the key server.
 
     ReticentError
     └── KeysError
-        ├── KeyFileError       secrets at rest that are damaged, foreign or too new
+        ├── KeyFileError       a file with secrets is missing, damaged, foreign or too new
         │   └── WrongPassphrase  or sealed with another passphrase
-        ├── NoServer           a folder in which no key server was begun
-        └── JournalError       a journal that is damaged, foreign, of another version or of another server
+        ├── NoServer           a folder holds no key server
+        └── JournalError       a journal is damaged, foreign, of another version or of another server
 
-Bad arguments raise `ValueError`; these are about facts that arise while running.
+Bad arguments raise `ValueError`.
 """
 
 from reticent.errors import ReticentError
@@ -16,11 +16,11 @@ __all__ = ["JournalError", "KeyFileError", "KeysError", "NoServer", "WrongPassph
 
 
 class KeysError(ReticentError):
-    """Something on the key server's side went wrong."""
+    """The key server failed."""
 
 
 class KeyFileError(KeysError):
-    """The bytes do not hold the secrets that they should, or these cannot be read."""
+    """A file does not hold the secrets that it should, or they cannot be read."""
 
 
 class WrongPassphrase(KeyFileError):
@@ -28,7 +28,7 @@ class WrongPassphrase(KeyFileError):
 
 
 class NoServer(KeysError, ValueError):
-    """There is no key server where one was named: a bad argument as well."""
+    """A folder holds no key server: a bad argument as well."""
 
 
 class JournalError(KeysError):

@@ -1,10 +1,10 @@
-"""The folder of a key server: its identity, its journal, its key pairs; and copies of it.
+"""The folder of a key server: its identity, its journal, its key pairs; and backups of it.
 
-folder/identity      by what phones know the server, sealed
-folder/identity.pub  the public part of it, for whoever checks signatures
-folder/journal.db    what it must never forget
-folder/pairs/ID.key  the key pairs that are in use, sealed
-folder/queries/DIGEST.key  the keys of single queries that are not decided, encrypted
+folder/identity      the signing key, encrypted under the passphrase
+folder/identity.pub  the public part of it, for everybody who checks signatures
+folder/journal.db    the journal
+folder/pairs/ID.key  the key pairs in use, encrypted under the passphrase
+folder/queries/DIGEST.key  the keys of undecided queries, encrypted
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from pathlib import Path
 
 from reticent.paillier import KEY_BITS
 from reticent.privacy.limits import QueryLimits
-from reticent.storage.database import Database
 from reticent.storage.files import OWNER_ONLY_FOLDER, create, sync_folder
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
-from reticent_keys.journal import is_owned, open_journal
+from reticent_keys.journal import Journal
 from reticent_keys.keypair import KeyPair
-from reticent_keys.keyring import Keyring, Vault, retire_all
+from reticent_keys.keypair_store import KeyPairStore
+from reticent_keys.keyring import Keyring
 from reticent_keys.membership import MEMBERSHIP
-from reticent_keys.query_keys import QueryKeys
+from reticent_keys.query_key_store import QueryKeyStore
 from reticent_keys.server import KeyServer
+from reticent_keys.sqlite_journal import SqliteJournal
 
 __all__ = ["Folder"]
 
@@ -39,11 +40,11 @@ PUBLIC_IDENTITY = "identity.pub"
 
 
 class Folder:
-    """Where a key server keeps everything.
+    """The folder in which a key server keeps everything.
 
     Args:
         path: The folder.
-        bits: How long the keys are that are made.
+        bits: The length of new key pairs.
         simulation: Accept lengths that are only good for simulation as well.
     """
 
@@ -53,8 +54,8 @@ class Folder:
         self._simulation = simulation
 
     @property
-    def is_there(self) -> bool:
-        """Whether a key server was begun here."""
+    def exists(self) -> bool:
+        """Whether the folder holds a key server."""
         return self._identity.exists()
 
     @contextlib.contextmanager
@@ -66,74 +67,71 @@ class Folder:
         limits: QueryLimits | None = None,
         lifetime: dt.timedelta = MEMBERSHIP,
     ) -> Iterator[KeyServer]:
-        """The server of this folder; a new one, with keys of its own, where there is none.
+        """The server of this folder; a new one, with new keys, if the folder holds none.
 
         Raises:
             InUse: Another process serves from the folder.
-            WrongPassphrase: The folder's secrets were sealed with another one.
-            JournalError: The journal is another server's, or cannot be read, or is gone.
+            WrongPassphrase: The folder's secrets were sealed with another passphrase.
+            JournalError: The journal belongs to another server, cannot be read, or is missing.
         """
-        if not self.is_there:
-            self._begin(passphrase)
+        if not self.exists:
+            self._create(passphrase)
         identity = Identity.load(self._identity, passphrase)
         with contextlib.suppress(FileExistsError):
             create(self.path / PUBLIC_IDENTITY, f"{identity.public.hex()}\n".encode())
-        with contextlib.closing(open_journal(self._journal)) as journal, journal.claim():
-            if not is_owned(journal) and any(self._pairs.glob("*")):
+        with contextlib.closing(SqliteJournal(self._journal)) as journal, journal.claim():
+            if journal.owner() is None and any(self._pairs.glob("*")):
                 raise JournalError(
-                    f"{self.path} has key pairs and no journal of what was decided under them: serve from a copy that "
-                    "`reticent keys backup` made, or begin anew in another folder"
+                    f"{self.path} has key pairs, but no journal of the decisions under them: serve from a copy that "
+                    "`reticent keys backup` made, or start a new server in another folder"
                 )
             yield KeyServer(
                 journal,
                 identity,
-                self._vault(passphrase),
-                QueryKeys(self._queries, identity.storage_key()),
+                self._pair_store(passphrase),
+                QueryKeyStore(self._queries, identity.storage_key()),
                 now=now,
                 limits=limits,
                 lifetime=lifetime,
                 generate=self._generate,
             )
 
-    def journal(self) -> Database:
-        """The journal, for whoever needs no secret key.
+    def journal(self) -> Journal:
+        """The journal, for work that needs no secret key.
 
         Raises:
-            NoServer: There is no key server here.
+            NoServer: The folder holds no key server.
         """
         if self._journal.exists():
-            with contextlib.ExitStack() as stack:
-                journal = stack.enter_context(contextlib.closing(open_journal(self._journal)))
-                if is_owned(journal):  # it may have been killed before
-                    stack.pop_all()
-                    return journal
-        raise NoServer(f"there is no key server in {self.path}: `reticent keys serve` begins one")
+            journal = SqliteJournal(self._journal)
+            if journal.owner() is not None:  # the first start may have been interrupted
+                return journal
+            journal.close()
+        raise NoServer(f"there is no key server in {self.path}: `reticent keys serve` starts one")
 
     def rotate(self, passphrase: str, now: Now, *, retire: bool = False) -> str:
-        """Make a new key the active one, while the server runs or not; the new key's id.
+        """Make a new key the active one, while the server runs or not. Returns its id.
 
         Args:
-            passphrase: That of the folder: the new key is sealed with it.
-            now: Says what time it is.
-            retire: Have nothing be decided under any former key.
+            passphrase: The passphrase of the folder, which encrypts the new key too.
+            now: The clock.
+            retire: Retire all former keys: nothing is decided under them any more.
         """
         with contextlib.closing(self.journal()) as journal:
-            identity = Identity.load(self._identity, passphrase)  # the server must open what is sealed here
+            identity = Identity.load(self._identity, passphrase)  # or the server could not open the new pair
             if retire:
-                retire_all(journal)
-                QueryKeys(self._queries, identity.storage_key()).erase_all_but(
-                    ()
-                )  # before anything is countersigned again
-            return Keyring(journal, self._vault(passphrase), self._generate, now).rotate()
+                journal.retire_keys()  # no query is countersigned until there is a new key
+                QueryKeyStore(self._queries, identity.storage_key()).erase_all_but(())
+            return Keyring(journal, self._pair_store(passphrase), self._generate, now).rotate()
 
     def backup(self, target: Path, now: dt.datetime) -> None:
-        """Copy what a server needs to go on to a new folder, while it runs or not.
+        """Copy what a server needs to continue to a new folder, while it runs or not.
 
-        The copy is a folder to serve from. As it cannot know what was decided after it was made, no former key is good
-        for anything there, and none is copied; what was decided before is told again.
+        A server can serve from the copy. The copy lacks later decisions, so it has no key pairs, and decides no query
+        that was countersigned earlier; it repeats earlier decisions.
 
         Raises:
-            FileExistsError: There is something of that name.
+            FileExistsError: The name is taken.
         """
         with contextlib.closing(self.journal()) as journal:
             draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
@@ -141,34 +139,26 @@ class Folder:
                 if not target.parent.is_dir():
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
                 if os.path.lexists(target):
-                    raise FileExistsError(errno.EEXIST, "it is there already: name a new folder", str(target))
+                    raise FileExistsError(errno.EEXIST, "it exists: name a new folder", str(target))
                 draft.mkdir(mode=OWNER_ONLY_FOLDER)
                 shutil.copy2(self._identity, draft / self._identity.name)
-                self._copy_journal(journal, draft / self._journal.name, now)
+                journal.backup(draft / self._journal.name, milliseconds(now))
                 sync_folder(draft)
                 draft.rename(target)
                 sync_folder(target.parent)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
 
-    @staticmethod
-    def _copy_journal(journal: Database, path: Path, now: dt.datetime) -> None:
-        journal.backup(path)
-        with contextlib.closing(open_journal(path)) as copy:
-            retire_all(copy)
-            with copy.transaction() as run:
-                run("UPDATE server SET copied = ?", (milliseconds(now),))
-
-    def _begin(self, passphrase: str) -> None:
+    def _create(self, passphrase: str) -> None:
         if self._journal.exists():
-            raise KeysError(f"{self.path} has a journal and no identity: put back the file {self._identity}")
+            raise KeysError(f"{self.path} has a journal, but no identity: restore the file {self._identity}")
         self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
         self.path.chmod(OWNER_ONLY_FOLDER)
         Identity().save(self._identity, passphrase)
 
-    def _vault(self, passphrase: str) -> Vault:
-        self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)  # a copy has none
-        return Vault(self._pairs, passphrase, simulation=self._simulation)
+    def _pair_store(self, passphrase: str) -> KeyPairStore:
+        self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)  # a backup has none
+        return KeyPairStore(self._pairs, passphrase, simulation=self._simulation)
 
     @property
     def _generate(self) -> partial[KeyPair]:

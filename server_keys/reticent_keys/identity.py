@@ -1,4 +1,4 @@
-"""By what phones know the key server: the key that it signs with."""
+"""The identity of a key server: the key with which it signs, and by which phones know it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ STORAGE = b"reticent.storage.1\n"  # separates the storage key from any other us
 
 
 class Identity:
-    """The key of a key server, which it has for life; a new one unless it is given.
-
-    Nothing that it prints tells it.
+    """The signing key of a key server, which never changes; a new one unless one is given. It never prints its secret.
 
     Args:
         signing: Signs memberships, countersignatures and decisions.
@@ -33,19 +31,19 @@ class Identity:
 
     @property
     def public(self) -> bytes:
-        """What invitations name: the public Ed25519 key."""
+        """The public Ed25519 key, which invitations name."""
         return self.signing.public
 
     def storage_key(self) -> bytes:
-        """What encrypts the keys of single queries at rest, so that the passphrase protects them too."""
+        """The key that encrypts the keys of single queries at rest, so that the passphrase protects them too."""
         return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=STORAGE).derive(self.signing.to_bytes())
 
     def save(self, path: str | Path, passphrase: str) -> None:
         """Write the identity, sealed, to a new file, readable by its owner only, whole or not at all.
 
         Raises:
-            FileExistsError: There is a file of that name.
-            ValueError: The passphrase is empty, or no text.
+            FileExistsError: The file exists.
+            ValueError: The passphrase is empty, or not text.
         """
         create(Path(path), sealing.sealed(self.signing.to_bytes(), passphrase, sealing.IDENTITY))
 
@@ -54,7 +52,7 @@ class Identity:
         """The identity of a file that `save` wrote.
 
         Raises:
-            WrongPassphrase: It was sealed with another one.
+            WrongPassphrase: It was sealed with another passphrase.
             KeyFileError: It is damaged, foreign or of a newer version.
         """
         content = sealing.opened(Path(path).read_bytes(), passphrase, sealing.IDENTITY)

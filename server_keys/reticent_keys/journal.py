@@ -1,128 +1,357 @@
-"""What the key server must never forget: whom it enrolled, what it countersigned, what it dealt, what it decided.
+"""What the key server must never forget, and which of its changes happen together.
 
-Times are milliseconds of Unix time. Tokens of invitations are there as hashes only; of what is sensitive, the journal
-says which phones could be asked what, which the aggregation server knows as well.
+A journal records the phones that were enrolled, the key pairs, the queries that were countersigned, the phones that
+were dealt to them, and the decisions. Each method is atomic: it changes all that it describes, or nothing where it
+raises. A change is durable when the method returns. Threads and processes may share a journal.
+
+Times are milliseconds of Unix time. Of invitations, a journal has hashes only. Its sensitive content is which phones a
+query could be sent to, which the aggregation server knows as well.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Literal, NamedTuple
 
-from reticent.storage.database import Database, FileFormat
-from reticent_keys.errors import JournalError
+from reticent.privacy import Query
+from reticent.protocol import Refusal, Refused
 
-__all__ = ["IS_DECIDED", "MEMBER", "UNDECIDED", "KeyState", "is_owned", "open_journal", "owned"]
+__all__ = [
+    "IN_USE",
+    "CountersignedQuery",
+    "Deal",
+    "Ending",
+    "Journal",
+    "Key",
+    "KeyServerSummary",
+    "KeyState",
+    "KeySummary",
+    "Phone",
+    "PhoneSummary",
+    "RecordedDecision",
+]
+
+Ending = Literal["left", "revoked"]
+"""How a membership ended before it expired."""
 
 
 class KeyState(Enum):
-    """What a key pair is good for."""
+    """What a key pair may still be used for."""
 
     ACTIVE = "queries are countersigned and decided under it"
-    DRAINING = "what was countersigned under it is decided"
-    DESTROYED = "all that was countersigned under it is decided, and the secret key is gone"
-    RETIRED = "it is in a copy of the journal, and what was decided under it since is not known: nothing is, any more"
+    DRAINING = "the queries that were countersigned under it are decided"
+    DESTROYED = "all queries that were countersigned under it are decided, and the secret key is erased"
+    RETIRED = "this journal was restored from a backup, which may lack later decisions under it: it decides nothing"
 
 
-SCHEMA = """
-CREATE TABLE server (
-    identity BLOB NOT NULL,
-    copied INTEGER
-);
-CREATE TABLE keys (
-    number INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    state TEXT NOT NULL,
-    bits INTEGER NOT NULL,
-    public BLOB NOT NULL,
-    made INTEGER NOT NULL
-);
-CREATE UNIQUE INDEX one_is_active ON keys (state) WHERE state = 'ACTIVE';
-CREATE TABLE phones (
-    number INTEGER PRIMARY KEY,
-    id BLOB NOT NULL UNIQUE,
-    verify_key BLOB NOT NULL,
-    enrolled INTEGER NOT NULL,
-    expires INTEGER NOT NULL,
-    previous INTEGER,
-    gone TEXT
-);
-CREATE INDEX members ON phones (expires) WHERE gone IS NULL;
-CREATE TABLE invitations (
-    hash BLOB PRIMARY KEY,
-    expires INTEGER NOT NULL,
-    phone INTEGER REFERENCES phones
-) WITHOUT ROWID;
-CREATE TABLE queries (
-    number INTEGER PRIMARY KEY,
-    digest BLOB NOT NULL UNIQUE,
-    id TEXT NOT NULL UNIQUE,
-    content BLOB NOT NULL,
-    agreement_key BLOB NOT NULL,
-    key INTEGER NOT NULL REFERENCES keys,
-    cohorts INTEGER NOT NULL,
-    countersigned INTEGER NOT NULL
-);
-CREATE INDEX queries_of_keys ON queries (key);
-CREATE TABLE dealt (
-    query INTEGER NOT NULL,
-    phone INTEGER NOT NULL,
-    cohort INTEGER NOT NULL,
-    PRIMARY KEY (query, phone)
-) WITHOUT ROWID;
-CREATE TABLE begun (
-    query INTEGER NOT NULL,
-    cohort INTEGER NOT NULL,
-    request BLOB NOT NULL,
-    PRIMARY KEY (query, cohort)
-) WITHOUT ROWID;
-CREATE TABLE decisions (
-    query INTEGER NOT NULL,
-    cohort INTEGER NOT NULL,
-    request BLOB NOT NULL,
-    answer BLOB NOT NULL,
-    made INTEGER NOT NULL,
-    PRIMARY KEY (query, cohort)
-);
-"""
-
-MEMBER = "gone IS NULL AND expires > ?"
-"""Of phones: who can be asked at some time."""
-
-UNDECIDED = """((SELECT coalesce(sum(cohorts), 0) FROM queries WHERE key = keys.number)
- - (SELECT count(*) FROM decisions JOIN queries ON queries.number = decisions.query WHERE queries.key = keys.number))"""
-"""Of keys: how many cohorts of what was countersigned under one are not decided."""
-
-IS_DECIDED = "cohorts = (SELECT count(*) FROM decisions WHERE decisions.query = queries.number)"
-"""Of queries: whether all cohorts are."""
-
-JOURNAL = FileFormat("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
+IN_USE = (KeyState.ACTIVE, KeyState.DRAINING)
+"""The states in which a secret key is kept."""
 
 
-def open_journal(path: Path | None) -> Database:
-    """The journal at this path, a new one where there is none; one in memory for None.
+class Phone(NamedTuple):
+    """An enrolled phone."""
 
-    Raises:
-        JournalError: The file is damaged, foreign or of another version.
+    id: bytes
+    verify_key: bytes
+    enrolled: int
+    expires: int
+    renewed_from: int | None = None
+    """When the membership would have expired, as the phone stated in its last renewal."""
+    ended: Ending | None = None
+
+
+class Key(NamedTuple):
+    """The public part of a key pair."""
+
+    id: str
+    bits: int
+    public: bytes
+    state: KeyState = KeyState.ACTIVE
+
+    def refuse_retired(self) -> None:
+        """Refuse what needs a complete record of the decisions under this key.
+
+        Raises:
+            Refused: KEY_RETIRED.
+        """
+        if self.state is KeyState.RETIRED:
+            raise Refused(Refusal.KEY_RETIRED, self.state.value)
+
+
+class CountersignedQuery(NamedTuple):
+    """A query that the key server countersigned."""
+
+    number: int
+    """The journal's own name for it."""
+    digest: bytes
+    content: bytes
+    agreement_key: bytes
+    key: Key
+
+
+class Deal(NamedTuple):
+    """The phones of a query, and the public key for their contributions."""
+
+    agreement_key: bytes
+    cohorts: Iterable[tuple[int, int]]
+    """The number of a phone, and its cohort."""
+
+
+class RecordedDecision(NamedTuple):
+    """A decision as it was signed."""
+
+    request: bytes
+    """The digest of the request that was decided."""
+    content: bytes
+
+
+@dataclass(frozen=True)
+class PhoneSummary:
+    """A phone, as `reticent keys phones` lists it.
+
+    Args:
+        phone: Its id, in hexadecimal.
+        state: member, expired, left or revoked.
+        enrolled: When it joined.
+        expires: When its membership expires or expired.
     """
-    return Database(path, JOURNAL)
+
+    phone: str
+    state: str
+    enrolled: dt.datetime
+    expires: dt.datetime
 
 
-def owned(journal: Database, identity: bytes) -> None:
-    """Make the journal that of the server with this public key, or check that it is.
+@dataclass(frozen=True)
+class KeySummary:
+    """A key pair, as `reticent keys status` lists it.
 
-    Raises:
-        JournalError: It is another server's.
+    Args:
+        id: Its id.
+        state: The name of its `KeyState`.
+        bits: Its length.
+        made: When it was made.
+        queries: How many queries were countersigned under it.
+        undecided: How many of their cohorts are undecided.
     """
-    with journal.transaction() as run:
-        found = run("SELECT identity FROM server").fetchone()
-        if found is None:
-            run("INSERT INTO server (identity) VALUES (?)", (identity,))
-        elif found != (identity,):
-            raise JournalError(f"{journal.path} is the journal of another key server than the identity beside it")
+
+    id: str
+    state: str
+    bits: int
+    made: dt.datetime
+    queries: int
+    undecided: int
 
 
-def is_owned(journal: Database) -> bool:
-    """Whether a server has begun with this journal."""
-    with journal.reading() as run:
-        return run("SELECT 1 FROM server").fetchone() is not None
+@dataclass(frozen=True)
+class KeyServerSummary:
+    """The content of a journal in numbers, for `reticent keys status`.
+
+    Args:
+        identity: The server's public key, in hexadecimal.
+        members: How many phones can be dealt to queries.
+        phones: How many phones were ever enrolled.
+        invitations: How many invitations are open.
+        queries: How many queries were countersigned.
+        decided: How many cohorts were decided.
+        keys: The key pairs, the latest first.
+        copied: When this journal was copied from another one; None if it was not.
+    """
+
+    identity: str
+    members: int
+    phones: int
+    invitations: int
+    queries: int
+    decided: int
+    keys: tuple[KeySummary, ...]
+    copied: dt.datetime | None
+
+
+class Journal(ABC):
+    """The records of one key server."""
+
+    # The server
+
+    @abstractmethod
+    def take_ownership(self, identity: bytes) -> None:
+        """Make a new journal that of the server with this public key; otherwise check that it is.
+
+        Raises:
+            JournalError: It belongs to another server.
+        """
+
+    @abstractmethod
+    def owner(self) -> bytes | None:
+        """The public key of the server; None before `take_ownership`."""
+
+    @abstractmethod
+    def claim(self) -> AbstractContextManager[None]:
+        """Be the only process that serves from this journal. Other processes may still read and change it.
+
+        Raises:
+            InUse: Another process serves from it.
+        """
+
+    @abstractmethod
+    def backup(self, path: Path, now: int) -> None:
+        """Copy the journal to a new file, in which no key is in use: it lacks whatever is decided later.
+
+        Raises:
+            FileExistsError: The name is taken.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file."""
+
+    @abstractmethod
+    def summary(self, now: int) -> KeyServerSummary:
+        """The content in numbers, all of one moment."""
+
+    # Phones
+
+    @abstractmethod
+    def add_invitations(self, hashes: Iterable[bytes], expires: int) -> None:
+        """Record new invitations by their hashes."""
+
+    @abstractmethod
+    def enrol(self, invitation: bytes, phone: Phone) -> Phone:
+        """Enrol a phone and use up its invitation, by the invitation's hash.
+
+        Returns:
+            The phone; as it is now, if it was enrolled before by the same invitation with the same key.
+
+        Raises:
+            Refused: INVITATION: it is unknown, expired when the phone enrols, or used by a phone with another key.
+        """
+
+    @abstractmethod
+    def phone(self, phone_id: bytes) -> Phone:
+        """The phone with this id.
+
+        Raises:
+            Refused: UNKNOWN_PHONE.
+        """
+
+    @abstractmethod
+    def change_phone(self, phone_id: bytes, change: Callable[[Phone], Phone]) -> Phone:
+        """Read a phone, and record its membership as `change` returns it; no other change happens in between.
+
+        Raises:
+            Refused: UNKNOWN_PHONE; or what `change` raises.
+        """
+
+    @abstractmethod
+    def phone_ids(self, first: bytes, last: bytes) -> list[bytes]:
+        """Up to two ids from the first to the last."""
+
+    @abstractmethod
+    def phones(self, now: int) -> Iterator[PhoneSummary]:
+        """All phones that were ever enrolled, the earliest first."""
+
+    @abstractmethod
+    def member_count(self, now: int) -> int:
+        """How many phones can be dealt to queries."""
+
+    # Key pairs
+
+    @abstractmethod
+    def keys(self, *states: KeyState) -> list[Key]:
+        """The keys that are in one of these states; at most one is active."""
+
+    @abstractmethod
+    def key(self, key_id: str) -> Key | None:
+        """The key with this id, if there ever was one."""
+
+    @abstractmethod
+    def activate(self, key: Key, now: int) -> None:
+        """Record a new active key. The former one drains, or is destroyed if no query needs it."""
+
+    @abstractmethod
+    def retire_keys(self) -> None:
+        """Retire all keys that are in use: this journal may lack decisions under them."""
+
+    # Queries
+
+    @abstractmethod
+    def query(self, digest: bytes) -> CountersignedQuery | None:
+        """The query with this digest, if it was countersigned."""
+
+    @abstractmethod
+    def countersigned(self, query: Query) -> CountersignedQuery | None:
+        """What was recorded of this query, if it was countersigned.
+
+        Raises:
+            Refused: CONFLICT: another query has its id. KEY_RETIRED.
+        """
+
+    @abstractmethod
+    def countersign(self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int) -> CountersignedQuery:
+        """Record a query together with its phones, once; or return what was recorded of it.
+
+        Args:
+            query: Names the active key.
+            deal: Chooses among the numbers of all members. It is called only for a query that is not recorded, and no
+                other change happens meanwhile.
+            now: Decides who is a member.
+
+        Raises:
+            Refused: CONFLICT: another query has its id. KEY_RETIRED: its key is not the active one. What `deal` raises.
+        """
+
+    @abstractmethod
+    def dealt_phones(self, query: int, page: int) -> Iterator[list[tuple[bytes, bytes, int]]]:
+        """The id, the verify key and the cohort of each phone of a query, always in the same order, page by page."""
+
+    @abstractmethod
+    def verify_keys(self, query: int, cohort: int, phones: Iterable[bytes]) -> list[bytes | None]:
+        """The verify key of each phone, by its id; None if the phone was not dealt to this cohort."""
+
+    @abstractmethod
+    def undecided_queries(self) -> list[bytes]:
+        """The digests of the queries with an undecided cohort, under keys that are in use."""
+
+    # Decisions
+
+    @abstractmethod
+    def decision(self, query: int, cohort: int) -> RecordedDecision | None:
+        """The decision on a cohort, if there is one."""
+
+    @abstractmethod
+    def note_decryption(self, query: int, cohort: int, request: bytes) -> None:
+        """Record which request is about to be decrypted: from now on, no other one can be decided.
+
+        Otherwise a crash after the decryption would allow another request for the cohort: phones could take their
+        budget back although their sum was seen.
+
+        Args:
+            query: The journal's number for it.
+            cohort: The cohort.
+            request: The digest of the request.
+
+        Raises:
+            Refused: ALREADY_DECIDED: another request was noted. KEY_RETIRED.
+        """
+
+    @abstractmethod
+    def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
+        """Record a decision, once; a draining key is destroyed with the last decision under it.
+
+        Returns:
+            The decision on the cohort: this one, or an earlier one, whatever its request.
+
+        Raises:
+            Refused: ALREADY_DECIDED: another request was noted for decryption. KEY_RETIRED. Neither if there is a
+                decision.
+        """
+
+    @abstractmethod
+    def is_decided(self, query: int) -> bool:
+        """Whether all cohorts of a query are decided."""

@@ -1,4 +1,4 @@
-"""The key pair of the key server: how it is made, how it is kept, and how it decrypts."""
+"""The key pair of the key server: generation, encryption at rest, and decryption of sums."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from reticent_keys.errors import KeyFileError
 
 __all__ = ["KeyPair"]
 
-RSA_EXPONENT = 65537  # of no use here: the generator wants one
+RSA_EXPONENT = 65537  # unused: the generator requires one
 
 
 class KeyPair:
-    """Two secret primes, and the public key that belongs to them. Nothing that it prints tells them.
+    """Two secret primes, and their public key. It never prints the primes.
 
     Args:
         p: A prime, 3 modulo 4.
@@ -45,7 +45,7 @@ class KeyPair:
 
     @classmethod
     def generate(cls, bits: int = KEY_BITS[0], *, simulation: bool = False) -> KeyPair:
-        """Run by the key server. A new key pair: seconds, for one pair of primes in six will do.
+        """Run by the key server. A new key pair, in some seconds: one pair of primes in six is suitable.
 
         Args:
             bits: The length of the public key's n.
@@ -55,7 +55,7 @@ class KeyPair:
         if bits not in allowed:
             raise ValueError(f"bits must be one of {', '.join(map(str, allowed))}: got {bits}")
         p, q = _primes(bits)
-        while not _suit(p, q):
+        while not _are_suitable(p, q):
             p, q = _primes(bits)
         root = 2 + secrets.randbelow(p * q - 3)  # between 2 and n - 2; one that is no unit would factor n
         return cls(p, q, -root * root % (p * q), simulation=simulation)
@@ -64,10 +64,10 @@ class KeyPair:
         """Run by the key server. The plaintexts, between -n/2 and n/2, computed on all cores.
 
         Raises:
-            BadCiphertexts: Some are no ciphertexts under this key; its `faults` says which.
+            BadCiphertexts: Some are not ciphertexts under this key; its `faults` lists them.
         """
         self.public.check(ciphertexts)
-        numbers = [int(ciphertext) for ciphertext in ciphertexts]  # phe takes no other kind
+        numbers = [int(ciphertext) for ciphertext in ciphertexts]  # the only type that phe accepts
         with ThreadPoolExecutor(max_workers=os.cpu_count(), initializer=_release_the_gil) as pool:
             found = list(pool.map(self._private.raw_decrypt, numbers))
         return [centred(plaintext, self.public.n) for plaintext in found]
@@ -83,9 +83,9 @@ class KeyPair:
         """The key pair that `to_bytes` sealed.
 
         Raises:
-            WrongPassphrase: It was sealed with another one.
+            WrongPassphrase: It was sealed with another passphrase.
             KeyFileError: It is damaged, foreign or of a newer version.
-            ValueError: Its length is only good for simulation, and that was not asked for.
+            ValueError: Its length is only good for simulation, and `simulation` is not set.
         """
         content = sealing.opened(data, passphrase)
         size = len(content) // 3
@@ -98,8 +98,8 @@ class KeyPair:
         """Write the sealed key pair to a new file, readable by its owner only, whole or not at all.
 
         Raises:
-            FileExistsError: There is a file of that name, maybe with the only copy of a key.
-            ValueError: The passphrase is empty, or no text.
+            FileExistsError: The file exists, perhaps with the only copy of a key.
+            ValueError: The passphrase is empty, or not text.
         """
         create(Path(path), self.to_bytes(passphrase))
 
@@ -116,13 +116,13 @@ class KeyPair:
 
 
 def _primes(bits: int) -> tuple[int, int]:
-    """Two primes from the generator of RSA keys, which takes care of their lengths and their distance."""
+    """Two primes from the generator of RSA keys, which ensures their lengths and their distance."""
     numbers = rsa.generate_private_key(RSA_EXPONENT, bits).private_numbers()
     return numbers.p, numbers.q
 
 
-def _suit(p: int, q: int) -> bool:
-    """Whether half-length exponents are known to hide: what the proof of Damgård, Jurik and Nielsen asks of them."""
+def _are_suitable(p: int, q: int) -> bool:
+    """Whether the proof of Damgård, Jurik and Nielsen holds, by which half-length exponents hide plaintexts."""
     return p % 4 == q % 4 == 3 and gmpy2.gcd(p - 1, q - 1) == 2
 
 
@@ -131,7 +131,7 @@ def _check_primes(p: int, q: int) -> None:
         raise ValueError("p and q must be prime")
     if p.bit_length() != q.bit_length():
         raise ValueError(f"p and q must be of one length: got {p.bit_length()} and {q.bit_length()} bits")
-    if not _suit(p, q):
+    if not _are_suitable(p, q):
         raise ValueError("p and q must be 3 modulo 4, and p - 1 and q - 1 have only the factor 2 in common")
 
 

@@ -1,22 +1,20 @@
-"""Which phones are counted: enrolled by invitations, until they leave, are revoked, or do not renew."""
+"""Membership: which phones can be dealt to queries, from their invitation until they leave, are revoked or expire."""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
 import secrets
-from typing import NamedTuple
 
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
-from reticent.storage.database import Database, Execute
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
-from reticent_keys.journal import MEMBER
+from reticent_keys.journal import Ending, Journal, Phone
 
-__all__ = ["LEFT", "MEMBERSHIP", "REVOKED", "SECOND", "Members", "Phone", "end", "invitation_hash"]
+__all__ = ["MEMBERSHIP", "SECOND", "Members", "end_membership", "invitation_hash"]
 
 MEMBERSHIP = dt.timedelta(days=90)
 """How long a phone is a member without renewing."""
@@ -24,33 +22,18 @@ MEMBERSHIP = dt.timedelta(days=90)
 SECOND = 1000
 """Of the journal's milliseconds."""
 
-LEFT, REVOKED = "left", "revoked"
-_COLUMNS = "number, id, verify_key, enrolled, expires, previous, gone"
-
-
-class Phone(NamedTuple):
-    """What the journal says of a phone; times in milliseconds of Unix time."""
-
-    number: int
-    id: bytes
-    verify_key: bytes
-    enrolled: int
-    expires: int
-    previous: int | None
-    gone: str | None
-
 
 class Members:
-    """The phones of a key server.
+    """Enrols phones, renews their memberships and ends them.
 
     Args:
-        journal: Where they are written down.
-        identity: Signs their memberships.
-        now: Says what time it is.
-        lifetime: How long a membership is good.
+        journal: Records the phones.
+        identity: Signs memberships.
+        now: The clock.
+        lifetime: How long a membership lasts.
     """
 
-    def __init__(self, journal: Database, identity: Identity, now: Now, lifetime: dt.timedelta = MEMBERSHIP) -> None:
+    def __init__(self, journal: Journal, identity: Identity, now: Now, lifetime: dt.timedelta = MEMBERSHIP) -> None:
         if lifetime < dt.timedelta(seconds=1):
             raise ValueError(f"a membership lasts at least a second: got {lifetime}")
         self._journal = journal
@@ -58,87 +41,59 @@ class Members:
         self._now = now
         self._lifetime = lifetime
 
-    def join(self, asked: wire.JoinRequest) -> wire.Membership:
-        """Enrol a phone. Whoever has lost the answer asks again, and gets the membership as it is now.
+    def join(self, request: wire.JoinRequest) -> wire.Membership:
+        """Enrol a phone. A phone that lost the reply repeats its request, and gets its current membership.
 
         Raises:
-            Refused: MALFORMED, BAD_SIGNATURE, INVITATION, or what a phone that is over is refused with.
+            Refused: MALFORMED, BAD_SIGNATURE, INVITATION; REVOKED or EXPIRED for a membership that has ended.
         """
-        _sized("invitation", asked.invitation, TOKEN_BYTES)
-        _sized("verify_key", asked.verify_key, KEY_BYTES)
-        if is_anybodys(asked.verify_key):
-            raise Refused(Refusal.MALFORMED, "the verify key is one under which anybody can sign")
-        statement = statements.joining(asked.invitation, asked.verify_key)
-        _check_signature(asked.verify_key, statement, asked.signature)
+        _check_size("invitation", request.invitation, TOKEN_BYTES)
+        _check_size("verify_key", request.verify_key, KEY_BYTES)
+        if is_anybodys(request.verify_key):
+            raise Refused(Refusal.MALFORMED, "anybody can sign under this verify key")
+        statement = statements.joining(request.invitation, request.verify_key)
+        _check_signature(request.verify_key, statement, request.signature)
         now = milliseconds(self._now())
-        with self._journal.transaction() as run:
-            invitation = run(
-                "SELECT expires, phone FROM invitations WHERE hash = ?", (invitation_hash(asked.invitation),)
-            ).fetchone()
-            if invitation is None:
-                raise Refused(Refusal.INVITATION, "there is no such invitation")
-            expires, number = invitation
-            if number is None:
-                if expires <= now:
-                    raise Refused(Refusal.INVITATION, "the invitation is over")
-                phone = self._enrolled(run, asked, now)
-                run(
-                    "UPDATE invitations SET phone = ? WHERE hash = ?", (phone.number, invitation_hash(asked.invitation))
-                )
-            else:
-                phone = Phone(*run(f"SELECT {_COLUMNS} FROM phones WHERE number = ?", (number,)).fetchone())  # noqa: S608  # constants
-                if phone.verify_key != asked.verify_key:
-                    raise Refused(Refusal.INVITATION, "another phone took the invitation")
-                _refuse_whoever_is_over(phone, now)
+        candidate = Phone(secrets.token_bytes(PHONE_BYTES), request.verify_key, now, self._expiry(now))
+        phone = self._journal.enrol(invitation_hash(request.invitation), candidate)
+        _refuse_ended(phone, now)
         return self._membership(phone)
 
-    def renew(self, asked: wire.RenewRequest) -> wire.Membership:
-        """Lengthen a membership that expires when the phone says. Said again, it gets the same answer.
+    def renew(self, request: wire.RenewRequest) -> wire.Membership:
+        """Extend a membership that expires when the phone states. A repeated request gets the same reply.
 
         Raises:
-            Refused: MALFORMED, UNKNOWN_PHONE, BAD_SIGNATURE, REVOKED, EXPIRED; CONFLICT where the membership expires
-                at another time.
+            Refused: MALFORMED, UNKNOWN_PHONE, BAD_SIGNATURE, REVOKED, EXPIRED; CONFLICT if the membership expires at
+                another time.
         """
-        phone = self._signed(asked.phone, statements.renewal(asked.phone, asked.expires), asked.signature)
+        self._check_signed(request.phone, statements.renewal(request.phone, request.expires), request.signature)
         now = milliseconds(self._now())
-        with self._journal.transaction() as run:
-            phone = self._phone(phone.id)
-            _refuse_whoever_is_over(phone, now)
-            said, longer = asked.expires * SECOND, self._until(now)
-            known_later = phone.expires < said <= longer  # to the phone: the journal was put back from a backup
-            if said not in (phone.expires, phone.previous) and not known_later:
+        stated, extended = request.expires * SECOND, self._expiry(now)
+
+        def renewed(phone: Phone) -> Phone:
+            _refuse_ended(phone, now)
+            # After a restore from a backup, the phone may know of a later renewal than the journal.
+            is_later_than_journal = phone.expires < stated <= extended
+            if stated not in {phone.expires, phone.renewed_from} and not is_later_than_journal:
                 raise Refused(Refusal.CONFLICT, f"the membership expires at {phone.expires // SECOND}")
-            if said >= phone.expires and longer > phone.expires:
-                run("UPDATE phones SET previous = ?, expires = ? WHERE number = ?", (said, longer, phone.number))
-                phone = self._phone(phone.id)
-        return self._membership(phone)
+            if stated >= phone.expires and extended > phone.expires:
+                return phone._replace(renewed_from=stated, expires=extended)
+            return phone
 
-    def leave(self, asked: wire.LeaveRequest) -> wire.LeaveReply:
-        """Ask the phone no more. Queries that were dealt before are not changed.
+        return self._membership(self._journal.change_phone(request.phone, renewed))
+
+    def leave(self, request: wire.LeaveRequest) -> wire.LeaveReply:
+        """End a membership. Queries that were dealt earlier do not change.
 
         Raises:
             Refused: MALFORMED, UNKNOWN_PHONE, BAD_SIGNATURE.
         """
-        phone = self._signed(asked.phone, statements.leaving(asked.phone), asked.signature)
-        end(self._journal, phone.number, LEFT)
+        self._check_signed(request.phone, statements.leaving(request.phone), request.signature)
+        end_membership(self._journal, request.phone, "left")
         return wire.LeaveReply()
 
-    def population(self) -> int:
-        """How many phones can be asked now."""
-        with self._journal.reading() as run:
-            (found,) = run(f"SELECT count(*) FROM phones WHERE {MEMBER}", (milliseconds(self._now()),)).fetchone()  # noqa: S608  # constants
-        return int(found)
-
-    def _enrolled(self, run: Execute, asked: wire.JoinRequest, now: int) -> Phone:
-        phone = secrets.token_bytes(PHONE_BYTES)
-        run(
-            "INSERT INTO phones (id, verify_key, enrolled, expires) VALUES (?, ?, ?, ?)",
-            (phone, asked.verify_key, now, self._until(now)),
-        )
-        return self._phone(phone)
-
-    def _until(self, now: int) -> int:
-        """When a membership that begins or is renewed now expires: at a whole second, which is what is signed."""
+    def _expiry(self, now: int) -> int:
+        """When a membership expires that begins or is renewed now: a whole second, since seconds are signed."""
         return (now + self._lifetime // dt.timedelta(milliseconds=1)) // SECOND * SECOND
 
     def _membership(self, phone: Phone) -> wire.Membership:
@@ -146,22 +101,27 @@ class Members:
         statement = statements.membership(phone.id, phone.verify_key, expires)
         return wire.Membership(phone=phone.id, expires=expires, signature=self._identity.signing.sign(statement))
 
-    def _signed(self, phone_id: bytes, statement: bytes, signature: bytes) -> Phone:
-        _sized("phone", phone_id, PHONE_BYTES)
-        phone = self._phone(phone_id)
-        _check_signature(phone.verify_key, statement, signature)
-        return phone
-
-    def _phone(self, phone_id: bytes) -> Phone:
-        with self._journal.reading() as run:
-            row = run(f"SELECT {_COLUMNS} FROM phones WHERE id = ?", (phone_id,)).fetchone()  # noqa: S608  # constants
-        if row is None:
-            raise Refused(Refusal.UNKNOWN_PHONE)
-        return Phone(*row)
+    def _check_signed(self, phone_id: bytes, statement: bytes, signature: bytes) -> None:
+        _check_size("phone", phone_id, PHONE_BYTES)
+        _check_signature(self._journal.phone(phone_id).verify_key, statement, signature)
 
 
-def _sized(name: str, content: bytes, size: int) -> None:
-    """Check the length of a part of a message.
+def end_membership(journal: Journal, phone_id: bytes, how: Ending) -> None:
+    """End a membership. A phone that left can still be revoked; a phone that was revoked stays so.
+
+    Raises:
+        Refused: UNKNOWN_PHONE.
+    """
+    journal.change_phone(phone_id, lambda phone: phone if phone.ended == "revoked" else phone._replace(ended=how))
+
+
+def invitation_hash(token: bytes) -> bytes:
+    """The journal's name for an invitation."""
+    return hashlib.sha256(token).digest()
+
+
+def _check_size(name: str, content: bytes, size: int) -> None:
+    """Check the length of a field of a message.
 
     Raises:
         Refused: MALFORMED.
@@ -171,24 +131,13 @@ def _sized(name: str, content: bytes, size: int) -> None:
 
 
 def _check_signature(verify_key: bytes, statement: bytes, signature: bytes) -> None:
-    _sized("signature", signature, SIGNATURE_BYTES)
+    _check_size("signature", signature, SIGNATURE_BYTES)
     if not signed_by(verify_key, statement, signature):
         raise Refused(Refusal.BAD_SIGNATURE)
 
 
-def _refuse_whoever_is_over(phone: Phone, now: int) -> None:
-    if phone.gone is not None:
-        raise Refused(Refusal.REVOKED, "the phone has left" if phone.gone == LEFT else "the phone was revoked")
+def _refuse_ended(phone: Phone, now: int) -> None:
+    if phone.ended is not None:
+        raise Refused(Refusal.REVOKED, "the phone has left" if phone.ended == "left" else "the phone was revoked")
     if phone.expires <= now:
         raise Refused(Refusal.EXPIRED)
-
-
-def invitation_hash(token: bytes) -> bytes:
-    """By what the journal knows an invitation."""
-    return hashlib.sha256(token).digest()
-
-
-def end(journal: Database, phone: int, how: str) -> None:
-    """Have a phone be no member any more. What the operator says outweighs what the phone says."""
-    with journal.transaction() as run:
-        run("UPDATE phones SET gone = ? WHERE number = ? AND (gone IS NULL OR ? = ?)", (how, phone, how, REVOKED))

@@ -30,18 +30,18 @@ ENROLMENT = "reticent.v1.Enrolment"
 DECIDING = "reticent.v1.Deciding"
 
 JOINS = Rate(per_second=5.0, burst=200.0)
-"""How fast phones of one address, or network, may join: many may share one, and guessing tokens is hopeless anyway."""
+"""The rate limit of joins from one address, or IPv6 network. Many phones may share one; tokens cannot be guessed."""
 
 ADDRESSES = 20_000
 FOR_PHONES, FOR_DECISIONS = 4, 4  # threads
-SILENCE = 60.0
-"""Seconds that a request to decide may wait for its next receipts."""
+RECEIPT_TIMEOUT = 60.0
+"""Seconds that a request to decide waits for its next receipts."""
 
 _log = logging.getLogger(__name__)
 
 Request = TypeVar("Request", bound=Message)
 MAX_PHONE_MESSAGE = 1 << 15
-"""The bytes of a message by which a phone joins, renews or leaves; it needs some hundred."""
+"""In bytes. Messages of phones have a few hundred."""
 
 Reply = TypeVar("Reply")
 
@@ -49,16 +49,16 @@ Reply = TypeVar("Reply")
 class Service:
     """Serves a key server to phones and to the aggregation server inside a `with` block.
 
-    Phones show no certificates, they sign; the aggregation server has to show its own. Decisions are made in threads
-    of their own, so that phones are served meanwhile.
+    Phones sign their requests; the aggregation server authenticates with its certificate. Decisions have threads of
+    their own, so that phones do not wait for them.
 
     Args:
-        server: What is served.
-        phones: Where phones reach it, as host:port.
-        decisions: Where the aggregation server does.
+        server: The key server.
+        phones: The address for phones, as host:port.
+        decisions: The address for the aggregation server.
         certificate: The key server's.
-        others: Further services that phones' listener has, by their names.
-        joins: How fast phones of one address, or IPv6 network, may join.
+        others: Further services of the listener for phones, by their names.
+        joins: The rate limit of joins from one address, or IPv6 network.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Service:
         self._entered = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         async with AsyncExitStack() as entering:
             for threads in (self._for_phones, self._for_decisions):
                 entering.push_async_callback(asyncio.to_thread, threads.shutdown)
@@ -102,7 +102,7 @@ class Service:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening; what has begun may end."""
+        """Stop to listen; calls that have begun may end."""
         await self._entered.aclose()
 
     def _enrolment(self, admission: Admission) -> dict[str, Handler]:
@@ -112,15 +112,15 @@ class Service:
             wait = self._joins.take(network(caller.address), asyncio.get_running_loop().time())
             if wait:
                 raise Refused(Refusal.BUSY, f"{network(caller.address)} joins too often", retry_after=wait)
-            made = await self._for_phone(server.join, request)
-            _log.info("a phone is a member", extra={"phone": made.phone.hex()})  # and not where it is
-            return made
+            membership = await self._for_phone(server.members.join, request)
+            _log.info("phone enrolled", extra={"phone": membership.phone.hex()})  # without its address
+            return membership
 
         async def renew(request: wire.RenewRequest, _: Caller) -> wire.Membership:
-            return await self._for_phone(server.renew, request)
+            return await self._for_phone(server.members.renew, request)
 
         async def leave(request: wire.LeaveRequest, _: Caller) -> wire.LeaveReply:
-            return await self._for_phone(server.leave, request)
+            return await self._for_phone(server.members.leave, request)
 
         return {
             "Join": unary(admission, wire.JoinRequest, join),
@@ -131,26 +131,26 @@ class Service:
     def _deciding(self, admission: Admission) -> dict[str, Handler]:
         server = self._server
 
-        async def standing(_: wire.StandingRequest, __: Caller) -> wire.Terms:
-            return await self._for_decision(server.standing)
+        async def terms(_: wire.StandingRequest, __: Caller) -> wire.Terms:
+            return await self._for_decision(server.terms)
 
         async def countersign(request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
-            deals = await self._for_decision(server.countersign, request)
+            deals = await self._for_decision(server.dealer.countersign, request.query)
             while (deal := await self._for_decision(next, deals, None)) is not None:
                 yield deal
 
         async def decide(messages: AsyncIterator[wire.DecideRequest], _: Caller) -> wire.Decision:
             first = await anext(messages, None)
             if first is None or first.WhichOneof("part") != "head":
-                raise Refused(Refusal.MALFORMED, "a request to decide begins with its head")
-            receipts = _Receipts(messages, asyncio.get_running_loop())
+                raise Refused(Refusal.MALFORMED, "a request to decide must begin with its head")
+            receipts = _ReceiptStream(messages, asyncio.get_running_loop())
             try:
-                return await self._for_decision(server.decide, first.head, receipts)
+                return await self._for_decision(server.decider.decide, first.head, receipts)
             finally:
                 receipts.stop()
 
         return {
-            "Standing": unary(admission, wire.StandingRequest, standing),
+            "Standing": unary(admission, wire.StandingRequest, terms),
             "Countersign": stream_out(admission, wire.CountersignRequest, countersign),
             "Decide": stream_in(admission, wire.DecideRequest, decide),
         }
@@ -162,50 +162,50 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._for_decisions, work, *arguments)
 
 
-class _Receipts:
-    """What comes in, for a thread that reads it as fast as it can check it.
+class _ReceiptStream:
+    """The receipts of a request, for a thread that reads them as fast as it can check them.
 
     Args:
-        messages: Where it comes in.
-        loop: What brings it.
+        messages: The messages of the request, after the head.
+        loop: The loop that receives them.
     """
 
     def __init__(self, messages: AsyncIterator[wire.DecideRequest], loop: asyncio.AbstractEventLoop) -> None:
         self._messages = messages
         self._loop = loop
-        self._awaited: Future[wire.DecideRequest | None] | None = None
-        self._over = threading.Event()
+        self._pending: Future[wire.DecideRequest | None] | None = None
+        self._stopped = threading.Event()
 
     def __iter__(self) -> Iterator[wire.Receipt]:
-        """All of them, each once.
+        """Each receipt, once.
 
         Raises:
-            Refused: Something else came, or nothing did for long.
+            Refused: MALFORMED: a message holds no receipts. UNAVAILABLE: none came in time.
         """
         while (message := self._next()) is not None:
             if message.WhichOneof("part") != "receipts":
-                raise Refused(Refusal.MALFORMED, "after the head come receipts")
+                raise Refused(Refusal.MALFORMED, "only receipts may follow the head")
             yield from message.receipts.receipts
 
     def stop(self) -> None:
-        """Have the thread wait no longer: nobody waits for it any more."""
-        self._over.set()
-        if self._awaited is not None:
-            self._awaited.cancel()
+        """Wake the thread: its caller is gone."""
+        self._stopped.set()
+        if self._pending is not None:
+            self._pending.cancel()
 
     def _next(self) -> wire.DecideRequest | None:
-        if self._over.is_set():
-            raise Refused(Refusal.UNAVAILABLE, "the caller has hung up")
-        self._awaited = asyncio.run_coroutine_threadsafe(self._following(), self._loop)
-        if self._over.is_set():  # since it was asked
-            self._awaited.cancel()
+        if self._stopped.is_set():
+            raise Refused(Refusal.UNAVAILABLE, "the caller is gone")
+        self._pending = asyncio.run_coroutine_threadsafe(self._receive(), self._loop)
+        if self._stopped.is_set():  # in the meantime
+            self._pending.cancel()
         try:
-            return self._awaited.result(SILENCE)
+            return self._pending.result(RECEIPT_TIMEOUT)
         except TimeoutError:
-            self._awaited.cancel()
-            raise Refused(Refusal.UNAVAILABLE, "the receipts stopped coming") from None
+            self._pending.cancel()
+            raise Refused(Refusal.UNAVAILABLE, "no receipts came in time") from None
         except CancelledError:
-            raise Refused(Refusal.UNAVAILABLE, "the caller has hung up") from None
+            raise Refused(Refusal.UNAVAILABLE, "the caller is gone") from None
 
-    async def _following(self) -> wire.DecideRequest | None:
+    async def _receive(self) -> wire.DecideRequest | None:
         return await anext(self._messages, None)

@@ -9,16 +9,16 @@ from pathlib import Path
 from reticent.protocol import statements
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, KeyServer
+from reticent_keys import KeyServer
+from reticent_keys.deciding import Decider
 from reticent_keys.service import Service
 
-__all__ = ["LyingKeyServer", "serving"]
+__all__ = ["LyingDecider", "serving"]
 
 
-class LyingKeyServer(KeyServer):
+class LyingDecider(Decider):
     """Decides as it should, and tells that every cohort with enough contributions was burnt."""
 
-    signing: Identity
     kept: list[wire.Decision]
     lies = True
     contributors: int | None = None
@@ -37,7 +37,7 @@ class LyingKeyServer(KeyServer):
             reason="there were too few",
             request=decision.request,
         )
-        lie.signature = self.signing.signing.sign(statements.decision(lie))
+        lie.signature = self._identity.signing.sign(statements.decision(lie))
         return lie
 
 

@@ -14,7 +14,7 @@ from reticent.privacy import Counter, Query
 from reticent.protocol import AgreementKey
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
-from reticent_keys import Identity, KeyPair, QueryKeys
+from reticent_keys import Identity, KeyPair, QueryKeyStore
 from tests.attacks.disk import opened, recovered
 from tests.attacks.lying_aggregation import Asked
 from tests.attacks.phones import joined
@@ -59,7 +59,7 @@ def counted(servers: Servers, folder: Path) -> tuple[Asked, list[wire.Contributi
         query = question(key.key_id.hex())
         counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=PATIENCE)
         storage_key = Identity.load(servers.journal.parent / "identity", servers.passphrase.read_text().strip())
-        query_key = QueryKeys(servers.journal.parent / "queries", storage_key.storage_key()).get(query.digest)
+        query_key = QueryKeyStore(servers.journal.parent / "queries", storage_key.storage_key()).get(query.digest)
         said = []
         for phone in phones:
             request = wire.AnnouncementsRequest(phone=phone.id)

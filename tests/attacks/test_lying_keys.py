@@ -16,8 +16,8 @@ from reticent.privacy.limits import QueryLimits
 from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
-from reticent_keys import Identity, QueryKeys, Vault, administration, open_journal
-from tests.attacks.lying_keys import LyingKeyServer, serving
+from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqliteJournal, administration
+from tests.attacks.lying_keys import LyingDecider, serving
 from tests.core.paillier.keys import pair
 from tests.keys.phones import Phone
 from tests.system.callers import message_of
@@ -29,38 +29,44 @@ PHONES = 4
 PATIENCE = 30.0
 
 
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 @contextlib.asynccontextmanager
-async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, LyingKeyServer]]:
+async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, KeyServer, LyingDecider]]:
     """A real aggregation server whose key server lies."""
     servers, identity = Servers(folder), Identity()
-    with contextlib.closing(open_journal(folder / "journal.db")) as journal:
-        keys = LyingKeyServer(
+    with contextlib.closing(SqliteJournal(folder / "journal.db")) as journal:
+        query_keys = QueryKeyStore(None)
+        keys = KeyServer(
             journal,
             identity,
-            Vault(None),
-            QueryKeys(None),
-            now=lambda: dt.datetime.now(dt.UTC),
+            KeyPairStore(None),
+            query_keys,
+            now=now,
             limits=QueryLimits(min_honest=2, min_liars_share=0.0),
             generate=lambda: pair(1024),
         )
-        keys.signing, keys.kept = identity, []
+        keys.decider = liar = LyingDecider(journal, identity, keys.keyring, query_keys, now)
+        liar.kept = []
         async with serving(keys, servers.certs) as service:
             servers.keys.phones, servers.keys.others = service.phones.address, service.decisions.address
             servers.keys.log.write_text(f"identity {identity.public.hex()}\n")
             try:
                 await asyncio.to_thread(servers.aggregation.start)
-                yield servers, keys
+                yield servers, keys, liar
             finally:
                 servers.end()
 
 
-async def contributed(servers: Servers, keys: LyingKeyServer) -> wire.DecisionsRequest:
+async def contributed(servers: Servers, keys: KeyServer) -> wire.DecisionsRequest:
     """A query to which all phones contribute; what they ask then."""
     tokens = administration.invite(keys.journal, PHONES, expires=dt.datetime(2099, 1, 1, tzinfo=dt.UTC))
     phones = [Phone(token) for token in tokens]
     for phone in phones:
-        phone.membership = keys.join(phone.joining())
-    key = PublicKey.from_bytes(keys.standing().public_key, simulation=True)
+        phone.membership = keys.members.join(phone.joining())
+    key = PublicKey.from_bytes(keys.terms().public_key, simulation=True)
     query = Query(
         id="kept",
         counters=[Counter("visits", 0, 1)],
@@ -103,15 +109,15 @@ def test_a_key_server_that_has_had_a_sum_cannot_have_it_told_that_it_was_burnt(
     """However many contributions it says there were. When it says what is true, phones are told."""
 
     async def attack() -> None:
-        async with attacked(tmp_path) as (servers, keys):
-            keys.contributors = contributors
+        async with attacked(tmp_path) as (servers, keys, liar):
+            liar.contributors = contributors
             wanted = await contributed(servers, keys)
             async with asyncio.timeout(PATIENCE):
-                while len(keys.kept) < 3:  # it is asked again and again
+                while len(liar.kept) < 3:  # it is asked again and again
                     assert not await told(servers, wanted)
                     await asyncio.sleep(0.05)
             assert "the key server says that it was burnt" in servers.aggregation.end_of_log()
-            keys.lies = False
+            liar.lies = False
             async with asyncio.timeout(PATIENCE):
                 while not (decisions := await told(servers, wanted)):  # noqa: ASYNC110  # nobody tells the test
                     await asyncio.sleep(0.05)

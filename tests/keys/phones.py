@@ -18,7 +18,16 @@ from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, Vault, administration, open_journal
+from reticent_keys import (
+    Identity,
+    Journal,
+    KeyPair,
+    KeyPairStore,
+    KeyServer,
+    QueryKeyStore,
+    SqliteJournal,
+    administration,
+)
 from tests.core.paillier.keys import pair
 
 START = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
@@ -123,14 +132,14 @@ class House:
         *,
         limits: QueryLimits = LIMITS,
         identity: Identity | None = None,
-        vault: Vault | None = None,
-        query_keys: QueryKeys | None = None,
+        pairs: KeyPairStore | None = None,
+        query_keys: QueryKeyStore | None = None,
     ) -> None:
         self.path = path
         self.clock = ManualClock(START)
         self.identity = identity or Identity()
-        self.vault = vault or Vault(None)  # what is in these two outlives the server, as files do
-        self.query_keys = query_keys or QueryKeys(None)
+        self.pairs = pairs or KeyPairStore(None)  # what is in these two outlives the server, as files do
+        self.query_keys = query_keys or QueryKeyStore(None)
         self.limits = limits
         self._made = 0
         self.phones: dict[bytes, Phone] = {}
@@ -142,15 +151,15 @@ class House:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self, journal: Database | None = None) -> KeyServer:
-        """A server on a journal, or on the one at the path, which is closed again where no server can begin on it."""
+    def open(self, journal: Journal | None = None) -> KeyServer:
+        """A server on a journal, or on the one at the path, which is closed if no server can start on it."""
         with contextlib.ExitStack() as stack:
             if journal is None:
-                journal = stack.enter_context(contextlib.closing(open_journal(self.path)))
+                journal = stack.enter_context(contextlib.closing(SqliteJournal(self.path)))
             server = KeyServer(
                 journal,
                 self.identity,
-                self.vault,
+                self.pairs,
                 self.query_keys,
                 now=self.clock.now,
                 limits=self.limits,
@@ -160,6 +169,12 @@ class House:
             )
             stack.pop_all()
         return server
+
+    @property
+    def database(self) -> Database:
+        """Of the journal."""
+        assert isinstance(self.server.journal, SqliteJournal)
+        return self.server.journal.database
 
     def close(self) -> None:
         self.server.journal.close()
@@ -181,20 +196,20 @@ class House:
     def enrolled(self, count: int) -> list[Phone]:
         phones = [Phone(token) for token in self.tokens(count)]
         for phone in phones:
-            phone.membership = self.server.join(phone.joining())
+            phone.membership = self.server.members.join(phone.joining())
             self.phones[phone.id] = phone
         return phones
 
     @property
     def key(self) -> PublicKey:
-        return PublicKey.from_bytes(self.server.standing().public_key, simulation=True)
+        return PublicKey.from_bytes(self.server.terms().public_key, simulation=True)
 
     def query(self, **changes: object) -> Query:
         return replace(QUERY, key_id=self.key.key_id.hex(), **changes)  # type: ignore[arg-type]
 
     def query_key(self, query: Query) -> bytes:
         """The public one of a query, which is countersigned if it was not."""
-        return next(self.server.countersign(wire.CountersignRequest(query=query.to_bytes()))).agreement_key
+        return next(self.server.dealer.countersign(query.to_bytes())).agreement_key
 
     def deal(self, query: Query) -> dict[bytes, int]:
         """The cohort of each phone."""
@@ -224,9 +239,7 @@ def refused(reason: Refusal, call: Callable[[], object], match: str | None = Non
 
 
 def dealt(server: KeyServer, query: Query) -> list[wire.Dealt]:
-    return [
-        phone for deal in server.countersign(wire.CountersignRequest(query=query.to_bytes())) for phone in deal.phones
-    ]
+    return [phone for deal in server.dealer.countersign(query.to_bytes()) for phone in deal.phones]
 
 
 def summed(key: PublicKey, contributions: Sequence[Contribution]) -> list[int]:

@@ -95,10 +95,12 @@ ATTACKS: dict[str, Attack] = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_what_is_not_the_sum_is_void(attack: str, house: House, query: Query, given: list[Contribution]) -> None:
-    made = house.server.decide(*request(query, COHORT, house.key, ATTACKS[attack](given, house.key), receipts(given)))
+    made = house.server.decider.decide(
+        *request(query, COHORT, house.key, ATTACKS[attack](given, house.key), receipts(given))
+    )
     assert made.outcome == wire.VOID
     assert not made.sums
-    refused(Refusal.ALREADY_DECIDED, lambda: house.server.decide(*honest(query, COHORT, house.key, given)))
+    refused(Refusal.ALREADY_DECIDED, lambda: house.server.decider.decide(*honest(query, COHORT, house.key, given)))
 
 
 def test_multiples_that_spare_the_tag_are_void(house: House, query: Query, given: list[Contribution]) -> None:
@@ -111,7 +113,7 @@ def test_multiples_that_spare_the_tag_are_void(house: House, query: Query, given
     shift = factor * 2**offset % key.n
     assert min(shift, key.n - shift).bit_length() < offset
     weighted = product(key, summed(key, given), power(key, given[0].ciphertexts, factor))
-    made = house.server.decide(*request(query, COHORT, key, weighted, receipts(given)))
+    made = house.server.decider.decide(*request(query, COHORT, key, weighted, receipts(given)))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -119,7 +121,7 @@ def test_multiples_that_spare_the_tag_are_void(house: House, query: Query, given
 def test_a_multiple_of_one_phone_alone_is_void(house: House, query: Query, given: list[Contribution]) -> None:
     key = house.key
     scaled = power(key, given[0].ciphertexts, 2 ** packing_of(query, key.bits).slots[0].width)
-    made = house.server.decide(*request(query, COHORT, key, scaled, receipts(given)))
+    made = house.server.decider.decide(*request(query, COHORT, key, scaled, receipts(given)))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -127,13 +129,15 @@ def test_a_multiple_of_one_phone_alone_is_void(house: House, query: Query, given
 def test_a_sum_with_a_phone_for_which_there_is_no_receipt_is_void(
     house: House, query: Query, given: list[Contribution]
 ) -> None:
-    made = house.server.decide(*request(query, COHORT, house.key, summed(house.key, given), receipts(given[1:])))
+    made = house.server.decider.decide(
+        *request(query, COHORT, house.key, summed(house.key, given), receipts(given[1:]))
+    )
     assert made.outcome == wire.VOID
     assert not made.sums
 
 
 def test_one_receipt_for_one_ciphertext_is_burnt(house: House, query: Query, given: list[Contribution]) -> None:
-    made = house.server.decide(*honest(query, COHORT, house.key, given[:1]))
+    made = house.server.decider.decide(*honest(query, COHORT, house.key, given[:1]))
     assert made.outcome == wire.BURNT
     assert not made.sums
 
@@ -150,8 +154,8 @@ def test_contributions_to_something_else_are_worth_nothing(
         others = contributions(house, query, 1)
     mixed = others[:how_many] + given[how_many:]
     foreign = request(query, COHORT, key, summed(key, mixed), receipts(mixed))
-    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(*foreign))
-    made = house.server.decide(*request(query, COHORT, key, summed(key, mixed), receipts(given)))
+    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decider.decide(*foreign))
+    made = house.server.decider.decide(*request(query, COHORT, key, summed(key, mixed), receipts(given)))
     assert made.outcome == wire.VOID
     assert not made.sums
 
@@ -160,7 +164,7 @@ def test_who_adds_can_falsify_and_learns_nothing_more(house: House, query: Query
     """Whoever adds may add a number of its own: the noise of all phones is still in what is released."""
     key = house.key
     shifted = product(key, summed(key, given), [1 + 41 * key.n, *[1] * (len(given[0].ciphertexts) - 1)])
-    made = house.server.decide(*request(query, COHORT, key, shifted, receipts(given)))
+    made = house.server.decider.decide(*request(query, COHORT, key, shifted, receipts(given)))
     assert made.outcome == wire.RELEASED
     first, *rest = expected(given)
     assert sums(made) == [first + 41, *rest]

@@ -22,7 +22,7 @@ def burn(house: House, given: list[Contribution]) -> tuple[wire.DecideHead, list
 
 @pytest.mark.parametrize("count", [0, 1, 4, 10])
 def test_those_who_took_part_are_counted(house: House, count: int) -> None:
-    made = house.server.decide(*burn(house, house.contributions(house.query(), 0)[:count]))
+    made = house.server.decider.decide(*burn(house, house.contributions(house.query(), 0)[:count]))
     assert (made.outcome, made.contributors) == (wire.BURNT, count)
 
 
@@ -46,19 +46,19 @@ def test_receipts_that_are_none_are_refused_and_burn_nothing(house: House, spoil
     head, receipts = burn(house, given[:count])
     wrong = [wire.Receipt.FromString(each.SerializeToString()) for each in receipts]
     spoil(wrong)  # type: ignore[operator]
-    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(head, wrong))
-    assert house.server.decide(*honest(query, 0, house.key, given)).outcome == wire.RELEASED
+    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decider.decide(head, wrong))
+    assert house.server.decider.decide(*honest(query, 0, house.key, given)).outcome == wire.RELEASED
 
 
 def test_receipts_of_another_cohort_burn_nothing(house: House) -> None:
     given = house.contributions(house.query(), 1)
-    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(*burn(house, given)))
+    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decider.decide(*burn(house, given)))
 
 
 def test_the_same_burn_gets_the_same_answer(house: House) -> None:
     head, receipts = burn(house, house.contributions(house.query(), 0))
-    made = house.server.decide(head, receipts)
+    made = house.server.decider.decide(head, receipts)
     request_of = statements.Request(head)
     request_of.add(receipts)
     assert made.request == request_of.digest()
-    assert house.server.decide(head, receipts) == made
+    assert house.server.decider.decide(head, receipts) == made

@@ -37,7 +37,7 @@ def house() -> Iterator[House]:
 
 
 def countersign(house: House, content: bytes) -> list[wire.Deal]:
-    return list(house.server.countersign(wire.CountersignRequest(query=content)))
+    return list(house.server.dealer.countersign(content))
 
 
 @given(population=st.integers(4, 40), cohorts=st.integers(1, 5), data=st.data())
@@ -97,7 +97,7 @@ def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(
         deals = countersign(house, query.to_bytes())
         house.enrolled(10)
         administration.revoke(house.server.journal, phones[0].id)
-        house.server.leave(phones[1].leaving())
+        house.server.members.leave(phones[1].leaving())
         house.restart()
         assert countersign(house, query.to_bytes()) == deals
         house.server.keyring.rotate()
@@ -107,7 +107,7 @@ def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(
 
 
 def test_large_deals_come_in_several_messages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reticent_keys.dealing.PHONES_A_MESSAGE", 7)
+    monkeypatch.setattr("reticent_keys.dealing.PHONES_PER_MESSAGE", 7)
     deals = countersign(house, house.query().to_bytes())
     assert [len(each.phones) for each in deals] == [7, 7, 6]
     assert len({phone.phone for deal in deals for phone in deal.phones}) == 20
@@ -115,7 +115,7 @@ def test_large_deals_come_in_several_messages(house: House, monkeypatch: pytest.
 
 def test_what_is_said_of_later_queries_does_not_include_who_is_gone(house: House) -> None:
     left, revoked = list(house.phones.values())[:2]
-    house.server.leave(left.leaving())
+    house.server.members.leave(left.leaving())
     administration.revoke(house.server.journal, revoked.id)
     assert not {left.id, revoked.id} & set(house.deal(house.query(population=23)))
     refused(
@@ -223,7 +223,7 @@ def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
         house.enrolled(2000)
 
         def size() -> int:
-            with house.server.journal.reading() as run:
+            with house.database.reading() as run:
                 return int(run("PRAGMA page_count").fetchone()[0]) * int(run("PRAGMA page_size").fetchone()[0])
 
         before = size()

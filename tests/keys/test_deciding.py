@@ -39,7 +39,7 @@ def decryptions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def decisions(house: House) -> int:
-    with house.server.journal.reading() as run:
+    with house.database.reading() as run:
         return int(run("SELECT count(*) FROM decisions").fetchone()[0])
 
 
@@ -47,7 +47,7 @@ def test_the_sum_of_all_contributions_is_released_exactly(house: House) -> None:
     query = house.query()
     for cohort in range(query.cohorts):
         given = house.contributions(query, cohort)
-        made = house.server.decide(*honest(query, cohort, house.key, given))
+        made = house.server.decider.decide(*honest(query, cohort, house.key, given))
         assert made.outcome == wire.RELEASED
         assert sums(made) == expected(given)
         assert made.contributors == len(given) == 10
@@ -67,7 +67,7 @@ def test_sums_may_be_negative_and_take_several_plaintexts(house: House) -> None:
         if to == cohort
     ]
     assert len(given[0].ciphertexts) > 1
-    made = house.server.decide(*honest(query, cohort, key, given))
+    made = house.server.decider.decide(*honest(query, cohort, key, given))
     assert made.outcome == wire.RELEASED
     assert sums(made) == expected(given)
     assert min(sums(made)) < 0
@@ -78,7 +78,7 @@ def test_the_fewest_are_enough_and_one_replayable_share_is_told(house: House) ->
     given = house.contributions(query, 0)[: query.min_contributions]
     phone = house.phones[given[0].receipt.phone]
     given[0] = phone.contribution(query, house.key, house.query_key(query), 0, (1, 2, 0), seeded=True)
-    made = house.server.decide(*honest(query, 0, house.key, given))
+    made = house.server.decider.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.RELEASED
     assert sums(made) == expected(given)
     assert made.seeded
@@ -87,7 +87,7 @@ def test_the_fewest_are_enough_and_one_replayable_share_is_told(house: House) ->
 def test_too_few_are_burnt_and_nothing_is_decrypted(house: House, decryptions: list[int]) -> None:
     query = house.query()
     given = house.contributions(query, 0)[: query.min_contributions - 1]
-    made = house.server.decide(*honest(query, 0, house.key, given))
+    made = house.server.decider.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.BURNT
     assert not made.sums
     assert made.reason == "there are 4 contributions, and the fewest are 5"
@@ -99,9 +99,9 @@ def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(house: House,
     query = house.query()
     given = house.contributions(query, 0)
     head, receipts = request(query, 0, house.key, [], [each.receipt for each in given])
-    assert house.server.decide(head, receipts).outcome == wire.BURNT
+    assert house.server.decider.decide(head, receipts).outcome == wire.BURNT
     head, receipts = request(query, 1, house.key, [], [])
-    assert house.server.decide(head, receipts).outcome == wire.BURNT
+    assert house.server.decider.decide(head, receipts).outcome == wire.BURNT
     assert not decryptions
 
 
@@ -117,17 +117,17 @@ def test_what_was_decrypted_before_a_crash_is_never_burnt(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr("reticent_keys.deciding.Decider._recorded", dying)
+        patch.setattr("reticent_keys.deciding.Decider._record", dying)
         with pytest.raises(Crash):
-            house.server.decide(*honest(query, 0, house.key, given))
+            house.server.decider.decide(*honest(query, 0, house.key, given))
     assert decisions(house) == 0
     house.restart()
     some = {"given up": given, "fewer": given[:1], "another sum": given[:-1]}[other]
     head, receipts = honest(query, 0, house.key, some)
     if other == "given up":
         head.ciphertexts = b""
-    refused(Refusal.ALREADY_DECIDED, lambda: house.server.decide(head, receipts))
-    made = house.server.decide(*honest(query, 0, house.key, given))
+    refused(Refusal.ALREADY_DECIDED, lambda: house.server.decider.decide(head, receipts))
+    made = house.server.decider.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.RELEASED
     assert sums(made) == expected(given)
 
@@ -138,12 +138,12 @@ def test_the_same_request_gets_the_same_answer_for_ever_and_is_decrypted_once(
     query = house.query()
     head, receipts = honest(query, 0, house.key, house.contributions(query, 0))
     told = list(receipts)
-    made = house.server.decide(head, told)
-    assert house.server.decide(head, told) == made
+    made = house.server.decider.decide(head, told)
+    assert house.server.decider.decide(head, told) == made
     house.restart()
-    assert house.server.decide(head, told) == made
+    assert house.server.decider.decide(head, told) == made
     house.server.keyring.rotate()
-    assert house.server.decide(head, told).SerializeToString(deterministic=True) == made.SerializeToString(
+    assert house.server.decider.decide(head, told).SerializeToString(deterministic=True) == made.SerializeToString(
         deterministic=True
     )
     assert len(decryptions) == 1
@@ -160,7 +160,7 @@ def test_another_request_is_refused_whatever_was_decided(house: House, first: st
         head.ciphertexts = b""
     if first == "void":
         head.ciphertexts = ciphertexts_to(given[0].ciphertexts, key)
-    made = house.server.decide(head, receipts)
+    made = house.server.decider.decide(head, receipts)
     assert wire.Outcome.Name(made.outcome).lower() == first
     done = len(decryptions)
     others = [
@@ -174,10 +174,10 @@ def test_another_request_is_refused_whatever_was_decided(house: House, first: st
     if first != "released":
         others.append(honest(query, 0, key, given))
     for other in others:
-        refused(Refusal.ALREADY_DECIDED, lambda other=other: house.server.decide(*other))  # type: ignore[misc]
+        refused(Refusal.ALREADY_DECIDED, lambda other=other: house.server.decider.decide(*other))  # type: ignore[misc]
     assert len(decryptions) == done
-    assert house.server.decide(head, receipts) == made
-    assert house.server.decide(*honest(query, 1, key, house.contributions(query, 1))).outcome == wire.RELEASED
+    assert house.server.decider.decide(head, receipts) == made
+    assert house.server.decider.decide(*honest(query, 1, key, house.contributions(query, 1))).outcome == wire.RELEASED
 
 
 Change = Callable[[list[wire.Receipt], House], None]
@@ -229,10 +229,10 @@ def test_bad_receipts_are_refused_and_change_nothing(house: House, change: Chang
     head, receipts = request(query, 0, house.key, summed(house.key, given), [each.receipt for each in given])
     wrong = [wire.Receipt.FromString(each.SerializeToString()) for each in receipts]
     change(wrong, house)
-    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(head, wrong))
+    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decider.decide(head, wrong))
     assert not decryptions
     assert not decisions(house)
-    assert house.server.decide(head, receipts).outcome == wire.RELEASED
+    assert house.server.decider.decide(head, receipts).outcome == wire.RELEASED
 
 
 def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(house: House) -> None:
@@ -240,7 +240,7 @@ def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(hous
     given = house.contributions(query, 0)
     liar = next(house.phones[phone] for phone, cohort in house.deal(query).items() if cohort == 1)
     mixed = [*given[1:], liar.contribution(query, house.key, house.query_key(query), 0, (1, 2, 0))]
-    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decide(*honest(query, 0, house.key, mixed)), "not dealt")
+    refused(Refusal.BAD_RECEIPTS, lambda: house.server.decider.decide(*honest(query, 0, house.key, mixed)), "not dealt")
     assert not decisions(house)
 
 
@@ -257,7 +257,7 @@ def test_more_receipts_than_phones_were_dealt_are_refused_before_they_are_read(h
 
     for contributors in (11, 2**63, 2**64 - 1):
         head = wire.DecideHead(query=query.digest, contributors=contributors)
-        refused(Refusal.BAD_RECEIPTS, lambda head=head: house.server.decide(head, endless()))  # type: ignore[misc]
+        refused(Refusal.BAD_RECEIPTS, lambda head=head: house.server.decider.decide(head, endless()))  # type: ignore[misc]
     assert not read
     assert not decisions(house)
 
@@ -272,7 +272,7 @@ def test_receipts_without_end_are_refused_in_the_end(house: House) -> None:
 
     for contributors in (0, 3):
         head = wire.DecideHead(query=query.digest, contributors=contributors)
-        refused(Refusal.BAD_RECEIPTS, lambda head=head: house.server.decide(head, endless()))  # type: ignore[misc]
+        refused(Refusal.BAD_RECEIPTS, lambda head=head: house.server.decider.decide(head, endless()))  # type: ignore[misc]
 
 
 def test_bad_ciphertexts_are_refused_and_change_nothing(house: House, decryptions: list[int]) -> None:
@@ -283,30 +283,30 @@ def test_bad_ciphertexts_are_refused_and_change_nothing(house: House, decryption
     receipts = [each.receipt for each in given]
     for wrong in ([0], [key.n**2], [key.n], [*good, *good]):
         ask = request(query, 0, key, wrong, receipts)
-        refused(Refusal.BAD_CIPHERTEXTS, lambda ask=ask: house.server.decide(*ask))  # type: ignore[misc]
+        refused(Refusal.BAD_CIPHERTEXTS, lambda ask=ask: house.server.decider.decide(*ask))  # type: ignore[misc]
     head, _ = request(query, 0, key, good, receipts)
     head.ciphertexts += b"\0"
-    refused(Refusal.BAD_CIPHERTEXTS, lambda: house.server.decide(head, receipts))
+    refused(Refusal.BAD_CIPHERTEXTS, lambda: house.server.decider.decide(head, receipts))
     assert not decryptions
     assert not decisions(house)
-    assert house.server.decide(*honest(query, 0, key, given)).outcome == wire.RELEASED
+    assert house.server.decider.decide(*honest(query, 0, key, given)).outcome == wire.RELEASED
 
 
 def test_what_was_not_countersigned_is_not_decided(house: House) -> None:
     query = house.query()
-    refused(Refusal.UNKNOWN_QUERY, lambda: house.server.decide(wire.DecideHead(query=query.digest), []))
-    refused(Refusal.UNKNOWN_QUERY, lambda: house.server.decide(wire.DecideHead(), []))
+    refused(Refusal.UNKNOWN_QUERY, lambda: house.server.decider.decide(wire.DecideHead(query=query.digest), []))
+    refused(Refusal.UNKNOWN_QUERY, lambda: house.server.decider.decide(wire.DecideHead(), []))
     house.deal(query)
     head = wire.DecideHead(query=query.digest, cohort=2)
-    refused(Refusal.MALFORMED, lambda: house.server.decide(head, []), "2 cohorts")
+    refused(Refusal.MALFORMED, lambda: house.server.decider.decide(head, []), "2 cohorts")
 
 
 def test_a_phone_that_left_after_the_deal_counts(house: House) -> None:
     query = house.query()
     given = house.contributions(query, 0)
     for each in given[:4]:
-        house.server.leave(house.phones[each.receipt.phone].leaving())
-    made = house.server.decide(*honest(query, 0, house.key, given))
+        house.server.members.leave(house.phones[each.receipt.phone].leaving())
+    made = house.server.decider.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.RELEASED
     assert sums(made) == expected(given)
 
@@ -328,7 +328,7 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(house: House, same: bool
     def ask(contributions: list[Contribution]) -> None:
         head, _ = request(query, 0, key, sum_of[len(contributions)], [each.receipt for each in contributions])
         try:
-            answers.append(house.server.decide(head, meeting(contributions)))
+            answers.append(house.server.decider.decide(head, meeting(contributions)))
         except Exception as error:  # noqa: BLE001  # looked at below
             answers.append(error)
 
@@ -351,19 +351,19 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(house: House, same: bool
 def test_two_servers_on_one_journal_decide_once(house: House) -> None:
     query = house.query()
     given = house.contributions(query, 0)
-    with House(house.path, identity=house.identity, vault=house.vault) as other:
-        made = house.server.decide(*honest(query, 0, house.key, given))
-        refused(Refusal.ALREADY_DECIDED, lambda: other.server.decide(*honest(query, 0, house.key, given[1:])))
+    with House(house.path, identity=house.identity, pairs=house.pairs) as other:
+        made = house.server.decider.decide(*honest(query, 0, house.key, given))
+        refused(Refusal.ALREADY_DECIDED, lambda: other.server.decider.decide(*honest(query, 0, house.key, given[1:])))
 
         def late() -> Iterator[wire.Receipt]:
             """While the other one reads, the first decides."""
-            answers.append(house.server.decide(*honest(query, 1, house.key, second)))
+            answers.append(house.server.decider.decide(*honest(query, 1, house.key, second)))
             yield from (each.receipt for each in second)
 
         second = house.contributions(query, 1)
         answers: list[wire.Decision] = []
         head, _ = request(query, 1, house.key, [], [each.receipt for each in second])
-        refused(Refusal.ALREADY_DECIDED, lambda: other.server.decide(head, late()))
+        refused(Refusal.ALREADY_DECIDED, lambda: other.server.decider.decide(head, late()))
         assert answers[0].outcome == made.outcome == wire.RELEASED
 
 
@@ -375,7 +375,7 @@ def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
     query = house.query()
     head, receipts = honest(query, 0, house.key, house.contributions(query, 0))
     told = list(receipts)
-    execute = type(house.server.journal)._execute
+    execute = type(house.database)._execute
     commits = 0
 
     def crashing(database: object, statement: str, values: tuple[object, ...] = ()) -> object:
@@ -390,13 +390,13 @@ def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
         return done
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(house.server.journal), "_execute", crashing)
+        patched.setattr(type(house.database), "_execute", crashing)
         with pytest.raises(Crash):
-            house.server.decide(head, told)
+            house.server.decider.decide(head, told)
     house.restart()
     assert decisions(house) == (1 if commit == 2 and not before else 0)
-    made = house.server.decide(head, told)
+    made = house.server.decider.decide(head, told)
     assert made.outcome == wire.RELEASED
     assert len(decryptions) == (2 if commit == 2 and before else 1)
-    with house.server.journal.reading() as run:
+    with house.database.reading() as run:
         assert run("SELECT answer FROM decisions").fetchone() == (made.SerializeToString(deterministic=True),)

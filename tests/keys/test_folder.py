@@ -6,9 +6,9 @@ import pytest
 
 from reticent.protocol import Refusal
 from reticent.storage.database import InUse
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, WrongPassphrase, open_journal
-from reticent_keys.administration import report
+from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, SqliteJournal, WrongPassphrase
 from reticent_keys.folder import Folder
 from reticent_keys.keypair import KeyPair
 from tests.core.paillier.keys import pair
@@ -44,9 +44,9 @@ def serve(folder: Folder, passphrase: str = PASSPHRASE):  # type: ignore[no-unty
 
 def test_everything_is_made_once_and_for_its_owner_only(folder: Folder) -> None:
     with serve(folder) as server:
-        first = server.identity, server.standing()
+        first = server.identity, server.terms()
     with serve(folder) as server:
-        assert (server.identity, server.standing()) == first
+        assert (server.identity, server.terms()) == first
     for path in (folder.path, *folder.path.rglob("*")):
         assert path.stat().st_mode & 0o077 == 0, path
 
@@ -76,7 +76,7 @@ def test_what_does_not_belong_together_is_refused(folder: Folder, tmp_path: Path
     with serve(folder):
         pass
     (folder.path / "identity").unlink()
-    with pytest.raises(KeysError, match="a journal and no identity"), serve(folder):
+    with pytest.raises(KeysError, match="a journal, but no identity"), serve(folder):
         pass
     Identity().save(folder.path / "identity", PASSPHRASE)
     with pytest.raises(JournalError, match="another key server"), serve(folder):
@@ -90,7 +90,7 @@ def test_a_lost_key_pair_is_told_at_once(folder: Folder) -> None:
         pass
     for path in folder.path.glob("pairs/*"):
         path.unlink()
-    with pytest.raises(KeyFileError, match="not where it was kept"), serve(folder):
+    with pytest.raises(KeyFileError, match="is missing in"), serve(folder):
         pass
     folder.rotate(PASSPHRASE, lambda: START)
     with serve(folder):
@@ -107,10 +107,10 @@ def test_a_rotation_from_outside_is_noticed(folder: Folder) -> None:
         assert house.key.key_id.hex() == made
         new = house.query(id="new")
         asked = honest(new, 0, house.key, house.contributions(new, 0))
-        assert server.decide(*asked).outcome == wire.RELEASED
+        assert server.decider.decide(*asked).outcome == wire.RELEASED
         folder.rotate(PASSPHRASE, lambda: START, retire=True)
-        refused(Refusal.KEY_RETIRED, lambda: server.decide(*request(new, 1, house.key, [], [])))
-        assert len({key.id for key in report(server.journal, START).keys}) == 3
+        refused(Refusal.KEY_RETIRED, lambda: server.decider.decide(*request(new, 1, house.key, [], [])))
+        assert len({key.id for key in server.journal.summary(milliseconds(START)).keys}) == 3
     with serve(folder):
         assert len(list(folder.path.glob("pairs/*"))) == 1
 
@@ -125,37 +125,39 @@ def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder:
         given = {(query.id, cohort): house.contributions(query, cohort) for query in before for cohort in range(2)}
         head, receipts = honest(before[0], 0, key, given["before 0", 0])
         told = list(receipts)
-        made = server.decide(head, told)
+        made = server.decider.decide(head, told)
         folder.backup(copy.path, START)
         after = house.query(id="after")
         given |= {("after", cohort): house.contributions(after, cohort) for cohort in range(2)}
-        released = server.decide(*honest(before[0], 1, key, given["before 0", 1]))
+        released = server.decider.decide(*honest(before[0], 1, key, given["before 0", 1]))
         assert released.outcome == made.outcome == wire.RELEASED
-        assert report(server.journal, START).copied is None
+        assert server.journal.summary(milliseconds(START)).copied is None
     assert not (copy.path / "pairs").exists()
     for _ in range(2):
         with serve(copy) as server:
             house.server = server
             assert server.identity == made_by(folder)
-            assert report(server.journal, START).copied == START
-            assert server.decide(head, told) == made
-            refused(Refusal.ALREADY_DECIDED, lambda: server.decide(*request(before[0], 0, key, [], [])))
+            assert server.journal.summary(milliseconds(START)).copied == START
+            assert server.decider.decide(head, told) == made
+            refused(Refusal.ALREADY_DECIDED, lambda: server.decider.decide(*request(before[0], 0, key, [], [])))
             for query, cohort in ((before[0], 1), (before[1], 0), (before[1], 1)):
                 for ask in (
                     honest(query, cohort, key, given[query.id, cohort][1:]),
                     request(query, cohort, key, [], []),
                 ):
-                    refused(Refusal.KEY_RETIRED, lambda ask=ask: server.decide(*ask))  # type: ignore[misc]
-            refused(Refusal.UNKNOWN_QUERY, lambda: server.decide(*honest(after, 0, key, given["after", 0])))
+                    refused(Refusal.KEY_RETIRED, lambda ask=ask: server.decider.decide(*ask))  # type: ignore[misc]
+            refused(Refusal.UNKNOWN_QUERY, lambda: server.decider.decide(*honest(after, 0, key, given["after", 0])))
             for query in (*before, after):
                 refused(Refusal.KEY_RETIRED, lambda query=query: dealt(server, query))  # type: ignore[misc]
             assert house.key != key
-            assert server.join(phones[0].joining()) == phones[0].membership
-            assert [each.state for each in report(server.journal, START).keys] == ["ACTIVE", "RETIRED"]
+            assert server.members.join(phones[0].joining()) == phones[0].membership
+            assert [each.state for each in server.journal.summary(milliseconds(START)).keys] == ["ACTIVE", "RETIRED"]
     with serve(copy) as server:
         house.server = server
         fresh = house.query(id="fresh")
-        assert server.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0))).outcome == wire.RELEASED
+        assert (
+            server.decider.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0))).outcome == wire.RELEASED
+        )
 
 
 def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
@@ -169,7 +171,7 @@ def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
         def broken(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("reticent_keys.folder.retire_all", broken)
+        monkeypatch.setattr(SqliteJournal, "retire_keys", broken)
         with pytest.raises(OSError, match="No space"):
             folder.backup(tmp_path / "other", START)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "keys"]
@@ -185,19 +187,19 @@ def test_a_journal_that_was_put_back_by_itself_is_made_safe_by_retiring(folder: 
     copy = Folder(tmp_path / "copy", bits=BITS, simulation=True)
     copy.rotate(PASSPHRASE, lambda: START + DAY, retire=True)
     with serve(copy) as server:
-        assert [key.state for key in report(server.journal, START).keys] == ["ACTIVE", "RETIRED"]
+        assert [key.state for key in server.journal.summary(milliseconds(START)).keys] == ["ACTIVE", "RETIRED"]
 
 
 def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_bytes(b"something else, long enough to be looked at" * 100)
     with pytest.raises(JournalError, match=r"damaged, or not a key server's journal"):
-        open_journal(path)
+        SqliteJournal(path)
 
 
-def made_by(folder: Folder) -> bytes:
+def made_by(folder: Folder) -> bytes | None:
     with closing(folder.journal()) as journal:
-        return bytes.fromhex(report(journal, START).identity)
+        return journal.owner()
 
 
 @pytest.mark.parametrize("emptied", [False, True])
@@ -209,5 +211,5 @@ def test_a_lost_journal_is_not_replaced(folder: Folder, emptied: bool) -> None:
         path.unlink()
     if emptied:
         (folder.path / "journal.db").touch()
-    with pytest.raises(JournalError, match="has key pairs and no journal of what was decided"), serve(folder):
+    with pytest.raises(JournalError, match="has key pairs, but no journal"), serve(folder):
         pass

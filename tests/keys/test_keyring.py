@@ -6,10 +6,10 @@ import pytest
 
 from reticent.privacy import Query
 from reticent.protocol import Refusal
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import KeyFileError, Vault
-from reticent_keys.administration import KeyReport, report
-from reticent_keys.keyring import retire_all
+from reticent_keys import KeyFileError, KeyPairStore
+from reticent_keys.journal import KeySummary
 from tests.core.paillier.keys import pair
 from tests.keys.phones import BITS, PASSPHRASE, House, dealt, honest, refused, request
 
@@ -21,9 +21,9 @@ def house(tmp_path: Path) -> Iterator[House]:
         yield house
 
 
-def keys(house: House) -> list[KeyReport]:
+def keys(house: House) -> list[KeySummary]:
     """The latest first."""
-    return list(report(house.server.journal, house.clock.now()).keys)
+    return list(house.server.journal.summary(milliseconds(house.clock.now())).keys)
 
 
 def states(house: House) -> list[str]:
@@ -31,7 +31,7 @@ def states(house: House) -> list[str]:
 
 
 def decide(house: House, query: Query, cohort: int) -> wire.Decision:
-    return house.server.decide(*honest(query, cohort, house.key, house.contributions(query, cohort)))
+    return house.server.decider.decide(*honest(query, cohort, house.key, house.contributions(query, cohort)))
 
 
 def test_a_server_begins_with_one_active_key_and_keeps_it(house: House) -> None:
@@ -46,8 +46,8 @@ def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(house: 
     former = house.key.key_id.hex()
     assert house.server.keyring.rotate() == house.key.key_id.hex() != former
     assert states(house) == ["ACTIVE", "DESTROYED"]
-    with pytest.raises(KeyFileError, match="not where it was kept"):
-        house.vault.get(former)
+    with pytest.raises(KeyFileError, match="is missing in"):
+        house.pairs.get(former)
 
 
 def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destroyed(house: House) -> None:
@@ -58,15 +58,15 @@ def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destro
     assert keys(house)[1].undecided == 2
     asked = honest(query, 0, key, given[0])
     told = (asked[0], list(asked[1]))
-    made = house.server.decide(*told)
+    made = house.server.decider.decide(*told)
     assert made.outcome == wire.RELEASED
     house.restart()
     assert states(house) == ["ACTIVE", "DRAINING"]
-    assert house.server.decide(*honest(query, 1, key, given[1])).outcome == wire.RELEASED
+    assert house.server.decider.decide(*honest(query, 1, key, given[1])).outcome == wire.RELEASED
     assert states(house) == ["ACTIVE", "DESTROYED"]
     with pytest.raises(KeyFileError):
-        house.vault.get(query.key_id)
-    assert house.server.decide(*told) == made
+        house.pairs.get(query.key_id)
+    assert house.server.decider.decide(*told) == made
 
 
 def test_burning_empties_a_former_key_as_well(house: House) -> None:
@@ -74,7 +74,7 @@ def test_burning_empties_a_former_key_as_well(house: House) -> None:
     house.deal(query)
     house.server.keyring.rotate()
     for cohort in range(2):
-        house.server.decide(*request(query, cohort, house.key, [], []))
+        house.server.decider.decide(*request(query, cohort, house.key, [], []))
     assert states(house) == ["ACTIVE", "DESTROYED"]
 
 
@@ -86,7 +86,7 @@ def test_several_former_keys_are_kept_apart(house: House) -> None:
         house.server.keyring.rotate()
     assert states(house) == ["ACTIVE", "DRAINING", "DRAINING", "DRAINING"]
     for cohort in range(2):
-        house.server.decide(*request(queries[1], cohort, house.key, [], []))
+        house.server.decider.decide(*request(queries[1], cohort, house.key, [], []))
     assert states(house) == ["ACTIVE", "DRAINING", "DESTROYED", "DRAINING"]
     refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(queries[0], id="new")))
 
@@ -94,10 +94,10 @@ def test_several_former_keys_are_kept_apart(house: House) -> None:
 def test_a_server_notices_what_another_process_rotated(house: House) -> None:
     query = house.query()
     house.deal(query)
-    with House(house.path, identity=house.identity, vault=house.vault) as other:
+    with House(house.path, identity=house.identity, pairs=house.pairs) as other:
         other._made = 7
         other.server.keyring.rotate()
-        assert house.server.standing() == other.server.standing()
+        assert house.server.terms() == other.server.terms()
         assert house.query().key_id != query.key_id
         new = house.query(id="new")
         house.deal(new)
@@ -105,12 +105,12 @@ def test_a_server_notices_what_another_process_rotated(house: House) -> None:
 
 
 def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(house: House) -> None:
-    former = house.vault.get(house.query().key_id)
+    former = house.pairs.get(house.query().key_id)
     house.server.keyring.rotate()
-    house.vault.put(former)
+    house.pairs.put(former)
     house.restart()
     with pytest.raises(KeyFileError):
-        house.vault.get(former.public.key_id.hex())
+        house.pairs.get(former.public.key_id.hex())
 
 
 def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(house: House) -> None:
@@ -118,20 +118,20 @@ def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(house:
     given = house.contributions(query, 0)
     undecided = house.contributions(query, 1)
     head, receipts = request(query, 0, key, [], [])
-    made = house.server.decide(head, receipts)
-    retire_all(house.server.journal)
-    refused(Refusal.UNAVAILABLE, house.server.standing)
+    made = house.server.decider.decide(head, receipts)
+    house.server.journal.retire_keys()
+    refused(Refusal.UNAVAILABLE, house.server.terms)
     for _ in range(2):
-        assert house.server.decide(head, receipts) == made
-        refused(Refusal.ALREADY_DECIDED, lambda: house.server.decide(*honest(query, 0, key, given)))
-        refused(Refusal.KEY_RETIRED, lambda: house.server.decide(*honest(query, 1, key, undecided)))
-        refused(Refusal.KEY_RETIRED, lambda: house.server.decide(*request(query, 1, key, [], [])))
+        assert house.server.decider.decide(head, receipts) == made
+        refused(Refusal.ALREADY_DECIDED, lambda: house.server.decider.decide(*honest(query, 0, key, given)))
+        refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(*honest(query, 1, key, undecided)))
+        refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(*request(query, 1, key, [], [])))
         refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, query))
         refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(query, id="new")))
         house.restart()
         assert states(house) == ["ACTIVE", "RETIRED"]
         with pytest.raises(KeyFileError):
-            house.vault.get(query.key_id)
+            house.pairs.get(query.key_id)
     fresh = house.query(id="fresh")
     house.deal(fresh)
     assert decide(house, fresh, 0).outcome == wire.RELEASED
@@ -143,26 +143,26 @@ def test_a_key_that_is_retired_while_a_cohort_is_decided_decides_nothing(house: 
 
     def late() -> Iterator[wire.Receipt]:
         yield from receipts
-        retire_all(house.server.journal)
+        house.server.journal.retire_keys()
 
-    refused(Refusal.KEY_RETIRED, lambda: house.server.decide(head, late()))
-    assert report(house.server.journal, house.clock.now()).decided == 0
+    refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(head, late()))
+    assert house.server.journal.summary(milliseconds(house.clock.now())).decided == 0
 
 
 def test_a_vault_opens_what_another_one_sealed(tmp_path: Path) -> None:
     sealed = pair(BITS, 1)
     name = sealed.public.key_id.hex()
-    Vault(tmp_path, PASSPHRASE, simulation=True).put(sealed)
-    vault = Vault(tmp_path, PASSPHRASE, simulation=True)
-    assert vault.get(name).public == sealed.public
-    assert PASSPHRASE not in repr(vault)
+    KeyPairStore(tmp_path, PASSPHRASE, simulation=True).put(sealed)
+    pairs = KeyPairStore(tmp_path, PASSPHRASE, simulation=True)
+    assert pairs.get(name).public == sealed.public
+    assert PASSPHRASE not in repr(pairs)
     with pytest.raises(ValueError, match="3072 or 4096 bits"):
-        Vault(tmp_path, PASSPHRASE).get(name)
+        KeyPairStore(tmp_path, PASSPHRASE).get(name)
     (tmp_path / f"{'0' * 64}.key").write_bytes((tmp_path / f"{name}.key").read_bytes())
-    with pytest.raises(KeyFileError, match="another key pair than its name says"):
-        vault.get("0" * 64)
-    vault.destroy(name)
-    vault.destroy(name)
+    with pytest.raises(KeyFileError, match="does not hold the key pair of its name"):
+        pairs.get("0" * 64)
+    pairs.erase(name)
+    pairs.erase(name)
     assert not (tmp_path / f"{name}.key").exists()
-    with pytest.raises(KeyFileError, match="not where it was kept"):
-        vault.get(name)
+    with pytest.raises(KeyFileError, match="is missing in"):
+        pairs.get(name)

@@ -1,4 +1,4 @@
-"""The key server as a process that is killed, stopped, and put back from a backup."""
+"""The key server as a process that is killed, stopped, and restored from a backup."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refused, Unreachable
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from reticent_keys.service import SILENCE
+from reticent_keys.service import RECEIPT_TIMEOUT
 from tests.keys.phones import Phone, expected, request, summed, sums
 from tests.keys.processes import POPULATION, Site, as_party, asked, countersigned, decided, joined, site, standing
 
@@ -114,8 +114,8 @@ def test_a_backup_repeats_decisions_and_leaves_later_queries_closed(tmp_path: Pa
                         await countersigned(to, query.to_bytes())
 
         asyncio.run(from_the_copy())
-        assert "put back from a backup" in place.log
-        assert "put back     from a backup" in place.run("status", "--folder", "copy")
+        assert "restored from a backup" in place.log
+        assert "restored     from a backup" in place.run("status", "--folder", "copy")
 
 
 def test_the_log_tells_of_a_key_pair_that_cannot_be_opened(tmp_path: Path) -> None:
@@ -193,5 +193,5 @@ def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) 
 
         begun = time.monotonic()
         asyncio.run(run())
-        assert time.monotonic() - begun < SILENCE / 2
+        assert time.monotonic() - begun < RECEIPT_TIMEOUT / 2
         assert "Traceback" not in place.log

@@ -200,7 +200,7 @@ def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone
 
 def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, Phone]) -> None:
     log = served.log
-    assert "a phone is a member" in log
+    assert "phone enrolled" in log
     assert "127.0.0.1" not in log
     for phone in phones.values():
         for secret in (phone.token, phone.signing.to_bytes()):

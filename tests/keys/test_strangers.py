@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys.deciding import RECEIPTS_AT_A_TIME
+from reticent_keys.deciding import RECEIPTS_PER_BATCH
 from tests.keys.phones import House, dealt, honest, request, summed
 
-TABLES = ("keys", "phones", "invitations", "queries", "dealt", "decisions")
+TABLES = ("keys", "phones", "invitations", "queries", "dealt", "decryptions", "decisions")
 NUMBERS = st.integers(0, 2**64 - 1)
 
 
@@ -38,7 +38,7 @@ def house() -> Iterator[House]:
 
 
 def content(house: House) -> dict[str, list[tuple[object, ...]]]:
-    with house.server.journal.reading() as run:
+    with house.database.reading() as run:
         return {table: run(f"SELECT * FROM {table}").fetchall() for table in TABLES}  # noqa: S608
 
 
@@ -57,9 +57,9 @@ def damaged(message: Message, place: int, byte: int) -> Message | None:
 def test_no_change_to_what_a_phone_says_is_taken(house: House, place: int, byte: int) -> None:
     phone = next(iter(house.phones.values()))
     calls: tuple[tuple[Any, Message], ...] = (
-        (house.server.join, phone.joining()),
-        (house.server.renew, phone.renewing()),
-        (house.server.leave, phone.leaving()),
+        (house.server.members.join, phone.joining()),
+        (house.server.members.renew, phone.renewing()),
+        (house.server.members.leave, phone.leaving()),
     )
     before = content(house)
     for call, message in calls:
@@ -100,7 +100,7 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
     receipts = [wire.Receipt(phone=phone, signature=bytes(place)) for place in range(count)]
     before = content(house)
     try:
-        made = house.server.decide(head, receipts)
+        made = house.server.decider.decide(head, receipts)
     except Refused as error:
         assert error.refusal in {  # noqa: PT017  # either is right
             Refusal.UNKNOWN_QUERY,
@@ -134,13 +134,13 @@ def test_receipts_are_not_kept_while_they_are_read() -> None:
                 most = max(most, len(alive))
                 yield told
 
-        made = house.server.decide(head, cast("Iterator[wire.Receipt]", counted()))
+        made = house.server.decider.decide(head, cast("Iterator[wire.Receipt]", counted()))
         assert made.outcome == wire.RELEASED
-        assert most <= 2 * RECEIPTS_AT_A_TIME < len(receipts)
+        assert most <= 2 * RECEIPTS_PER_BATCH < len(receipts)
 
 
 def test_a_query_that_was_dealt_still_serves_after_all_of_this(house: House) -> None:
     fresh = house.query(id="fresh")
     assert len(dealt(house.server, fresh)) == 20
-    made = house.server.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0)))
+    made = house.server.decider.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0)))
     assert made.outcome == wire.RELEASED

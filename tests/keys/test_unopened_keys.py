@@ -11,7 +11,7 @@ import pytest
 from reticent.paillier import PublicKey
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import Vault, WrongPassphrase
+from reticent_keys import KeyPairStore, WrongPassphrase
 from tests.core.paillier.keys import pair
 from tests.keys.phones import BITS, PASSPHRASE, House, dealt, honest, refused, request
 
@@ -41,14 +41,14 @@ def pairs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def house(tmp_path: Path, pairs: Path) -> Iterator[House]:
-    with House(tmp_path / "journal.db", vault=Vault(pairs, PASSPHRASE, simulation=True)) as house:
+    with House(tmp_path / "journal.db", pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as house:
         house.enrolled(20)
         yield house
 
 
 def rotated(house: House, pairs: Path) -> Path:
     """The file of a new active key pair, which another process has made."""
-    with House(house.path, identity=house.identity, vault=Vault(pairs, PASSPHRASE, simulation=True)) as other:
+    with House(house.path, identity=house.identity, pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as other:
         other._made = 7
         return pairs / f"{other.server.keyring.rotate()}.key"
 
@@ -68,7 +68,7 @@ def spoiled(path: Path, spoil: Spoil) -> Callable[[], None]:
 
 def begin_anew(house: House, pairs: Path) -> None:
     """Start the server again: it knows no pair but those in files."""
-    house.vault = Vault(pairs, PASSPHRASE, simulation=True)
+    house.pairs = KeyPairStore(pairs, PASSPHRASE, simulation=True)
     house.restart()
 
 
@@ -86,16 +86,16 @@ def test_nobody_is_told_to_use_a_key_that_cannot_be_opened(
     query = replace(query, key_id=path.stem)
     mend = spoiled(path, spoil)
     for _ in range(2):
-        refused(Refusal.UNAVAILABLE, house.server.standing)
+        refused(Refusal.UNAVAILABLE, house.server.terms)
         refused(Refusal.UNAVAILABLE, lambda: dealt(house.server, query))
-    with house.server.journal.reading() as run:
+    with house.database.reading() as run:
         assert run("SELECT count(*) FROM queries").fetchone() == (0,)
     [record] = complaints(caplog)
-    assert record.getMessage() == "a key pair cannot be opened: nothing is countersigned or decided under it"
+    assert record.getMessage() == "a key pair cannot be opened: no query is countersigned or decided under it"
     assert vars(record)["key"] == path.stem[:16]
     assert vars(record)["reason"]
     mend()
-    terms = house.server.standing()
+    terms = house.server.terms()
     assert PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex() == path.stem
     assert len(dealt(house.server, query)) == query.population
 
@@ -105,7 +105,7 @@ def test_the_other_server_is_told_nothing_about_the_folder(house: House, pairs: 
     unreadable(path)
     refused(
         Refusal.UNAVAILABLE,
-        house.server.standing,
+        house.server.terms,
         f"^UNAVAILABLE: the key pair {path.stem[:16]}… cannot be opened at present$",
     )
 
@@ -123,20 +123,22 @@ def test_a_cohort_under_a_key_that_cannot_be_opened_is_decided_later(
     begin_anew(house, pairs)
     [record] = complaints(caplog)
     assert vars(record)["key"] == path.stem[:16]
-    refused(Refusal.UNAVAILABLE, lambda: house.server.decide(*honest(query, 0, key, given)))
-    with house.server.journal.reading() as run:
-        assert run("SELECT (SELECT count(*) FROM begun), (SELECT count(*) FROM decisions)").fetchone() == (0, 0)
-    assert house.server.decide(*request(query, 1, key, [], [])).outcome == wire.BURNT  # for which no key is needed
+    refused(Refusal.UNAVAILABLE, lambda: house.server.decider.decide(*honest(query, 0, key, given)))
+    with house.database.reading() as run:
+        assert run("SELECT (SELECT count(*) FROM decryptions), (SELECT count(*) FROM decisions)").fetchone() == (0, 0)
+    assert (
+        house.server.decider.decide(*request(query, 1, key, [], [])).outcome == wire.BURNT
+    )  # for which no key is needed
     assert len(complaints(caplog)) == 1
     mend()
-    assert house.server.decide(*honest(query, 0, key, given)).outcome == wire.RELEASED
+    assert house.server.decider.decide(*honest(query, 0, key, given)).outcome == wire.RELEASED
 
 
 def test_a_key_that_is_too_short_for_the_server_is_not_used(house: House, pairs: Path) -> None:
     """Made for a simulation, by `reticent keys rotate`, beside a server that is none."""
     path = rotated(house, pairs)
-    house.vault._simulation = False
-    refused(Refusal.UNAVAILABLE, house.server.standing)
+    house.pairs._simulation = False
+    refused(Refusal.UNAVAILABLE, house.server.terms)
     assert path.exists()
 
 

@@ -78,7 +78,7 @@ def person(house: House, number: int, token: bytes) -> Person:
         simulation=True,
     )
     asked = participant.enrolment.join(Invitation(token, house.server.identity, "", "localhost:1", "localhost:2"))
-    participant.enrolment.joined(house.server.join(asked))
+    participant.enrolment.joined(house.server.members.join(asked))
     return Person(participant, store)
 
 
@@ -112,16 +112,16 @@ def released(
     aggregation: AggregationServer, house: House, asked: Query, phones: Sequence[Person], key: PublicKey
 ) -> list[int]:
     """One query from its announcement to its decision: the sums that come out."""
-    aggregation.learned(house.server.standing())
+    aggregation.learned(house.server.terms())
     aggregation.announce(wire.AnnounceRequest(query=asked.to_bytes()))
-    aggregation.countersigned(asked, house.server.countersign(wire.CountersignRequest(query=asked.to_bytes())))
+    aggregation.countersigned(asked, house.server.dealer.countersign(asked.to_bytes()))
     said = [answered(aggregation, asked, phone.participant, key) for phone in phones]
     outcomes = [each for batch in batched(said) for each in aggregation.contribute(batch)]
     assert all(isinstance(each, wire.Acknowledgement) for each in outcomes)
     assert aggregation.close_due() == [asked.id]
     [head] = aggregation.requests()
     receipts = (each for message in aggregation.asking(head) for each in message.receipts.receipts)
-    decision = house.server.decide(head, receipts)
+    decision = house.server.decider.decide(head, receipts)
     aggregation.decided(decision)
     assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(phones))
     return sums(decision)

@@ -23,7 +23,16 @@ from reticent.randomness import secure, seeded
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from reticent_keys import Identity, KeyPair, KeyServer, QueryKeys, Vault, administration, open_journal
+from reticent_keys import (
+    Identity,
+    KeyPair,
+    KeyPairStore,
+    KeyServer,
+    QueryKeyStore,
+    SqliteJournal,
+    administration,
+)
+from reticent_keys.deciding import Decider
 from tests.core.paillier.keys import pair
 from tests.system.counting.phones import Killed, trap
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, MIN_HONEST, START, Fault, Kill, World
@@ -54,7 +63,7 @@ class WatchedPair(KeyPair):
 class Cores(World):
     """Both servers, on files that outlive them."""
 
-    key_server: type[KeyServer] = KeyServer
+    decider: type[Decider] = Decider
     aggregation_server: type[AggregationServer] = AggregationServer
 
     def __init__(self) -> None:
@@ -63,8 +72,8 @@ class Cores(World):
         self._ahead: dict[str, dt.timedelta] = defaultdict(dt.timedelta)
         self._passed = dt.timedelta(0)
         self._identity = Identity()
-        self._vault = Vault(None)  # what is in these two outlives the server, as files do
-        self._query_keys = QueryKeys(None)
+        self._pair_store = KeyPairStore(None)  # what is in these two outlives the server, as files do
+        self._query_keys = QueryKeyStore(None)
         self._pairs = itertools.count()
         self._dealings = itertools.count()
         self._made: dict[str, KeyPair] = {}
@@ -105,10 +114,11 @@ class Cores(World):
         """What a crash of the aggregation server takes with it: nothing, of what was written."""
 
     def _open_keys(self) -> None:
-        self.keys = self.key_server(
-            open_journal(self.folder / "journal.db"),
+        journal = SqliteJournal(self.folder / "journal.db")
+        self.keys = KeyServer(
+            journal,
             self._identity,
-            self._vault,
+            self._pair_store,
             self._query_keys,
             now=lambda: self.now(KEYS),
             limits=QueryLimits(min_honest=MIN_HONEST, min_cohort_share=0.0, min_liars_share=0.0),
@@ -116,6 +126,10 @@ class Cores(World):
             generate=self._generated,
             rng=seeded(next(self._dealings), "dealing"),
         )
+        self.keys.decider = self.decider(
+            journal, self._identity, self.keys.keyring, self._query_keys, lambda: self.now(KEYS)
+        )
+        self._journal = journal.database
 
     def _open_aggregation(self) -> None:
         self.aggregation = self.aggregation_server(
@@ -128,7 +142,7 @@ class Cores(World):
 
     def _serve(self, party: str, work: Callable[[], Result], kill: Kill | None) -> Result:
         """Have a server do something; whoever is refused has changed nothing, and whoever asks somebody dead waits."""
-        database = self.keys.journal if party == KEYS else self.aggregation._changed
+        database = self._journal if party == KEYS else self.aggregation._changed
         before = dump(database)
         try:
             with trap([database], kill):
@@ -152,7 +166,7 @@ class Cores(World):
 
     def _delivered(self, call: str, message: Message, kill: Kill | None) -> Message:
         if call == "Standing":
-            terms = self._serve(KEYS, self.keys.standing, None)
+            terms = self._serve(KEYS, self.keys.terms, None)
             self._serve(AGGREGATION, lambda: self.aggregation.learned(copied(terms)), kill)
             return copied(terms)
         if isinstance(message, wire.AnnounceRequest):
@@ -171,9 +185,9 @@ class Cores(World):
                 raise outcome
             return outcome
         methods: dict[str, Callable[[Any], Message]] = {
-            "Join": keys.join,
-            "Renew": keys.renew,
-            "Leave": keys.leave,
+            "Join": keys.members.join,
+            "Renew": keys.members.renew,
+            "Leave": keys.members.leave,
             "Announcements": aggregation.announcements,
             "Query": aggregation.query,
             "Key": aggregation.key,
@@ -188,10 +202,10 @@ class Cores(World):
 
     def countersign(self, fault: Fault) -> None:
         for query in self.aggregation.uncountersigned():
-            asked = wire.CountersignRequest(query=query.to_bytes())
+            content = query.to_bytes()
             try:
                 deals = self._across(
-                    lambda asked=asked: list(self.keys.countersign(asked)),  # type: ignore[misc]
+                    lambda content=content: list(self.keys.dealer.countersign(content)),  # type: ignore[misc]
                     fault,
                 )
                 told = [copied(deal) for deal in deals]
@@ -233,7 +247,7 @@ class Cores(World):
         before = self._decrypted[place]
         self._deciding = place
         try:
-            return self._across(lambda: self.keys.decide(head, iter(receipts)), fault)
+            return self._across(lambda: self.keys.decider.decide(head, iter(receipts)), fault)
         except Unreachable:
             if not self.journal(DECISION, *place):  # what it found died with it
                 self._decrypted[place] = before
@@ -277,7 +291,7 @@ class Cores(World):
     # What can be seen.
 
     def journal(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self.keys.journal.reading() as run:
+        with self._journal.reading() as run:
             return run(sql, values).fetchall()
 
     def collected(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -295,7 +309,7 @@ class Cores(World):
 
     def pairs_kept(self) -> set[str]:
         known = {key_id for (key_id,) in self.journal("SELECT id FROM keys")}
-        return set(self._vault._open) & known  # a pair that no journal names came of a crash, and hides nothing
+        return set(self._pair_store._open) & known  # a pair that no journal names came of a crash, and hides nothing
 
     def decryptions(self, query: bytes, cohort: int) -> int | None:
         return self._decrypted[query, cohort]

@@ -29,7 +29,7 @@ from reticent.times import milliseconds
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from reticent_keys import Identity, KeyPair, QueryKeys, administration
+from reticent_keys import Identity, KeyPair, QueryKeyStore, administration
 from reticent_keys.folder import Folder
 from tests.addresses import free_address
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, START, Fault, Kill, World
@@ -89,7 +89,7 @@ class Deployment:
         with self.folder.served(PASSPHRASE, now=lambda: START) as server:
             self.identity = server.identity
         storage = Identity.load(path / "keys" / "identity", PASSPHRASE).storage_key()
-        self.query_keys = QueryKeys(path / "keys" / "queries", storage)
+        self.query_keys = QueryKeyStore(path / "keys" / "queries", storage)
         self._addresses = {name: free_address() for name in ("phones", "decisions", "collecting", "analysts")}
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._channels: list[grpc.aio.Channel] = []

@@ -19,7 +19,9 @@ from reticent_agg.counting.collection import Outcome
 from reticent_agg.database import opened
 from reticent_client import Situation
 from reticent_client.counting.contribution import prepare, values_of
-from reticent_keys import KeyServer
+from reticent_keys import SqliteJournal
+from reticent_keys.deciding import Decider
+from reticent_keys.journal import KeyState
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
 from tests.system.counting.phones import Watched
@@ -105,7 +107,7 @@ class RedrawingCores(Cores):
     phone = Redrawing
 
 
-class Undecided(KeyServer):
+class Undecided(Decider):
     """Decides again what was decided, when it is asked something else."""
 
     def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
@@ -115,31 +117,31 @@ class Undecided(KeyServer):
         except Refused as refused:
             if refused.refusal is not Refusal.ALREADY_DECIDED:
                 raise
-        with self.journal.transaction() as run:
+        assert isinstance(self._journal, SqliteJournal)
+        with self._journal.database.transaction() as run:
             (query,) = run("SELECT number FROM queries WHERE digest = ?", (head.query,)).fetchone()
-            for table in ("decisions", "begun"):
+            for table in ("decisions", "decryptions"):
                 run(f"DELETE FROM {table} WHERE query = ? AND cohort = ?", (query, head.cohort))  # noqa: S608  # ours
         return super().decide(head, told)
 
 
 class UndecidedCores(Cores):
-    key_server = Undecided
+    decider = Undecided
 
 
-class Careless(KeyServer):
+class Careless(Decider):
     """Decrypts before it looks how many contributions there are."""
 
     def decide(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt]) -> wire.Decision:
         made = super().decide(head, receipts)
         if made.outcome == wire.BURNT:
-            key = self.keyring._active()
-            assert key is not None
-            self.keyring.pair(key).decrypt([1])
+            [key] = self._journal.keys(KeyState.ACTIVE)
+            self._keyring.pair(key).decrypt([1])
         return made
 
 
 class CarelessCores(Cores):
-    key_server = Careless
+    decider = Careless
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The key server's secrets of single queries, which are erased when the last cohort of a query is decided.
+"""The key server's secrets for single queries, which are erased when the last cohort of a query is decided.
 
-By the key of a query and its own, each contribution shares a secret with the key server, from which its pads come. Once
-the query's key is gone nobody can compute the pads, whatever ciphertexts are left on whatever disk.
+With the key of a query and its own key, each contribution shares a secret with the key server. The contribution's pads
+come from that secret. Without the query's key nobody can compute the pads, whatever ciphertexts are left on disks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from reticent.protocol import AgreementKey
 from reticent.storage.files import OWNER_ONLY_FOLDER, erase, replace
 from reticent_keys.errors import KeyFileError
 
-__all__ = ["QueryKeys"]
+__all__ = ["QueryKeyStore"]
 
 SUFFIX = ".key"
 NONCE_BYTES = 12
 
 
-class QueryKeys:
-    """An X25519 key for each query that is not decided, at rest in a folder of encrypted files.
+class QueryKeyStore:
+    """Keeps an X25519 key for each undecided query, in a folder of encrypted files.
 
     Args:
         folder: Where the files are; None to keep the keys in memory only.
@@ -43,7 +43,7 @@ class QueryKeys:
     def make(self, query: bytes) -> AgreementKey:
         """A new key for a query, by its digest: when this returns, it survives a loss of power.
 
-        Called again before anybody was told the first one, it makes another.
+        A second call for the same query makes another key, which replaces the first.
         """
         key = AgreementKey()
         if self._folder is not None:
@@ -57,22 +57,22 @@ class QueryKeys:
         """The key of a query.
 
         Raises:
-            KeyFileError: It is not there, or cannot be opened.
+            KeyFileError: Its file is missing, or cannot be opened.
         """
         with self._lock:
             if query not in self._open:
-                self._open[query] = self._loaded(query)
+                self._open[query] = self._load(query)
             return self._open[query]
 
     def erase(self, query: bytes) -> None:
-        """Overwrite and delete the key of a query, if it is there."""
+        """Overwrite and delete the key of a query, if there is one."""
         with self._lock:
             self._open.pop(query, None)
         if self._folder is not None:
             erase(self._path(query))
 
     def erase_all_but(self, queries: Collection[bytes]) -> None:
-        """Erase every key but those of these queries, and whatever a crash has left half made."""
+        """Erase every key but those of these queries, and files that a crash left incomplete."""
         kept = set(queries)
         with self._lock:
             self._open = {query: key for query, key in self._open.items() if query in kept}
@@ -81,9 +81,9 @@ class QueryKeys:
             if path.name not in names:
                 erase(path)
 
-    def _loaded(self, query: bytes) -> AgreementKey:
+    def _load(self, query: bytes) -> AgreementKey:
         if self._folder is None or not self._path(query).exists():
-            raise KeyFileError(f"the key of the query {query.hex()[:16]}… is not where it was kept: {self._folder}")
+            raise KeyFileError(f"the key of the query {query.hex()[:16]}… is missing in {self._folder}")
         content = self._path(query).read_bytes()
         try:
             return AgreementKey(self._cipher.decrypt(content[:NONCE_BYTES], content[NONCE_BYTES:], query))
@@ -91,8 +91,8 @@ class QueryKeys:
             raise KeyFileError(f"{self._path(query)} is damaged, or was encrypted by another server") from None
 
     def _path(self, query: bytes) -> Path:
-        assert self._folder is not None  # noqa: S101  # asked by all who call it
+        assert self._folder is not None  # noqa: S101  # checked by all callers
         return self._folder / f"{query.hex()}{SUFFIX}"
 
     def __repr__(self) -> str:
-        return f"QueryKeys({self._folder})"
+        return f"QueryKeyStore({self._folder})"
