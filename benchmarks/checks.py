@@ -42,14 +42,14 @@ def _probabilistic() -> list[Row]:
             rival = ThesisProbabilistic(chain.initial, chain.transitions, hidden, DELTA, largest_first=largest_first)
             begin = time.perf_counter()
             vector = rival.initialize()
-            theirs = time.perf_counter() - begin
+            rival_time = time.perf_counter() - begin
             released = float((chain.prior * (1 - vector)).sum())
             rows.append(
                 Row(
                     f"{name}, rival {title}",
                     f"{seconds(mine)}, releases {utility:.2f}",
-                    f"{seconds(theirs)}, releases {released:.2f}",
-                    theirs / mine,
+                    f"{seconds(rival_time)}, releases {released:.2f}",
+                    rival_time / mine,
                     ">= 200 x",
                 )
             )
@@ -75,13 +75,13 @@ def _simulatable() -> list[Row]:
     begin = time.perf_counter()
     for t in asked:
         rival.okay_to_release(t, indices[:t])
-    theirs = (time.perf_counter() - begin) / len(asked)
+    rival_time = (time.perf_counter() - begin) / len(asked)
     return [
         Row(
             f"a decision, {sum(label is not None for label in outputs)} of 48 released",
             seconds(ours),
-            seconds(theirs),
-            theirs / ours,
+            seconds(rival_time),
+            rival_time / ours,
             ">= 100 x",
         ),
         Row("the table that it is looked up in, once", seconds(once)),

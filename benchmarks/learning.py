@@ -51,7 +51,7 @@ class User:
     name: str
     traces: Traces
     sensitive: str
-    judged: int
+    test_days: int
 
     def days(self, sampling: Sampling) -> tuple[DatedDay, ...]:
         """Their days."""
@@ -153,13 +153,13 @@ def compare(
     contexts = labels_of(day for each in days.values() for day in each)
     table: Table = defaultdict(Outcome)
     for user in users:
-        training, judged = days[user.name][: -user.judged], days[user.name][-user.judged :]
-        others = [day for other in users if other is not user for day in days[other.name][: -other.judged]]
+        training, test_days = days[user.name][: -user.test_days], days[user.name][-user.test_days :]
+        others = [day for other in users if other is not user for day in days[other.name][: -other.test_days]]
         for length in lengths:
             known = Known(training[-length:], contexts, others)
             for name, learner in learners.items():
                 chain = learner(known)
-                table[str(length), name] += outcome(user, chain, judged, days[user.name])
+                table[str(length), name] += outcome(user, chain, test_days, days[user.name])
     return table
 
 
@@ -168,20 +168,20 @@ def weekends(users: Sequence[User]) -> Table:
     table: Table = defaultdict(Outcome)
     for user in users:
         days = user.days(Sampling(HOUR, lead=AT_ONCE))
-        training, judged = days[: -user.judged], days[-user.judged :]
+        training, test_days = days[: -user.test_days], days[-user.test_days :]
         for length in SOME + FEW[-1:]:
             known = training[-length:]
             together = learn(known, train=1, min_days=1).chain
             for weekend in (False, True):
-                mine, theirs, ever = (
-                    [day for day in part if day.is_weekend == weekend] for part in (known, judged, days)
+                mine, user_days, ever = (
+                    [day for day in part if day.is_weekend == weekend] for part in (known, test_days, days)
                 )
                 own = learn(mine, train=1, min_days=1).chain
                 counts = fit(mine, together.contexts)
                 shared = {each: pooled([counts, together], [len(mine), each]) for each in (1, 2, 5)}
                 ways = {"together": together, "apart": own} | {f"apart, and {n} shared": c for n, c in shared.items()}
                 for name, chain in ways.items():
-                    table[str(length), name] += outcome(user, chain, theirs, ever)
+                    table[str(length), name] += outcome(user, chain, user_days, ever)
     return table
 
 
@@ -190,22 +190,22 @@ def gaps(users: Sequence[User]) -> Table:
     table: Table = defaultdict(Outcome)
     for user in users:
         every = user.days(Sampling(HOUR, min_filled=0, lead=AT_ONCE))
-        judged = every[-user.judged :]
+        test_days = every[-user.test_days :]
         for least in (0.0, 0.25, 0.5, 0.75, 0.9):
             days = user.days(Sampling(HOUR, min_filled=least, lead=AT_ONCE))
-            known = [day for day in days if day.date < judged[0].date]
+            known = [day for day in days if day.date < test_days[0].date]
             if known:
                 chain = default(Known(known, (), ()))
-                table["all", f"{least:.0%} filled"] += outcome(user, chain, judged, every)
+                table["all", f"{least:.0%} filled"] += outcome(user, chain, test_days, every)
     return table
 
 
-def outcome(user: User, chain: MarkovChain, judged: Sequence[DatedDay], ever: Sequence[DatedDay]) -> Outcome:
+def outcome(user: User, chain: MarkovChain, test_days: Sequence[DatedDay], ever: Sequence[DatedDay]) -> Outcome:
     """What a policy made from a chain releases on the judged days, and what it tells."""
     contexts = tuple(dict.fromkeys([*chain.contexts, *labels_of(ever), user.sensitive]))
     wide = widened(chain, contexts)
     policy = hybrid(wide, sensitive={user.sensitive}, delta=DELTA)
-    days = [day.labels for day in judged]
+    days = [day.labels for day in test_days]
     own, of_all_days = (
         audit(policy, days, against=[each], window=(), rng=seeded(SEED, user.name))
         for each in (wide, fit(ever, wide.contexts))
@@ -241,7 +241,7 @@ def made_up() -> list[User]:
             for day, labels in enumerate(days)
             for hour, label in enumerate(labels)
         ]
-        users.append(User(str(number), Traces.of(rows), HOSPITAL, judged=28))
+        users.append(User(str(number), Traces.of(rows), HOSPITAL, test_days=28))
     return users
 
 
@@ -259,8 +259,8 @@ def real(path: Path) -> list[User]:
             (name, MIDNIGHT + day * dt.timedelta(days=1) + slot * HALF_HOUR, labels.get(place, "other"))
             for day, slot, place in visits
         ]
-        user = User(name, Traces.of(rows), "place 3", judged=20)
-        if len(user.days(Sampling(HOUR, min_filled=0.75, lead=AT_ONCE))) >= user.judged + MIN_TRAINING:
+        user = User(name, Traces.of(rows), "place 3", test_days=20)
+        if len(user.days(Sampling(HOUR, min_filled=0.75, lead=AT_ONCE))) >= user.test_days + MIN_TRAINING:
             users.append(user)
     return users[:USERS]
 

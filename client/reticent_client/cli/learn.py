@@ -49,38 +49,38 @@ def learn(
     weekend_days: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Learn a user's chain from traces, and judge it on days that it was not learned from.
+    """Learn a user's chain from traces, and test it on the other days.
 
-    What the chain is learned from is not protected: its policy is public.
+    The traces are not protected: policies made from the chain are public.
 
     Args:
         traces: CSV (also .csv.gz) or Parquet with the columns user, time and context; times are ISO 8601.
-        output: Where the chain goes.
-        weekend: Learn weekdays and weekends apart; the chain of weekends goes here.
-        user: Whose chain, where the traces are of several users.
-        everybody: Pool the days of all users: a population's chain.
-        zone: The time zone of local times, or in which days begin, such as Europe/Paris.
-        step: How long a step lasts: 1h, 30min, 1h30min, 90s.
-        hold: For how long a reading counts, one step unless given.
-        lead: How long before it begins a step is decided, as on the phone; 0s where readings stand on the beginnings of
-            steps, as in a table of hours.
+        output: The file for the chain.
+        weekend: A file for a chain of weekends; `output` then gets the chain of weekdays.
+        user: The user to learn, if the traces hold several.
+        everybody: Pool the days of all users into the chain of a population.
+        zone: The user's time zone, such as Europe/Paris.
+        step: The length of a step: 1h, 30min, 1h30min, 90s.
+        hold: How long a reading stays valid. The default is one step.
+        lead: The phone decides a step this long before it begins. Use 0s if readings are at the beginnings of steps, as
+            in a table of hours.
         min_filled: The share of the steps that a day must have a context at, or it is left out.
-        train: The share of the days to learn from, the first ones; the others judge.
+        train: The share of the days, from the first on, to learn from. The other days are test days.
         min_days: How many days must be learned from where there is no population's chain.
-        top: Keep the labels of this many contexts, the most visited; all others become "other".
-        smoothing: How many unseen days are added, of the population or of the user an hour earlier or later.
-        population: The chain of other people, to complete what is not known of the user.
-        days: Where the days that judge go, as CSV for audit; with --weekend, the weekdays.
-        weekend_days: With --weekend, where the weekends that judge go.
-        as_json: Write JSON for machines.
+        top: Keep the labels of this many contexts, the most visited ones. The others become "other".
+        smoothing: The number of unseen days to add, of the population or of the user an hour earlier or later.
+        population: The chain of other people, which completes that of the user.
+        days: A file for the test days, as CSV for audit; with --weekend, for those on weekdays.
+        weekend_days: With --weekend, a file for the test days on weekends.
+        as_json: Write JSON.
     """
     if weekend_days is not None and weekend is None:
         raise ValueError("--weekend-days means something only with --weekend")
-    asked = [path for path in (output, weekend, days, weekend_days) if path is not None]
-    files.check_apart(asked, [traces, population])
-    files.check_writable(asked)
+    outputs = [path for path in (output, weekend, days, weekend_days) if path is not None]
+    files.check_apart(outputs, [traces, population])
+    files.check_writable(outputs)
     if everybody and user is not None:
-        raise ValueError("--all is for everybody, and --user for one: give either")
+        raise ValueError("--all pools all users and --user selects one: give only one of them")
     sampling = Sampling(
         duration(step, "--step"),
         None if hold is None else duration(hold, "--hold"),
@@ -88,16 +88,16 @@ def learn(
         duration(lead, "--lead"),
     )
     others = None if population is None else _chain(population)
-    with _busy(f"Reading {traces}") as say:
+    with _busy(f"Reading {traces}") as show:
         read = Traces.read(traces, zone=zone)
-        say(f"Sampling {len(read)} readings")
+        show(f"Sampling {len(read)} readings")
         if everybody or (user is None and len(read.users) == 1):
             sampled = sampling.by_user(read)
         elif user is None:
             raise ValueError(f"{traces} holds {len(read.users)} users: choose one with --user, or pool them with --all")
         else:
             sampled = {user: sampling.days(read, user)}
-        say("Learning")
+        show("Learning")
         habits = learning.learn(
             {name: each.days for name, each in sampled.items()},
             train=train,
@@ -117,9 +117,9 @@ def _contents(
 ) -> list[tuple[Path, bytes]]:
     """What goes where; all of it is made before anything is written."""
     main = WEEKDAY if WEEKDAY in habits.chains else DAY
-    asked = [(output, _chain_text, main), (weekend, _chain_text, WEEKEND)]
-    asked += [(days, _days_text, main), (weekend_days, _days_text, WEEKEND)]
-    return [(path, text(habits, kind).encode()) for path, text, kind in asked if path is not None]
+    outputs = [(output, _chain_text, main), (weekend, _chain_text, WEEKEND)]
+    outputs += [(days, _days_text, main), (weekend_days, _days_text, WEEKEND)]
+    return [(path, text(habits, kind).encode()) for path, text, kind in outputs if path is not None]
 
 
 def _chain_text(habits: Habits, kind: str) -> str:
@@ -128,11 +128,11 @@ def _chain_text(habits: Habits, kind: str) -> str:
 
 def _days_text(habits: Habits, kind: str) -> str:
     """The judged days of a kind, by date; by number and date where several people had the same."""
-    theirs = [day for day in habits.judged if kind_of(day, habits.chains) == kind]
-    several = len({day.date for day in theirs}) < len(theirs)
-    names = (f"{number} {day.date}" if several else str(day.date) for number, day in enumerate(theirs, start=1))
+    user_days = [day for day in habits.test_days if kind_of(day, habits.chains) == kind]
+    several = len({day.date for day in user_days}) < len(user_days)
+    names = (f"{number} {day.date}" if several else str(day.date) for number, day in enumerate(user_days, start=1))
     text = io.StringIO()
-    write_days(text, [NamedDay(name, list(day.labels)) for name, day in zip(names, theirs, strict=True)])
+    write_days(text, [NamedDay(name, list(day.labels)) for name, day in zip(names, user_days, strict=True)])
     return text.getvalue()
 
 
@@ -162,7 +162,7 @@ def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) 
 
 def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]:
     """What was learned, for machines."""
-    judgement = habits.judgement
+    evaluation = habits.evaluation
     return {
         "users": len(sampled),
         "days": sum(len(each.days) for each in sampled.values()),
@@ -170,16 +170,16 @@ def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]
         "trained": len(habits.training),
         "few": len(habits.training) < learning.DEFAULT_MIN_DAYS,
         "chains": {kind: _facts_of_kind(habits, kind) for kind in habits.chains},
-        "judged": None
-        if judgement is None
+        "evaluation": None
+        if evaluation is None
         else {
-            "days": judgement.days,
-            "steps": judgement.steps,
-            "off_model": judgement.off_model,
-            "missing": judgement.missing,
-            "off_model_share": judgement.off_model_share,
-            "strange": list(judgement.strange),
-            "log_likelihood": judgement.log_likelihood,
+            "days": evaluation.days,
+            "steps": evaluation.steps,
+            "off_model": evaluation.off_model,
+            "missing": evaluation.missing,
+            "off_model_share": evaluation.off_model_share,
+            "unknown_contexts": list(evaluation.unknown_contexts),
+            "log_likelihood": evaluation.log_likelihood,
         },
     }
 
@@ -204,17 +204,17 @@ def _rows(habits: Habits, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     chain = next(iter(habits.chains.values()))
     yield "contexts", f"{chain.size}: {_listed(chain.contexts)}"
     yield "steps", f"{chain.horizon} a day"
-    judgement = habits.judgement
-    if judgement is None:
-        yield "judged on", "no day: all were learned from"
+    evaluation = habits.evaluation
+    if evaluation is None:
+        yield "tested on", "no day: the chain was learned from all"
         return
-    yield "judged on", _count(judgement.days, "day")
-    off = judgement.off_model + judgement.missing
-    yield "off-model", f"{off} of {judgement.steps} steps ({percent(judgement.off_model_share)})"
-    if judgement.strange:
-        yield "never learned", _listed(judgement.strange)
-    if judgement.log_likelihood is not None:
-        yield "log-likelihood", f"{judgement.log_likelihood:.3f} a step, where the chain allows it"
+    yield "tested on", _count(evaluation.days, "day")
+    off = evaluation.off_model + evaluation.missing
+    yield "off-model", f"{off} of {evaluation.steps} steps ({percent(evaluation.off_model_share)})"
+    if evaluation.unknown_contexts:
+        yield "never learned", _listed(evaluation.unknown_contexts)
+    if evaluation.log_likelihood is not None:
+        yield "log-likelihood", f"{evaluation.log_likelihood:.3f} a step, where the chain allows it"
 
 
 def _count(number: int, what: str) -> str:

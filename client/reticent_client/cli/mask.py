@@ -29,7 +29,7 @@ from reticent_client.mask.days_file import NamedDay, read_days, write_days
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
-from reticent_client.mask.outlook import releases
+from reticent_client.mask.occupancy import release_probabilities
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import State
 from reticent_client.mask.times_of_day import step_at, time_of
@@ -57,12 +57,12 @@ OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) -> None:
     """Learn a user's chain from days.
 
-    What the chain is learned from is not protected: its policy is public.
+    The days are not protected: policies made from the chain are public.
 
     Args:
-        days: CSV with the header day,step,context; an empty context is a gap. Standard input unless given.
-        output: Where the chain goes.
-        smoothing: Added to every count.
+        days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
+        output: The file for the chain.
+        smoothing: A number that is added to every count.
     """
     files.check_apart([output], [days])
     MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
@@ -85,21 +85,21 @@ def policy(
     against: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute a policy, and say what it will release.
+    """Compute a policy, and show what it will release.
 
     Args:
-        chain: The user's chain, as `fit` writes it.
-        sensitive: LABEL, or STEP:LABEL for one step. May be repeated.
-        output: Where the policy goes.
-        check: How the policy is found.
-        delta: By how much the belief in a sensitive context may rise.
+        chain: The user's chain, from `fit` or `learn`.
+        sensitive: A sensitive context: LABEL, or STEP:LABEL for one step. May be repeated.
+        output: The file for the policy.
+        check: The algorithm that computes the policy.
+        delta: The most by which the belief in a sensitive context may rise.
         plan: Where simulatable releases: at the first safe step, or at the safe steps that release most.
         search: How probabilistic searches.
         grid: The number of parts into which probabilistic divides a probability.
         effort: The number of rounds that a check searches.
         time_limit: The number of seconds after which a search stops.
         against: The chains that adversaries may know for certain, in place of the user's own.
-        as_json: Write JSON for machines.
+        as_json: Write JSON.
     """
     files.check_apart([output], [chain, *(against or ())])
     options: dict[str, object] = {
@@ -120,7 +120,7 @@ def policy(
     with _busy(f"Computing the {check} policy"):
         found = CHECKS[check].compute(user, sensitive=states, **options)
         found.save(output)
-        expected, released = user.prior.sum(axis=0), releases(found).sum(axis=0)
+        expected, released = user.prior.sum(axis=0), release_probabilities(found).sum(axis=0)
     _show_policy(found, [*zip(found.contexts, expected.tolist(), released.tolist(), strict=True)], as_json=as_json)
 
 
@@ -133,15 +133,15 @@ def filter_days(
     seed: int | None = None,
     output: OptionalOutput = None,
 ) -> None:
-    """Run a policy over days: the same CSV, with an empty context where a step is suppressed.
+    """Run a policy over days. The output has the same form; a suppressed step has an empty context.
 
     A report goes to standard error.
 
     Args:
         policy: The policy.
-        days: CSV with the header day,step,context; an empty context is a gap. Standard input unless given.
-        seed: Toss coins that can be replayed. For simulation only: whoever has the seed can undo suppressions.
-        output: Where the released days go, standard output unless given.
+        days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
+        seed: A seed for the coins. For simulation only: anyone who knows the seed can undo suppressions.
+        output: The file for the released days. The default is standard output.
     """
     files.check_apart([output], [policy, days])
     loaded = _policy(policy)
@@ -166,19 +166,19 @@ def explain_step(
     released: str | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a policy suppresses or releases each context at a time, and what a release would tell.
+    """Explain why a policy suppresses or releases each context at a step.
 
     Args:
         policy: The policy.
-        at: A time of day such as 08:30, local wall clock, or the number of a step.
-        context: Only this context. May be repeated.
-        released: The last release before it, as 08:00=home or 16=home, or `start` for none since the day began. The
-            most likely one unless given.
-        as_json: Write JSON for machines.
+        at: A local time of day such as 08:30, or the number of a step.
+        context: Explain this context only. May be repeated.
+        released: The last release before the step, as 08:00=home or 16=home, or `start` for none since the day began.
+            The default is the most likely one.
+        as_json: Write JSON.
     """
     loaded = _policy(policy)
     step = step_at(at, loaded.horizon)
-    with _busy("Asking the adversary"):
+    with _busy("Computing beliefs"):
         found = explain(loaded, step, _release(released, loaded.horizon), contexts=context)
     if as_json:
         _write_json(found.to_json())
@@ -191,14 +191,14 @@ def explain_step(
     console.print(f"At {time_of(step, loaded.horizon)} (step {step}), when {last}{how}:\n")
     table = _table("context", "suppressed", "why")
     impossible = []
-    for answer in found.answers:
-        if answer.suppression is None:
-            impossible.append(repr(answer.context))
+    for each in found.contexts:
+        if each.suppression is None:
+            impossible.append(repr(each.context))
         else:
-            table.add_row(answer.context, percent(answer.suppression), reason(answer, loaded.horizon))
+            table.add_row(each.context, percent(each.suppression), reason(each, loaded.horizon))
     console.print(table)
     if impossible:
-        console.print(f"\nImpossible then, and suppressed as off-model if they come: {', '.join(impossible)}.")
+        console.print(f"\nRuled out by the chain, and suppressed as off-model if they occur: {', '.join(impossible)}.")
 
 
 @app.command(name="audit")
@@ -212,23 +212,23 @@ def audit_days(
     seed: int | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Run a policy over days, and say what an adversary learned from them.
+    """Run a policy over days, and show what an adversary learned.
 
-    Exits with 1 when a belief in a sensitive context that the user visited rose by more than delta.
+    Exits with 1 if, at a visit to a sensitive context, the belief in it rose by more than delta.
 
     Args:
         policy: The policy.
-        days: CSV with the header day,step,context; an empty context is a gap. Standard input unless given.
-        delta: What counts as a breach, the policy's own delta unless given.
-        with_ceiling: Compute the most that any private policy can release, where the policy does not know it.
-        seed: Toss coins that can be replayed. For simulation only.
-        as_json: Write JSON for machines.
+        days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
+        delta: A rise above this is a breach. The default is the policy's own delta.
+        with_ceiling: Also compute the most that any private policy can release, unless the policy holds it.
+        seed: A seed for the coins. For simulation only.
+        as_json: Write JSON.
     """
     loaded = _policy(policy)
     if delta is None and loaded.check in CHECKS and not CHECKS[loaded.check].private:
         raise ValueError(f"--delta is missing: a {loaded.check} policy has none of its own")
     real = _days(days, loaded.horizon)
-    with _busy("Auditing") as say:
+    with _busy("Auditing") as show:
         most = _ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
         found = audit(
             loaded,
@@ -236,7 +236,7 @@ def audit_days(
             delta=delta,
             rng=secure() if seed is None else seeded(seed),
             ceiling=most,
-            progress=lambda done: say(f"Auditing: {done} of {len(real)} days"),
+            progress=lambda done: show(f"Auditing: {done} of {len(real)} days"),
         )
     if as_json:
         _write_json(found.to_json())
@@ -259,7 +259,7 @@ def _check_options(check: Check, options: Collection[str]) -> None:
 
 
 def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_json: bool) -> None:
-    """What a policy releases on an average day; contexts with how often they occur and are released."""
+    """Print a policy's expected releases a day, and those of each context."""
     share = found.utility / found.ceiling if found.ceiling else None
     if as_json:
         _write_json(
@@ -282,8 +282,8 @@ def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_
         f"({percent(found.utility / found.horizon)}){reached}"
     )
     if not found.complete:
-        console.print("The search was cut short: the policy is private, and a longer search may release more.")
-    console.print("What is suppressed most:\n")
+        console.print("The search was cut short. The policy is private; a longer search may release more.")
+    console.print("Most suppressed contexts:\n")
     table = _table("context", "steps a day", "suppressed")
     for label, often, seen in sorted(contexts, key=lambda row: row[2] - row[1])[:10]:
         table.add_row(label, f"{often:.2f}", percent(1 - seen / often) if often > 0 else "-")
@@ -319,12 +319,12 @@ def _release(text: str | None, horizon: int) -> tuple[int, str] | Literal["start
 
 
 def _chain(path: Path) -> MarkovChain:
-    with _refused():
+    with _bad_file():
         return MarkovChain.load(path)
 
 
 def _policy(path: Path) -> Policy:
-    with _refused():
+    with _bad_file():
         return Policy.load(path)
 
 
@@ -336,8 +336,8 @@ def _days(path: Path | None, horizon: int | None = None) -> list[NamedDay]:
 
 
 @contextlib.contextmanager
-def _refused() -> Iterator[None]:
-    """A file that cannot be trusted is bad input, not a bad answer."""
+def _bad_file() -> Iterator[None]:
+    """Report a bad file as bad input (exit code 2)."""
     try:
         yield
     except FileError as error:
@@ -346,7 +346,7 @@ def _refused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _busy(text: str) -> Iterator[Callable[[str], None]]:
-    """Something turns on a terminal's standard error; yields what changes its text."""
+    """A spinner on standard error; yields the function that changes its text."""
     with Console(stderr=True).status(text) as status:
         yield status.update
 

@@ -214,7 +214,7 @@ class Daily:
         """
         policy, prior = self.morning(), self._adversary.chain.prior
         beliefs = self._adversary.learn(policy, outputs)
-        gain = None if beliefs is None else _steepest(policy, self._number, beliefs - prior)
+        gain = None if beliefs is None else _largest_rise(policy, self._number, beliefs - prior)
         self._policy = None
         self._number += 1
         return LearnedDay(policy, tuple(outputs), prior, beliefs, gain)
@@ -252,7 +252,7 @@ def _beliefs(moves: Floats) -> Floats:
     return np.concatenate([moves.sum(axis=2), moves[-1:].sum(axis=1)])
 
 
-def _steepest(policy: Policy, day: int, rise: Floats) -> Gain:
+def _largest_rise(policy: Policy, day: int, rise: Floats) -> Gain:
     """The largest rise of the belief in a sensitive state."""
     sensitive = np.where(np.isnan(policy.deltas), -np.inf, rise)
     t, i = np.unravel_index(int(sensitive.argmax()), sensitive.shape)

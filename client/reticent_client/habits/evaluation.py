@@ -16,7 +16,7 @@ Labels = Sequence[str | None]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Evaluation:
     """How well chains foretell days."""
 
     days: int
@@ -27,7 +27,7 @@ class Judgement:
     may come to another count."""
     missing: int
     """Steps without a reading, where the chain knows no gaps."""
-    strange: tuple[str, ...]
+    unknown_contexts: tuple[str, ...]
     """The contexts that no chain of their day knows."""
     log_likelihood: float | None
     """The mean logarithm of the probability of a step, over the steps that have one above 0; None without any."""
@@ -38,23 +38,23 @@ class Judgement:
         return (self.off_model + self.missing) / max(self.steps, 1)
 
 
-def judge(days: Sequence[tuple[MarkovChain, Labels]]) -> Judgement:
+def evaluate(days: Sequence[tuple[MarkovChain, Labels]]) -> Evaluation:
     """Judge each day by the chain that it should follow."""
     off_model = missing = steps = 0
     logarithms: list[float] = []
-    strange: dict[str, None] = {}
+    unknown_contexts: dict[str, None] = {}
     masks = {id(chain): _open(chain) for chain, _ in days}
     for chain, labels in days:
         masks[id(chain)].filter_day(labels)
         steps += len(labels)
         logarithms += _logarithms(chain, labels)
-        strange |= dict.fromkeys(label for label in labels if label is not None and chain.find(label) is None)
+        unknown_contexts |= dict.fromkeys(label for label in labels if label is not None and chain.find(label) is None)
     for mask in masks.values():
         report = mask.report()
         off_model += report.off_model
         missing += report.missing
     mean = float(np.mean(logarithms)) if logarithms else None
-    return Judgement(len(days), steps, off_model, missing, tuple(sorted(strange)), mean)
+    return Evaluation(len(days), steps, off_model, missing, tuple(sorted(unknown_contexts)), mean)
 
 
 def _open(chain: MarkovChain) -> MaskIt:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reticent_client.errors import TooFewDays
-from reticent_client.habits.evaluation import Judgement, judge
+from reticent_client.habits.evaluation import Evaluation, evaluate
 from reticent_client.habits.pooling import nearby, pooled, widened
 from reticent_client.habits.sampling import DatedDay
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
@@ -50,9 +50,9 @@ class Habits:
     chains: Mapping[str, MarkovChain]
     """A chain for every "day", or one for "weekday" and one for "weekend"."""
     training: tuple[DatedDay, ...]
-    judged: tuple[DatedDay, ...]
+    test_days: tuple[DatedDay, ...]
     """The days that nothing was learned from, with the contexts that the chains know them by."""
-    judgement: Judgement | None
+    evaluation: Evaluation | None
     """What the judged days say of the chains; None where all days were trained on."""
 
     @property
@@ -94,17 +94,17 @@ def learn(
     """
     _check(train, smoothing, top, min_days)
     by_user = days if isinstance(days, Mapping) else {"": days}
-    cuts = {user: int(len(theirs) * train + 1e-9) for user, theirs in by_user.items()}
-    training = [day for user, theirs in by_user.items() for day in _in_order(theirs)[: cuts[user]]]
-    judged = [day for user, theirs in by_user.items() for day in _in_order(theirs)[cuts[user] :]]
+    cuts = {user: int(len(user_days) * train + 1e-9) for user, user_days in by_user.items()}
+    training = [day for user, user_days in by_user.items() for day in _in_order(user_days)[: cuts[user]]]
+    test_days = [day for user, user_days in by_user.items() for day in _in_order(user_days)[cuts[user] :]]
     if len(training) < min_days and population is None:
         raise TooFewDays(len(training), min_days)
     if top is not None:
         known = _most_visited(training, top) | set(() if population is None else population.contexts)
-        training, judged = ([merged(day, known) for day in part] for part in (training, judged))
+        training, test_days = ([merged(day, known) for day in part] for part in (training, test_days))
     chains = _chains(training, smoothing, population, apart=apart)
-    judgement = judge([(chains[kind_of(day, chains)], day.labels) for day in judged]) if judged else None
-    return Habits(chains, tuple(training), tuple(judged), judgement)
+    evaluation = evaluate([(chains[kind_of(day, chains)], day.labels) for day in test_days]) if test_days else None
+    return Habits(chains, tuple(training), tuple(test_days), evaluation)
 
 
 def silent(contexts: Sequence[str], horizon: int) -> VectorPolicy:
@@ -151,10 +151,10 @@ def _completed(training: Days, smoothing: float, population: MarkovChain | None)
 
 def _own(training: Days, overall: MarkovChain, *, weekend: bool) -> MarkovChain:
     """The chain of weekdays or weekends, with some days of both."""
-    theirs = [day.labels for day in training if day.is_weekend == weekend]
-    if not theirs:
+    user_days = [day.labels for day in training if day.is_weekend == weekend]
+    if not user_days:
         return overall
-    return pooled([MarkovChain.fit(theirs, contexts=overall.contexts), overall], [len(theirs), SHARED_DAYS])
+    return pooled([MarkovChain.fit(user_days, contexts=overall.contexts), overall], [len(user_days), SHARED_DAYS])
 
 
 def _in_order(days: Days) -> Days:

@@ -91,8 +91,8 @@ class Audit:
             ("impossible to the adversary", f"{self.impossible} outcomes"),
             ("sensitive visits", str(self.visits)),
             ("breaches", f"{self.breaches}, {self.breaches_off_model} of them on days off the model"),
-            ("largest gain", _said(self.largest)),
-            ("largest gain at some step", _said(self.largest_some)),
+            ("largest gain", _gain_text(self.largest)),
+            ("largest gain at some step", _gain_text(self.largest_some)),
         ]
         if self.seeded:
             rows.append(("seeded", "for simulation only"))
@@ -140,10 +140,10 @@ def audit(
     """
     mask = MaskIt(policy, rng)
     adversaries = _adversaries(policy, against)
-    watch = _Watch(policy, adversaries, range(policy.horizon) if window is None else window)
+    window_gains = _WindowGains(policy, adversaries, range(policy.horizon) if window is None else window)
     reviews: list[_Review] = []
     for review in _reviews(mask, days, _deltas(policy, delta), adversaries):
-        reviews.append(replace(review, some=watch.largest(len(reviews), review.outputs)))
+        reviews.append(replace(review, some=window_gains.largest(len(reviews), review.outputs)))
         if progress is not None:
             progress(len(reviews))
     report = mask.report()
@@ -203,11 +203,11 @@ def _reviews(mask: MaskIt, days: Iterable[Day], deltas: Floats, adversaries: Seq
             breaches=sum(bool(rise[state] > deltas[state] + TOLERANCE) for state in visited),
             impossible=impossible,
             off_model=after.off_model > before.off_model or after.missing > before.missing or impossible > 0,
-            gain=_steepest(policy, number, rise),
+            gain=_largest_rise(policy, number, rise),
         )
 
 
-class _Watch:
+class _WindowGains:
     """The belief in being in a sensitive context at some step of a window, and what it was before."""
 
     def __init__(self, policy: Policy, adversaries: Sequence[Adversary], window: Iterable[int]) -> None:
@@ -254,7 +254,7 @@ def _deltas(policy: Policy, delta: float | None) -> Floats:
     return np.where(np.isnan(policy.deltas), np.nan, delta)
 
 
-def _steepest(policy: Policy, day: int, rise: Floats) -> Gain:
+def _largest_rise(policy: Policy, day: int, rise: Floats) -> Gain:
     """The largest rise of the belief in a sensitive state of a day."""
     sensitive = np.where(np.isnan(policy.deltas), -np.inf, rise)
     t, i = np.unravel_index(int(sensitive.argmax()), sensitive.shape)
@@ -265,7 +265,7 @@ def _largest(gains: Iterable[Gain | None]) -> Gain | None:
     return max((gain for gain in gains if gain is not None), key=lambda gain: gain.rise, default=None)
 
 
-def _said(gain: Gain | None) -> str:
+def _gain_text(gain: Gain | None) -> str:
     if gain is None:
         return "none"
     where = "at some step" if gain.step is None else f"at step {gain.step}"

@@ -16,7 +16,7 @@ import numpy as np
 from reticent_client.errors import ImpossibleOutput
 from reticent_client.mask.adversary import Adversary, Outputs
 from reticent_client.mask.chain import Floats, MarkovChain
-from reticent_client.mask.outlook import BEGINNING, Release, after_release, standings
+from reticent_client.mask.occupancy import DAY_START, Release, after_release, occupancies
 from reticent_client.mask.policy import Memory, Policy
 from reticent_client.mask.problem import TOLERANCE
 
@@ -43,13 +43,13 @@ class Effect:
         return self.belief - (np.inf if self.bound is None else self.bound)
 
     @property
-    def told(self) -> bool:
+    def excessive(self) -> bool:
         """Whether that is more than may be believed."""
         return bool(self.excess > TOLERANCE)
 
 
 @dataclass(frozen=True)
-class Answer:
+class ContextExplanation:
     """What happens to a context at a step, and why."""
 
     context: str
@@ -62,14 +62,14 @@ class Answer:
     """What a suppression at this step would tell if this context were always released."""
 
     @property
-    def reason(self) -> Literal["released", "impossible", "told", "cover", "mask"]:
+    def reason(self) -> Literal["released", "impossible", "reveals", "cover", "mask"]:
         """Why it is suppressed, if it may be."""
         if self.suppression is None:
             return "impossible"
         if self.suppression == 0:
             return "released"
-        if self.release is not None and self.release.told:
-            return "told"
+        if self.release is not None and self.release.excessive:
+            return "reveals"
         unbounded = self.release is None or self.release.bound is None
         return "mask" if self.sensitive and unbounded else "cover"
 
@@ -83,13 +83,13 @@ class Explanation:
     """The step and context of the last release; None for the start of the day."""
     likelihood: float | None
     """How likely that is to be the last release by then; None where it was asked for."""
-    answers: tuple[Answer, ...]
+    contexts: tuple[ContextExplanation, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain data."""
         plain = asdict(self)
-        for answer, own in zip(plain["answers"], self.answers, strict=True):
-            answer["reason"] = own.reason
+        for each, own in zip(plain["contexts"], self.contexts, strict=True):
+            each["reason"] = own.reason
         return plain
 
 
@@ -114,51 +114,51 @@ def explain(
     """
     if not 0 <= step < policy.horizon:
         raise ValueError(f"step {step} lies outside the day of {policy.horizon} steps")
-    asked = [policy.index(label) for label in (policy.contexts if contexts is None else contexts)]
+    indices = [policy.index(label) for label in (policy.contexts if contexts is None else contexts)]
     likelihood = None
     if released is None:
         last, likelihood = _likeliest(policy, step)
     else:
         last = _checked(policy, step, released)
-    standing = after_release(policy, last, step)
-    if not standing:
+    occupancy = after_release(policy, last, step)
+    if not occupancy:
         raise ValueError(f"the policy always releases something between that release and step {step}")
-    asking = _Asking(policy, last, step)
+    explainer = _Explainer(policy, last, step)
     return Explanation(
         step,
-        None if last == BEGINNING else (last[0], policy.contexts[last[1]]),
+        None if last == DAY_START else (last[0], policy.contexts[last[1]]),
         likelihood,
-        tuple(asking.answer(i, _suppression(policy, step, standing, i)) for i in asked),
+        tuple(explainer.explain(i, _suppression(policy, step, occupancy, i)) for i in indices),
     )
 
 
 def _likeliest(policy: Policy, step: int) -> tuple[Release, float]:
     """The most likely last release before a step, and its probability."""
-    for t, (standing, _) in enumerate(standings(policy, by_release=True)):
+    for t, (occupancy, _) in enumerate(occupancies(policy, by_release=True)):
         if t == step:
-            return standing.likeliest()
+            return occupancy.likeliest()
     raise AssertionError("unreachable: the step lies within the day")
 
 
 def _checked(policy: Policy, step: int, released: tuple[int, str] | Literal["start"]) -> Release:
     if released == "start":
-        return BEGINNING
+        return DAY_START
     t, label = released
     if not 0 <= t < step:
         raise ValueError(f"the last release must lie before step {step}: got step {t}")
     return t, policy.index(label)
 
 
-def _suppression(policy: Policy, step: int, standing: dict[Memory, Floats], index: int) -> float | None:
+def _suppression(policy: Policy, step: int, occupancy: dict[Memory, Floats], index: int) -> float | None:
     """How likely a context is to be suppressed, on average over what the policy may remember."""
-    masses = {memory: float(row[index]) for memory, row in standing.items() if row[index] > 0}
+    masses = {memory: float(row[index]) for memory, row in occupancy.items() if row[index] > 0}
     total = sum(masses.values())
     if total == 0:
         return None
     return sum(mass * float(policy.suppression(step, m)[index]) for m, mass in masses.items()) / total
 
 
-class _Asking:
+class _Explainer:
     """Adversaries who saw a release and nothing since, and are asked what another output would tell."""
 
     def __init__(self, policy: Policy, last: Release, step: int) -> None:
@@ -166,34 +166,34 @@ class _Asking:
         self.step = step
         self.last = last
         self.first = last[0] + 1
-        self.memory = policy.begin() if last == BEGINNING else policy.advance(last[0], policy.begin(), last[1], True)
+        self.memory = policy.begin() if last == DAY_START else policy.advance(last[0], policy.begin(), last[1], True)
         self.chains = policy.against or (policy.chain,)
 
-    def answer(self, index: int, suppression: float | None) -> Answer:
+    def explain(self, index: int, suppression: float | None) -> ContextExplanation:
         """What becomes of a context, and what else would tell."""
         label = self.policy.contexts[index]
         silence = _worst(self._effects(index, None)) if suppression else None
-        return Answer(
+        return ContextExplanation(
             label,
             suppression,
             sensitive=not np.isnan(self.policy.deltas[self.step, index]),
             release=None if suppression is None else _worst(self._effects(index, label)),
-            silence=silence if silence is not None and silence.told else None,
+            silence=silence if silence is not None and silence.excessive else None,
         )
 
     def _effects(self, index: int, output: str | None) -> Iterator[Effect]:
         """What each adversary would believe of each sensitive state, were the context always released."""
         outputs: Outputs = [*[None] * (self.step - self.first), output]
         own = self._onward(self.policy.chain)
-        asked = _Released(self.policy, own, self.first, self.memory, self.step, index)
+        changed = _AlwaysReleased(self.policy, own, self.first, self.memory, self.step, index)
         for number, chain in enumerate(self.chains):
             try:
-                beliefs = Adversary(asked, self._onward(chain)).beliefs(outputs)
+                beliefs = Adversary(changed, self._onward(chain)).beliefs(outputs)
             except ImpossibleOutput:
                 continue
-            yield from self._believed(number, chain, beliefs)
+            yield from self._effects_on(number, chain, beliefs)
 
-    def _believed(self, number: int, chain: MarkovChain, beliefs: Floats) -> Iterator[Effect]:
+    def _effects_on(self, number: int, chain: MarkovChain, beliefs: Floats) -> Iterator[Effect]:
         for t, i in np.argwhere(~np.isnan(self.policy.deltas[self.first :])).tolist():
             step = t + self.first
             prior = float(chain.prior[step, i])
@@ -210,14 +210,14 @@ class _Asking:
 
     def _onward(self, chain: MarkovChain) -> MarkovChain:
         """The rest of the day after the last release."""
-        if self.last == BEGINNING:
+        if self.last == DAY_START:
             return chain
         t, i = self.last
         return MarkovChain(chain.contexts, chain.transitions[t][i], chain.transitions[t + 1 :])
 
 
 @dataclass(frozen=True)
-class _Released:
+class _AlwaysReleased:
     """A policy from a release on, changed at one step: there it always releases one context."""
 
     policy: Policy

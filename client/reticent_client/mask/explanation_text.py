@@ -1,8 +1,8 @@
-"""Numbers and reasons of an explanation, in words."""
+"""The text of an explanation: percentages and reasons."""
 
 from __future__ import annotations
 
-from reticent_client.mask.explanation import Answer, Effect
+from reticent_client.mask.explanation import ContextExplanation, Effect
 from reticent_client.mask.times_of_day import time_of
 
 
@@ -15,34 +15,34 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def reason(answer: Answer, horizon: int) -> str:
+def reason(explanation: ContextExplanation, horizon: int) -> str:
     """Why a context is released or suppressed."""
-    if answer.suppression is None:
+    if explanation.suppression is None:
         return "impossible, given the last release"
-    if answer.release is None:
-        told = "a release would tell nothing"
-    elif answer.release.told:
-        always = "a release" if answer.suppression == 1 else "a release whatever came before"
-        told = f"{always} would tell too much: {_belief(answer.release, horizon)}"
+    if explanation.release is None:
+        effect = "a release would reveal nothing"
+    elif explanation.release.excessive:
+        always = "a release" if explanation.suppression == 1 else "a release whatever came before"
+        effect = f"{always} would reveal too much: {_belief(explanation.release, horizon)}"
     else:
-        told = f"a release tells at most: {_belief(answer.release, horizon)}"
-    match answer.reason:
+        effect = f"a release reveals at most: {_belief(explanation.release, horizon)}"
+    match explanation.reason:
         case "mask":
-            return f"sensitive, and masked without regard to what that tells; {told}"
+            return f"sensitive, and masked whatever that reveals; {effect}"
         case "cover":
-            return f"cover: {told}, which is fine, but {_silence(answer.silence, horizon)}"
+            return f"cover: {effect}; but {_silence(explanation.silence, horizon)}"
         case _:
-            return told
+            return effect
 
 
 def _silence(effect: Effect | None, horizon: int) -> str:
     if effect is None:
-        return "other contexts at this step, or what comes later, must not be told apart from it"
-    return f"if it were always released, silence would tell: {_belief(effect, horizon)}"
+        return "an adversary must not tell it apart from other contexts, now or later"
+    return f"if it were always released, a suppression would reveal: {_belief(effect, horizon)}"
 
 
 def _belief(effect: Effect, horizon: int) -> str:
-    """What would be believed of which context, and what may be."""
+    """The context, the rise of the belief in it, and the allowed belief."""
     place = f"{effect.context!r} at {time_of(effect.step, horizon)}"
     when = {"before": " (since the last release)", "now": "", "after": " (later)"}[effect.when]
     allowed = "" if effect.bound is None else f", allowed {percent(effect.bound)}"

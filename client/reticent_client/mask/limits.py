@@ -19,12 +19,12 @@ class Deadline:
             raise ValueError(f"time_limit must be a number of seconds of at least 0: got {seconds}")
         self._clock = clock
         self._end = math.inf if seconds is None else clock() + seconds
-        self.struck = False
+        self.expired = False
 
     def passed(self) -> bool:
         """Whether the time is over."""
         over = self._clock() >= self._end
-        self.struck |= over
+        self.expired |= over
         return over
 
     def left(self) -> float:
@@ -32,12 +32,12 @@ class Deadline:
         return self._end - self._clock()
 
 
-def whole_number(value: object, said: str) -> int:
+def whole_number(value: object, requirement: str) -> int:
     """The value, if it is a whole number of any kind; otherwise `ValueError` with what is said of it."""
     try:
         return operator.index(value)  # type: ignore[arg-type]  # whether it is one is what is asked
     except TypeError:
-        raise ValueError(f"{said}: got {value!r}") from None
+        raise ValueError(f"{requirement}: got {value!r}") from None
 
 
 def rounds_of(effort: int) -> int:

@@ -72,7 +72,7 @@ class MaskIt:
     _last: int | None  # what was released at the step before
     _begun: bool  # whether a step of this day was decided
     _unpublished: bool = False  # the step before may not have got out, and may be asked for again
-    _adrift: bool = False  # the next step is not the present one unless somebody says so
+    _step_required: bool = False  # the next step is not the present one unless somebody says so
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class MaskIt:
         self._rng = _coins(rng)
         self._store = store
         self._lock = threading.Lock()
-        self._onward = _moves(policy.chain)
+        self._moves = _moves(policy.chain)
         self._unknown = policy.chain.find(UNKNOWN)
         self._tally = Tally(seeded=is_seeded(self._rng))
-        self._begin()
+        self._reset()
         if store is not None:
-            self._wake(store.read(), day)
+            self._resume_from_store(store.read(), day)
 
     @property
     def step(self) -> int:
@@ -124,7 +124,7 @@ class MaskIt:
         if step is not None:
             step = _whole(step)
         with self._lock:
-            if step is None and self._adrift:
+            if step is None and self._step_required:
                 raise StepError(
                     "after a restart, or a failure to store, step= must say which step this is: "
                     f"{self._step} is the next that was not decided"
@@ -132,7 +132,7 @@ class MaskIt:
             if not self._is_repeated(step):
                 self._advance_to(self._step if step is None else step)
                 self._decide(context)
-            self._keep()
+            self._store_state()
             return None if self._last is None else self.policy.contexts[self._last]
 
     def filter_day(self, labels: Sequence[str | None]) -> list[str | None]:
@@ -152,7 +152,7 @@ class MaskIt:
             for context in labels:
                 self._decide(context)
                 outputs.append(None if self._last is None else self.policy.contexts[self._last])
-            self._turn(None)
+            self._start_day(None)
             return outputs
 
     def next_day(self, day: str | None = None) -> None:
@@ -169,7 +169,7 @@ class MaskIt:
                 running = day == self.day and self._step < self.policy.horizon
                 place = f"the next step is {self._step}" if running else "it is over"
                 raise StepError(f"the day {day!r} has begun already: {place}")
-            self._turn(day)
+            self._start_day(day)
 
     def snapshot(self) -> str:
         """The state, as text for `restore`: small, and private, for it says where the user was."""
@@ -192,43 +192,43 @@ class MaskIt:
         with self._lock:
             return self._tally.report()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._step = 0
         self._memory = self.policy.begin()
         self._possible = _bits(self.policy.chain.initial)
         self._last = None
         self._begun = False
 
-    def _turn(self, day: str | None) -> None:
+    def _start_day(self, day: str | None) -> None:
         """Begin a day, and have it stored."""
-        self._leave(day)
+        self._end_day(day)
         if day is not None:
             self._days = [*self._days, day][-MAX_DAYS:]
-        self._keep()
+        self._store_state()
 
-    def _leave(self, day: str | None) -> None:
+    def _end_day(self, day: str | None) -> None:
         """Be done with the day so far, for another one."""
         if self._begun:
             self._tally.counts["missed"] += self.policy.horizon - self._step
         self._tally.watch.finish_day()
-        self._begin()
+        self._reset()
         self.day = day
         self._unpublished = False
 
-    def _wake(self, kept: str | None, day: str | None) -> None:
+    def _resume_from_store(self, stored: str | None, day: str | None) -> None:
         """Go on from what was stored, if it is today's; without anything, go dark."""
-        if kept is None:
+        if stored is None:
             self._memory = None
-            self._keep()
+            self._store_state()
             return
-        self._resume(kept)
+        self._resume(stored)
         if day is not None and day != self.day:
             if day in self._days:  # its steps may be published; what is stored is of a later day, and stays
-                self._leave(day)
+                self._end_day(day)
                 self._step = self.policy.horizon
                 return
-            self._turn(day)
-        self._adrift = True
+            self._start_day(day)
+        self._step_required = True
 
     def _is_repeated(self, step: int | None) -> bool:
         """Whether this asks again for a step that was decided, and may not have got out."""
@@ -246,8 +246,8 @@ class MaskIt:
             raise StepError(f"step {step} is over: the next step is {self._step}")
         while self._step < step:
             self._tally.counts["missed"] += 1
-            self._miss()
-            self._move()
+            self._skip_step()
+            self._next_step()
 
     def _decide(self, context: str | None) -> None:
         """One step: the outcome goes to `_last`, and the next step is due."""
@@ -262,10 +262,10 @@ class MaskIt:
             counts["dark"] += 1
         elif index is None and context is None:
             counts["missing"] += 1
-            self._miss()
+            self._skip_step()
         elif index is None or not self._possible >> index & 1:
             self._tally.off_model(context)
-            self._memory = self._surprised(memory, index)
+            self._memory = self._memory_after_off_model(memory, index)
         else:
             self._tally.expected(context, self.policy.chain.prior[t, index])
             released = bool(coin >= self.policy.suppression(t, memory)[index])
@@ -276,9 +276,9 @@ class MaskIt:
                 self._possible = 1 << index
             else:
                 counts["suppressed"] += 1
-        self._move()
+        self._next_step()
 
-    def _surprised(self, memory: Memory, index: int | None) -> Memory | None:
+    def _memory_after_off_model(self, memory: Memory, index: int | None) -> Memory | None:
         """The memory after a context that cannot come; None where the policy cannot tell what to make of it.
 
         A context that the chain does not know has to be taken for any that it knows.
@@ -287,30 +287,30 @@ class MaskIt:
         after = {self.policy.advance(self._step, memory, i, False) for i in indices}
         return after.pop() if len(after) == 1 else None
 
-    def _miss(self) -> None:
+    def _skip_step(self) -> None:
         """Nothing was read at this step, and nothing is released."""
         self._last = None
         if self._memory is not None:
             self._memory = self.policy.missed(self._step, self._memory)
 
-    def _move(self) -> None:
+    def _next_step(self) -> None:
         """On to the next step, and to the contexts that the chain allows there."""
         t, here, there = self._step, self._possible, 0
         self._step = t + 1
-        if t < len(self._onward):
-            moves = self._onward[t]
+        if t < len(self._moves):
+            moves = self._moves[t]
             while here:
                 last = here.bit_length() - 1
                 there |= moves[last]
                 here ^= 1 << last
             self._possible = there
 
-    def _keep(self) -> None:
+    def _store_state(self) -> None:
         """Store the state; until that has worked nothing gets out."""
         if self._store is not None:
-            self._unpublished = self._adrift = True
+            self._unpublished = self._step_required = True
             self._store.write(self._snapshot())
-        self._unpublished = self._adrift = False
+        self._unpublished = self._step_required = False
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -342,7 +342,7 @@ class MaskIt:
         self._last = state["last"]
         self._begun = state["begun"]
         self.day = state["day"]
-        self._days = state.get("days", [] if self.day is None else [self.day])
+        self._days = state["days"]
         self._tally = Tally.from_json(state, seeded=self._tally.seeded)
         self._unpublished = True
 

@@ -121,13 +121,9 @@ class Tally:
 
     @classmethod
     def from_json(cls, data: dict[str, Any], *, seeded: bool) -> Tally:
-        """The counts that `to_json` wrote; seeded if they were, or what comes now is.
-
-        What was stored by a program that did not watch for changed habits is watched from now on.
-        """
+        """The counts that `to_json` wrote; seeded if those were, or if the present coins are."""
         tally = cls(seeded=seeded or data["seeded"])
         tally.counts |= data["counts"]
         tally.labels.update(data["off_model"])
-        if "watch" in data:
-            tally.watch = Watch.from_json(data["watch"])
+        tally.watch = Watch.from_json(data["watch"])
         return tally

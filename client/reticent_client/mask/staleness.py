@@ -169,17 +169,9 @@ class Watch:
 
     @classmethod
     def from_json(cls, data: dict[str, Sequence[Any]]) -> Watch:
-        """The counts that `to_json` wrote.
-
-        A program that did not count what is off the model wrote two numbers a day: such days have none of it.
-        """
+        """The counts that `to_json` wrote."""
         watch = cls()
-        watch._today = _counted(data["today"])
-        watch._recent = [_counted(day) for day in data["recent"]]
+        watch._today = list(data["today"])
+        watch._recent = [list(day) for day in data["recent"]]
         watch._first = list(data["first"])
         return watch
-
-
-def _counted(day: Sequence[int]) -> list[int]:
-    steps, unusual, *off_model = day
-    return [steps, unusual, *(off_model or [0])]

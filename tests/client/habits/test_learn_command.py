@@ -70,7 +70,7 @@ def test_a_chain_is_learned_and_what_was_learned_is_said(run: Run) -> None:
         "learned from 21 days",
         "contexts 4: clinic, home, lake, work",
         "steps 24 a day",
-        "judged on 21 days",
+        "tested on 21 days",
         "off-model 0 of 504 steps (0%)",
         "log-likelihood " + said.split("log-likelihood")[1].strip(),
     ]
@@ -89,8 +89,8 @@ def test_the_same_for_machines(run: Run) -> None:
         "days": 31,
         "few": False,
     }
-    assert facts["judged"]["days"] == 11
-    assert facts["judged"]["off_model_share"] == facts["judged"]["off_model"] / (11 * 24)
+    assert facts["evaluation"]["days"] == 11
+    assert facts["evaluation"]["off_model_share"] == facts["evaluation"]["off_model"] / (11 * 24)
 
 
 def test_weekdays_and_weekends_go_to_files_of_their_own_and_so_do_their_judged_days(run: Run, folder: Path) -> None:
@@ -141,7 +141,7 @@ BAD: dict[str, tuple[str, str]] = {
     "no such file": ("none.csv -o out", "none.csv: No such file or directory"),
     "several users": ("both.csv -o out", "both.csv holds 2 users: choose one with --user, or pool them with --all"),
     "an unknown user": ("both.csv -o out --user eve", "the traces have no user 'eve': they have 'ada', 'bob'"),
-    "a user and all": ("both.csv -o out --user ada --all", "--all is for everybody, and --user for one"),
+    "a user and all": ("both.csv -o out --user ada --all", "--all pools all users and --user selects one"),
     "too few days": ("few.csv -o out --weekend w", "2 days are too few to learn from, 14 are needed: collect more"),
     "a bad trace": ("bad.csv -o out", "bad.csv:3: a time is written as "),
     "a bad step": ("ada.csv -o out --step hour", "--step is a length of time such as 1d, 90min or 30s: got 'hour'"),

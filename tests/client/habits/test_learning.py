@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reticent.randomness import seeded
 from reticent_client import ClientError, MarkovChain, MaskIt, Policy, adaptive, audit
 from reticent_client.errors import TooFewDays
-from reticent_client.habits.evaluation import judge
+from reticent_client.habits.evaluation import evaluate
 from reticent_client.habits.learning import OTHER, learn, silent
 from reticent_client.habits.sampling import DatedDay
 from reticent_client.mask.chain import UNKNOWN
@@ -67,7 +67,7 @@ def test_the_order_in_which_days_are_given_does_not_matter(days: list[Labels], r
     rng.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
     one, other = (learn(each, min_days=1, population=everything(days)) for each in (dated(days), shuffled))
     assert one.chain.to_json() == other.chain.to_json()
-    assert (one.training, one.judged, one.judgement) == (other.training, other.judged, other.judgement)
+    assert (one.training, one.test_days, one.evaluation) == (other.training, other.test_days, other.evaluation)
 
 
 # Smoothing
@@ -80,7 +80,7 @@ def test_rows_sum_to_one_and_what_was_seen_stays_possible(days: list[Labels], sm
     assert chain.initial.sum() == pytest.approx(1)
     assert (chain.prior[counted.prior > 0] > 0).all()
     for day in days:
-        assert judge([(chain, day)]).off_model == 0
+        assert evaluate([(chain, day)]).off_model == 0
 
 
 @given(some_days)
@@ -99,8 +99,8 @@ def test_smoothing_lets_the_user_be_late() -> None:
     days = [["home", "work", "home", "home"], ["home", "home", "home", "home"]] * 7
     late = [["home", "home", "work", "home"]]
     for smoothing, off_model in ((0.0, 1), (2.0, 0)):
-        assert judge([(everything(days, smoothing), late[0])]).off_model >= off_model
-        assert (judge([(everything(days, smoothing), late[0])]).off_model == 0) == (smoothing > 0)
+        assert evaluate([(everything(days, smoothing), late[0])]).off_model >= off_model
+        assert (evaluate([(everything(days, smoothing), late[0])]).off_model == 0) == (smoothing > 0)
 
 
 @given(some_days, some_days)
@@ -117,7 +117,7 @@ def test_a_population_s_chain_completes_the_user_s_and_takes_its_place_where_not
     assert far[-1] < 1e-6
     assert np.allclose(joint(everything(days, 0.0, population), LABELS), joint(everything(days), LABELS))
     for day in days + others:
-        assert judge([(everything(days, 1.0, population), day)]).off_model == 0
+        assert evaluate([(everything(days, 1.0, population), day)]).off_model == 0
 
 
 def joint(chain: MarkovChain, labels: Sequence[str]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -134,7 +134,7 @@ def joint(chain: MarkovChain, labels: Sequence[str]) -> np.ndarray[tuple[int, ..
 def test_many_users_are_pooled_and_each_is_split_alone() -> None:
     people = {"ada": dated([["a", "a"]] * 4 + [["b", "b"]] * 4), "bob": dated([["a", "b"]] * 2 + [["c", "c"]] * 2)}
     habits = learn(people, smoothing=0, min_days=1)
-    assert (len(habits.training), len(habits.judged)) == (6, 6)
+    assert (len(habits.training), len(habits.test_days)) == (6, 6)
     assert habits.chain.to_json() == MarkovChain.fit([["a", "a"]] * 4 + [["a", "b"]] * 2).to_json()
 
 
@@ -146,8 +146,8 @@ def test_the_first_days_are_learned_from_and_the_others_judge(train: float, cut:
     days = dated([["a", "b"]] * 21)
     habits = learn(days, train=train, min_days=1)
     assert habits.training == tuple(days[:cut])
-    assert habits.judged == tuple(days[cut:])
-    assert (habits.judgement is None) == (train == 1)
+    assert habits.test_days == tuple(days[cut:])
+    assert (habits.evaluation is None) == (train == 1)
 
 
 @given(some_days, some_days)
@@ -167,19 +167,19 @@ def test_off_model_steps_are_those_that_a_mask_counts(days: list[Labels], later:
                 off_model += 1
             if t + 1 < HORIZON:
                 possible = {j for i in possible for j in np.flatnonzero(chain.transitions[t, i] > 0).tolist()}
-    judgement = judge([(chain, day) for day in later])
-    assert (judgement.off_model, judgement.missing) == (off_model, missing)
-    assert judgement.steps == HORIZON * len(later)
-    assert judgement.off_model_share == pytest.approx((off_model + missing) / judgement.steps)
+    evaluation = evaluate([(chain, day) for day in later])
+    assert (evaluation.off_model, evaluation.missing) == (off_model, missing)
+    assert evaluation.steps == HORIZON * len(later)
+    assert evaluation.off_model_share == pytest.approx((off_model + missing) / evaluation.steps)
 
 
 def test_the_likelihood_is_that_of_the_steps_that_can_be() -> None:
     chain = MarkovChain(["a", "b"], [0.5, 0.5], [[[0.25, 0.75], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]])
-    judgement = judge([(chain, ["a", "b", "a"]), (chain, ["b", "b", "x"]), (chain, ["a", "x", "a"])])
+    evaluation = evaluate([(chain, ["a", "b", "a"]), (chain, ["b", "b", "x"]), (chain, ["a", "x", "a"])])
     expected = np.log([0.5, 0.75, 0.5, 0.5, 0.5])  # b cannot follow b, and the chain knows no x
-    assert judgement.log_likelihood == pytest.approx(expected.mean())
-    assert judgement.strange == ("x",)
-    assert judge([(chain, ["x", "x", None])]).log_likelihood is None
+    assert evaluation.log_likelihood == pytest.approx(expected.mean())
+    assert evaluation.unknown_contexts == ("x",)
+    assert evaluate([(chain, ["x", "x", None])]).log_likelihood is None
 
 
 # Weekdays and weekends
@@ -189,8 +189,8 @@ def test_weekdays_and_weekends_are_learned_apart_and_share_a_little() -> None:
     week = [["home", "work", "home"]] * 5 + [["home", "lake", "home"]] * 2
     habits = learn(dated(week * 4), apart=True, smoothing=0)
     assert set(habits.chains) == {"weekday", "weekend"}
-    assert habits.judgement is not None
-    assert habits.judgement.off_model == 0
+    assert habits.evaluation is not None
+    assert habits.evaluation.off_model == 0
     saturday = habits.on(dt.date(2027, 3, 6))
     work, lake = (saturday.prior[1, saturday.index(label)] for label in ("work", "lake"))
     assert work == pytest.approx(2 * (10 / 14) / (4 + 2))  # two days of both, ten weekdays of fourteen days
@@ -215,12 +215,12 @@ def test_all_but_the_most_visited_contexts_become_other() -> None:
     habits = learn(dated(days + later), top=2, smoothing=0)
     assert habits.chain.contexts == ("home", OTHER, "work", UNKNOWN)
     assert habits.training[1].labels == ("home", OTHER, OTHER)
-    assert habits.judged[0].labels == ("home", OTHER, None)
-    assert habits.judgement is not None
-    assert habits.judgement.strange == ()
-    assert habits.judgement.off_model > 0  # no "other" ever came after work, nor a gap after "other"
+    assert habits.test_days[0].labels == ("home", OTHER, None)
+    assert habits.evaluation is not None
+    assert habits.evaluation.unknown_contexts == ()
+    assert habits.evaluation.off_model > 0  # no "other" ever came after work, nor a gap after "other"
     known = MarkovChain.fit([["sea", "home", "home"]])
-    assert "sea" in learn(dated(days + later), top=1, population=known).judged[0].labels
+    assert "sea" in learn(dated(days + later), top=1, population=known).test_days[0].labels
 
 
 # Cold start
@@ -234,7 +234,7 @@ def test_too_few_days_are_an_error_that_says_what_to_do() -> None:
     assert isinstance(caught.value, ClientError)
     assert isinstance(caught.value, ValueError)
     assert learn(days, population=MarkovChain.fit([["a", "c"]])).chain.contexts == ("a", "b", "c")
-    assert learn(days, train=1).judged == ()
+    assert learn(days, train=1).test_days == ()
     with pytest.raises(TooFewDays, match="0 days are too few"):
         learn([])
 
@@ -260,7 +260,7 @@ def test_what_is_learned_makes_a_policy() -> None:
     habits = learn(dated([usual, visit, usual, usual, usual, usual, usual] * 8))
     policy = adaptive(habits.chain, sensitive={"clinic"}, delta=0.1)
     assert policy.utility > 2
-    found = audit(policy, [day.labels for day in habits.judged], rng=seeded(2))
+    found = audit(policy, [day.labels for day in habits.test_days], rng=seeded(2))
     assert (found.breaches, found.off_model) == (0, 0)
     assert found.visits == 4
 

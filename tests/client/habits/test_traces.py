@@ -31,8 +31,8 @@ def test_from_a_file_to_a_chain(tmp_path: Path) -> None:
     days = Sampling(dt.timedelta(hours=3), lead=dt.timedelta()).days(traces, "ada").days
     habits = learn(days)
     assert habits.chain.contexts == ("home", "work")
-    assert habits.judgement is not None
-    assert (habits.judgement.days, habits.judgement.off_model) == (14, 0)
+    assert habits.evaluation is not None
+    assert (habits.evaluation.days, habits.evaluation.off_model) == (14, 0)
 
 
 def test_readings_stand_in_order_of_time_and_instants_are_compared_as_such(tmp_path: Path) -> None:

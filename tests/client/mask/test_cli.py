@@ -55,16 +55,13 @@ Compute, run, explain and audit what a phone releases or suppresses.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
 │ apps     Say which apps may listen to a phone.                               │
-│ audit    Run a policy over days, and say what an adversary learned from      │
-│          them.                                                               │
-│ explain  Say why a policy suppresses or releases each context at a time, and │
-│          what a release would tell.                                          │
-│ filter   Run a policy over days: the same CSV, with an empty context where a │
-│          step is suppressed.                                                 │
+│ audit    Run a policy over days, and show what an adversary learned.         │
+│ explain  Explain why a policy suppresses or releases each context at a step. │
+│ filter   Run a policy over days. The output has the same form; a suppressed  │
+│          step has an empty context.                                          │
 │ fit      Learn a user's chain from days.                                     │
-│ learn    Learn a user's chain from traces, and judge it on days that it was  │
-│          not learned from.                                                   │
-│ policy   Compute a policy, and say what it will release.                     │
+│ learn    Learn a user's chain from traces, and test it on the other days.    │
+│ policy   Compute a policy, and show what it will release.                    │
 │ report   Say what became of a phone's steps, policy by policy, and whether   │
 │          habits have changed since they were learned.                        │
 │ serve    Be a phone: decide every step by a policy, and tell the apps what   │
@@ -76,80 +73,80 @@ Usage: reticent mask fit --output PATH [OPTIONS] [ARGS]
 
 Learn a user's chain from days.
 
-What the chain is learned from is not protected: its policy is public.
+The days are not protected: policies made from the chain are public.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ DAYS  CSV with the header day,step,context; an empty context is a gap.       │
-│       Standard input unless given.                                           │
+│ DAYS  CSV with the header day,step,context; an empty context is a gap. The   │
+│       default is standard input.                                             │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --output -o PATH   Where the chain goes. [required]                       │
-│    --smoothing FLOAT  Added to every count. [default: 0.0]                   │
+│ *  --output -o PATH   The file for the chain. [required]                     │
+│    --smoothing FLOAT  A number that is added to every count. [default: 0.0]  │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("learn",): """\
 Usage: reticent mask learn --output PATH [OPTIONS] TRACES
 
-Learn a user's chain from traces, and judge it on days that it was not learned
-from.
+Learn a user's chain from traces, and test it on the other days.
 
-What the chain is learned from is not protected: its policy is public.
+The traces are not protected: policies made from the chain are public.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
 │ *  TRACES  CSV (also .csv.gz) or Parquet with the columns user, time and     │
 │            context; times are ISO 8601. [required]                           │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --output -o PATH     Where the chain goes. [required]                     │
-│    --weekend PATH       Learn weekdays and weekends apart; the chain of      │
-│                         weekends goes here.                                  │
-│    --user STR           Whose chain, where the traces are of several users.  │
-│    --all                Pool the days of all users: a population's chain.    │
-│                         [default: False]                                     │
-│    --zone STR           The time zone of local times, or in which days       │
-│                         begin, such as Europe/Paris.                         │
-│    --step STR           How long a step lasts: 1h, 30min, 1h30min, 90s.      │
+│ *  --output -o PATH     The file for the chain. [required]                   │
+│    --weekend PATH       A file for a chain of weekends; output then gets the │
+│                         chain of weekdays.                                   │
+│    --user STR           The user to learn, if the traces hold several.       │
+│    --all                Pool the days of all users into the chain of a       │
+│                         population. [default: False]                         │
+│    --zone STR           The user's time zone, such as Europe/Paris.          │
+│    --step STR           The length of a step: 1h, 30min, 1h30min, 90s.       │
 │                         [default: 1h]                                        │
-│    --hold STR           For how long a reading counts, one step unless       │
-│                         given.                                               │
-│    --lead STR           How long before it begins a step is decided, as on   │
-│                         the phone; 0s where readings stand on the beginnings │
-│                         of steps, as in a table of hours. [default: 1s]      │
+│    --hold STR           How long a reading stays valid. The default is one   │
+│                         step.                                                │
+│    --lead STR           The phone decides a step this long before it begins. │
+│                         Use 0s for readings at the beginnings of steps, as   │
+│                         in a table of hours. [default: 1s]                   │
 │    --min-filled FLOAT   The share of the steps that a day must have a        │
 │                         context at, or it is left out. [default: 0.25]       │
-│    --train FLOAT        The share of the days to learn from, the first ones; │
-│                         the others judge. [default: 0.5]                     │
+│    --train FLOAT        The share of the days, from the first on, to learn   │
+│                         from. The other days are test days. [default: 0.5]   │
 │    --min-days INT       How many days must be learned from where there is no │
 │                         population's chain. [default: 14]                    │
 │    --top INT            Keep the labels of this many contexts, the most      │
-│                         visited; all others become "other".                  │
-│    --smoothing FLOAT    How many unseen days are added, of the population or │
-│                         of the user an hour earlier or later. [default: 2.0] │
-│    --population PATH    The chain of other people, to complete what is not   │
-│                         known of the user.                                   │
-│    --days PATH          Where the days that judge go, as CSV for audit; with │
-│                         --weekend, the weekdays.                             │
-│    --weekend-days PATH  With --weekend, where the weekends that judge go.    │
-│    --json               Write JSON for machines. [default: False]            │
+│                         visited ones. The others become "other".             │
+│    --smoothing FLOAT    The number of unseen days to add, of the population  │
+│                         or of the user an hour earlier or later. [default:   │
+│                         2.0]                                                 │
+│    --population PATH    The chain of other people, which completes that of   │
+│                         the user.                                            │
+│    --days PATH          A file for the test days, as CSV for audit; with     │
+│                         --weekend, for those on weekdays.                    │
+│    --weekend-days PATH  With --weekend, a file for the test days on          │
+│                         weekends.                                            │
+│    --json               Write JSON. [default: False]                         │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("policy",): """\
 Usage: reticent mask policy --sensitive STR... --output PATH [OPTIONS] CHAIN
 
-Compute a policy, and say what it will release.
+Compute a policy, and show what it will release.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  CHAIN  The user's chain, as fit writes it. [required]                     │
+│ *  CHAIN  The user's chain, from fit or learn. [required]                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --sensitive STR...  LABEL, or STEP:LABEL for one step. May be repeated.   │
-│                        [required]                                            │
-│ *  --output -o PATH    Where the policy goes. [required]                     │
-│    --check CHOICE      How the policy is found. [choices: mask_sensitive,    │
-│                        simulatable, probabilistic, hybrid, adaptive,         │
-│                        optimal] [default: hybrid]                            │
-│    --delta FLOAT       By how much the belief in a sensitive context may     │
-│                        rise.                                                 │
+│ *  --sensitive STR...  A sensitive context: LABEL, or STEP:LABEL for one     │
+│                        step. May be repeated. [required]                     │
+│ *  --output -o PATH    The file for the policy. [required]                   │
+│    --check CHOICE      The algorithm that computes the policy. [choices:     │
+│                        mask_sensitive, simulatable, probabilistic, hybrid,   │
+│                        adaptive, optimal] [default: hybrid]                  │
+│    --delta FLOAT       The most by which the belief in a sensitive context   │
+│                        may rise.                                             │
 │    --plan CHOICE       Where simulatable releases: at the first safe step,   │
 │                        or at the safe steps that release most. [choices:     │
 │                        greedy, best]                                         │
@@ -160,66 +157,67 @@ Compute a policy, and say what it will release.
 │    --time-limit FLOAT  The number of seconds after which a search stops.     │
 │    --against PATH...   The chains that adversaries may know for certain, in  │
 │                        place of the user's own.                              │
-│    --json              Write JSON for machines. [default: False]             │
+│    --json              Write JSON. [default: False]                          │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("filter",): """\
 Usage: reticent mask filter [OPTIONS] POLICY [ARGS]
 
-Run a policy over days: the same CSV, with an empty context where a step is
-suppressed.
+Run a policy over days. The output has the same form; a suppressed step has an
+empty context.
 
 A report goes to standard error.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
 │ *  POLICY  The policy. [required]                                            │
 │    DAYS    CSV with the header day,step,context; an empty context is a gap.  │
-│            Standard input unless given.                                      │
+│            The default is standard input.                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --seed INT        Toss coins that can be replayed. For simulation only:      │
-│                   whoever has the seed can undo suppressions.                │
-│ --output -o PATH  Where the released days go, standard output unless given.  │
+│ --seed INT        A seed for the coins. For simulation only: anyone who      │
+│                   knows the seed can undo suppressions.                      │
+│ --output -o PATH  The file for the released days. The default is standard    │
+│                   output.                                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("explain",): """\
 Usage: reticent mask explain --at STR [OPTIONS] POLICY
 
-Say why a policy suppresses or releases each context at a time, and what a
-release would tell.
+Explain why a policy suppresses or releases each context at a step.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
 │ *  POLICY  The policy. [required]                                            │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --at STR          A time of day such as 08:30, local wall clock, or the   │
-│                      number of a step. [required]                            │
-│    --context STR...  Only this context. May be repeated.                     │
-│    --released STR    The last release before it, as 08:00=home or 16=home,   │
-│                      or start for none since the day began. The most likely  │
-│                      one unless given.                                       │
-│    --json            Write JSON for machines. [default: False]               │
+│ *  --at STR          A local time of day such as 08:30, or the number of a   │
+│                      step. [required]                                        │
+│    --context STR...  Explain this context only. May be repeated.             │
+│    --released STR    The last release before the step, as 08:00=home or      │
+│                      16=home, or start for none since the day began. The     │
+│                      default is the most likely one.                         │
+│    --json            Write JSON. [default: False]                            │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("audit",): """\
 Usage: reticent mask audit [OPTIONS] POLICY [ARGS]
 
-Run a policy over days, and say what an adversary learned from them.
+Run a policy over days, and show what an adversary learned.
 
-Exits with 1 when a belief in a sensitive context that the user visited rose by
+Exits with 1 if, at a visit to a sensitive context, the belief in it rose by
 more than delta.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
 │ *  POLICY  The policy. [required]                                            │
 │    DAYS    CSV with the header day,step,context; an empty context is a gap.  │
-│            Standard input unless given.                                      │
+│            The default is standard input.                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --delta FLOAT  What counts as a breach, the policy's own delta unless given. │
-│ --ceiling      Compute the most that any private policy can release, where   │
-│                the policy does not know it. [default: False]                 │
-│ --seed INT     Toss coins that can be replayed. For simulation only.         │
-│ --json         Write JSON for machines. [default: False]                     │
+│ --delta FLOAT  A rise above this is a breach. The default is the policy's    │
+│                own delta.                                                    │
+│ --ceiling      Also compute the most that any private policy can release,    │
+│                unless the policy holds it. [default: False]                  │
+│ --seed INT     A seed for the coins. For simulation only.                    │
+│ --json         Write JSON. [default: False]                                  │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
 }

@@ -98,7 +98,7 @@ def test_a_policy_in_words(run: Run, folder: Path) -> None:
     assert lines(said.stdout) == [
         "optimal: releases 0.33 of 1 steps on an average day (33.3%), 100% of the most",
         "that is possible",
-        "What is suppressed most:",
+        "Most suppressed contexts:",
         "",
         "context  steps a day  suppressed",
         "s        0.50         100%",
@@ -111,7 +111,7 @@ def test_a_search_that_was_cut_short(run: Run, folder: Path) -> None:
     """It is said."""
     options = ["--check", "hybrid", "--time-limit", "0"]
     said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
-    assert "The search was cut short: the policy is private" in said.stdout
+    assert "The search was cut short. The policy is private" in said.stdout
     assert not Policy.load(folder / "p.npz").complete
 
 
@@ -164,15 +164,15 @@ def test_an_explanation_in_words(run: Run) -> None:
         "At 08:00 (step 1), when 'a' was released last, at 00:00:",
         "",
         "context  suppressed  why",
-        "s        100%        a release would tell too much: 's' at 08:00 from 47% to",
+        "s        100%        a release would reveal too much: 's' at 08:00 from 47% to",
         "                     100%, allowed 57%",
-        "z        100%        cover: a release tells at most: 's' at 16:00 (later) from",
-        "                     0% to 0%, allowed 10%, which is fine, but if it were always",
-        "                     released, silence would tell: 's' at 08:00 from 47% to",
+        "z        100%        cover: a release reveals at most: 's' at 16:00 (later) from",
+        "                     0% to 0%, allowed 10%; but if it were always released, a",
+        "                     suppression would reveal: 's' at 08:00 from 47% to",
         "                     100%, allowed 57%",
         "",
-        "Impossible then, and suppressed as off-model if they come: 'a', 'b', 'w', 'j',",
-        "'k'.",
+        "Ruled out by the chain, and suppressed as off-model if they occur: 'a', 'b',",
+        "'w', 'j', 'k'.",
     ]
 
 
@@ -191,8 +191,8 @@ def test_an_explanation_as_json(run: Run) -> None:
     said = run("explain", "private.npz", "--at", "23:59", "--released", "0=a", "--context", "j", "--json")
     facts = json.loads(said.stdout)
     assert (facts["step"], facts["released"], facts["likelihood"]) == (2, [0, "a"], None)
-    (answer,) = facts["answers"]
-    assert (answer["context"], answer["suppression"], answer["reason"]) == ("j", 1.0, "told")
+    (answer,) = facts["contexts"]
+    assert (answer["context"], answer["suppression"], answer["reason"]) == ("j", 1.0, "reveals")
     assert answer["release"]["belief"] == pytest.approx(1.0)
 
 

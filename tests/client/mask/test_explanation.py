@@ -20,9 +20,9 @@ from reticent_client import (
     probabilistic,
     simulatable,
 )
-from reticent_client.mask.explanation import Answer, Effect, explain
+from reticent_client.mask.explanation import ContextExplanation, Effect, explain
 from reticent_client.mask.explanation_text import reason
-from reticent_client.mask.outlook import releases
+from reticent_client.mask.occupancy import release_probabilities
 from reticent_client.mask.policy import Provenance, VectorPolicy
 from tests.client.checks import PRIVATE
 from tests.client.mask import chains, oracle
@@ -31,9 +31,9 @@ from tests.client.mask.chains import FAST, Problem
 checks = pytest.mark.parametrize("check", PRIVATE)
 
 
-def answers(policy: Policy, step: int, released: tuple[int, str] | None = None) -> dict[str, Answer]:
+def answers(policy: Policy, step: int, released: tuple[int, str] | None = None) -> dict[str, ContextExplanation]:
     """The answers of an explanation, by context."""
-    return {answer.context: answer for answer in explain(policy, step, released).answers}
+    return {answer.context: answer for answer in explain(policy, step, released).contexts}
 
 
 # What is released on an average day
@@ -50,8 +50,8 @@ def test_releases_are_those_of_the_enumeration(check: Callable[..., Policy], pro
         for t, index in enumerate(output):
             if index is not None:
                 expected[t, index] += sum(behind.values())
-    assert releases(policy) == pytest.approx(expected, abs=1e-9)
-    assert releases(policy).sum() == pytest.approx(policy.utility, abs=1e-7)
+    assert release_probabilities(policy) == pytest.approx(expected, abs=1e-9)
+    assert release_probabilities(policy).sum() == pytest.approx(policy.utility, abs=1e-7)
 
 
 # Suppressions
@@ -74,7 +74,7 @@ def test_suppressions_are_those_of_the_enumeration(
     assert sum(here.values()) == pytest.approx(likeliest, abs=1e-9)
     assert found.likelihood == pytest.approx(likeliest, abs=1e-9)
     seen = {index: mass for (index, _), mass in here.items()}
-    for answer in found.answers:
+    for answer in found.contexts:
         index = policy.index(answer.context)
         assert (answer.suppression is None) == (index not in seen)
         if answer.suppression is not None:
@@ -119,12 +119,12 @@ def test_two_paths_reasons() -> None:
     assert_tells(first["a"].release, ("s", 1, "after"), (0.47, 0.5, 0.57), 0)
     assert first["s"].reason == "impossible"
     second = answers(policy, 1, (0, "a"))
-    assert second["s"].reason == "told"
+    assert second["s"].reason == "reveals"
     assert_tells(second["s"].release, ("s", 1, "now"), (0.47, 1.0, 0.57), 0)
     assert second["z"].reason == "cover"
     assert_tells(second["z"].silence, ("s", 1, "now"), (0.47, 1.0, 0.57), 0)
     third = answers(policy, 2, (0, "a"))
-    assert third["j"].reason == "told"
+    assert third["j"].reason == "reveals"
     assert_tells(third["j"].release, ("s", 1, "before"), (0.47, 1.0, 0.57), 0)
     assert third["k"].reason == "cover"
 
@@ -133,7 +133,7 @@ def test_what_comes_after_may_be_the_reason() -> None:
     """Whoever is seen at x is in s later, whatever is suppressed then."""
     chain = chains.layered({"x": 0.2, "y": 0.8}, {"x": {"s": 1.0}, "y": {"z": 1.0}})
     answer = answers(hybrid(chain, sensitive={"s"}, delta=0.1), 0)["x"]
-    assert answer.reason == "told"
+    assert answer.reason == "reveals"
     assert_tells(answer.release, ("s", 1, "after"), (0.2, 1.0, 0.3), 0)
 
 
@@ -152,7 +152,7 @@ def test_the_adversary_that_matters_is_named() -> None:
     policy = VectorPolicy(Provenance("by hand", own, deltas, (own, other), 0.0), np.ones((2, 2)))
     found = answers(policy, 0)
     assert_tells(found["y"].release, ("y", 1, "after"), (0.5, 0.9, 0.7), 1)
-    assert found["y"].reason == "told"
+    assert found["y"].reason == "reveals"
     assert found["x"].reason == "cover"
 
 
@@ -163,12 +163,12 @@ def test_private_policies_never_release_what_tells(check: Callable[..., Policy],
     """What would tell too much is suppressed: always, unless the policy knows more than the last release."""
     policy = check(problem.chain, **problem.asked)
     for step in range(policy.horizon):
-        for answer in explain(policy, step).answers:
-            told = answer.release is not None and answer.release.told
-            if told and check is not optimal:
+        for answer in explain(policy, step).contexts:
+            reveals = answer.release is not None and answer.release.excessive
+            if reveals and check is not optimal:
                 assert answer.suppression == 1
-            assert told == (answer.reason == "told")
-            assert not (told and answer.suppression == 0)
+            assert reveals == (answer.reason == "reveals")
+            assert not (reveals and answer.suppression == 0)
 
 
 # Questions
@@ -177,7 +177,7 @@ def test_private_policies_never_release_what_tells(check: Callable[..., Policy],
 def test_only_some_contexts() -> None:
     """In the order in which they are asked for."""
     policy = adaptive(chains.two_paths(), sensitive={"s"}, delta=0.1)
-    assert [answer.context for answer in explain(policy, 1, contexts=["z", "a"]).answers] == ["z", "a"]
+    assert [answer.context for answer in explain(policy, 1, contexts=["z", "a"]).contexts] == ["z", "a"]
 
 
 def test_since_the_start() -> None:
@@ -216,7 +216,7 @@ def test_plain_data() -> None:
     assert json.loads(json.dumps(plain)) == json.loads(json.dumps(plain, allow_nan=False))
     assert plain["step"] == 1
     assert plain["released"] == (0, "a")
-    assert {answer["context"]: answer["reason"] for answer in plain["answers"]}["s"] == "told"
+    assert {answer["context"]: answer["reason"] for answer in plain["contexts"]}["s"] == "reveals"
 
 
 TELLS = "'s' at 12:00 from 10% to 20%"
@@ -226,28 +226,28 @@ SILENCE = "'s' at 00:00 (since the last release) from 10% to 50%, allowed 30%"
 @pytest.mark.parametrize(
     ("bound", "answer", "said"),
     [
-        (0.3, {"suppression": 0.0}, f"a release tells at most: {TELLS}, allowed 30%"),
-        (0.15, {"suppression": 1.0}, f"a release would tell too much: {TELLS}, allowed 15%"),
-        (0.15, {"suppression": 0.5}, f"a release whatever came before would tell too much: {TELLS}, allowed 15%"),
+        (0.3, {"suppression": 0.0}, f"a release reveals at most: {TELLS}, allowed 30%"),
+        (0.15, {"suppression": 1.0}, f"a release would reveal too much: {TELLS}, allowed 15%"),
+        (0.15, {"suppression": 0.5}, f"a release whatever came before would reveal too much: {TELLS}, allowed 15%"),
         (
             None,
             {"suppression": 1.0, "sensitive": True},
-            f"sensitive, and masked without regard to what that tells; a release tells at most: {TELLS}",
+            f"sensitive, and masked whatever that reveals; a release reveals at most: {TELLS}",
         ),
         (
             0.3,
             {"suppression": 0.5, "silence": Effect("s", 0, "before", 0.1, 0.5, 0.3, 0)},
             (
-                f"cover: a release tells at most: {TELLS}, allowed 30%, which is fine, "
-                f"but if it were always released, silence would tell: {SILENCE}"
+                f"cover: a release reveals at most: {TELLS}, allowed 30%; "
+                f"but if it were always released, a suppression would reveal: {SILENCE}"
             ),
         ),
         (
             0.3,
             {"suppression": 1.0},
             (
-                f"cover: a release tells at most: {TELLS}, allowed 30%, which is fine, "
-                "but other contexts at this step, or what comes later, must not be told apart from it"
+                f"cover: a release reveals at most: {TELLS}, allowed 30%; "
+                "but an adversary must not tell it apart from other contexts, now or later"
             ),
         ),
         (0.3, {"suppression": None}, "impossible, given the last release"),
@@ -257,15 +257,15 @@ def test_sentences(bound: float | None, answer: dict[str, Any], said: str) -> No
     """What a person reads."""
     release = Effect("s", 1, "now", 0.1, 0.2, bound, 0)
     facts: dict[str, Any] = {"sensitive": False, "silence": None} | answer
-    assert reason(Answer("x", release=release, **facts), 2) == said
+    assert reason(ContextExplanation("x", release=release, **facts), 2) == said
 
 
 def test_nothing_to_tell() -> None:
     """Where what is sensitive lies behind."""
     chain = chains.layered({"s": 0.5, "x": 0.5}, {"s": {"y": 0.5, "z": 0.5}, "x": {"y": 0.5, "z": 0.5}})
     policy = simulatable(chain, sensitive={(0, "s")}, delta=0.5)
-    assert explain(policy, 0).answers[0].release is not None
+    assert explain(policy, 0).contexts[0].release is not None
     later = answers(policy, 1, (0, "x"))
     assert all(later[label].release is None for label in "yz")
-    assert reason(later["y"], 2) == "a release would tell nothing"
+    assert reason(later["y"], 2) == "a release would reveal nothing"
     assert [a.reason for a in itertools.chain(later.values())].count("released") == 2

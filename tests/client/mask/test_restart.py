@@ -207,7 +207,7 @@ def by_hand() -> Automaton:
 class Heedless(MaskIt):
     """Takes a missed step for a suppressed one."""
 
-    def _miss(self) -> None:
+    def _skip_step(self) -> None:
         self._last = None
         if self._memory is not None:
             some = int(np.flatnonzero(self.policy.chain.reachable[self._step])[0])
@@ -217,9 +217,9 @@ class Heedless(MaskIt):
 class Forgetful(MaskIt):
     """Takes a lost memory for a new day."""
 
-    def _wake(self, kept: str | None, day: str | None) -> None:
+    def _resume_from_store(self, kept: str | None, day: str | None) -> None:
         if kept is not None:
-            super()._wake(kept, day)
+            super()._resume_from_store(kept, day)
 
 
 class Late(MaskIt):
@@ -227,7 +227,7 @@ class Late(MaskIt):
 
     _behind: str | None = None
 
-    def _keep(self) -> None:
+    def _store_state(self) -> None:
         assert self._store is not None
         if self._behind is not None and self._begun:
             self._store.write(self._behind)

@@ -1,8 +1,5 @@
 """Habits that change are noticed, and habits that do not are left alone."""
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +7,6 @@ from hypothesis import strategies as st
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Recent, hybrid, mask_sensitive, simulatable
-from reticent_client.mask.maskit import _digest
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.report import Report
 from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS, RECENT_DAYS, Watch
@@ -233,46 +229,6 @@ def test_the_watch_survives_a_restart_at_every_step() -> None:
         snapshot = restored.snapshot()
     assert steady.report().stale
     assert len(snapshot) < 1000
-
-
-def test_a_state_stored_before_the_off_model_was_counted_is_resumed() -> None:
-    """Its days have two numbers: what was off the model in them is not known, and counts as nothing."""
-    mask = MaskIt(routine())
-    after(mask, [*OTHER], MIN_DAYS)
-    mask.observe("home")
-    state: dict[str, Any] = json.loads(mask.snapshot())
-    del state["digest"]
-    watch = state["watch"]
-    state["watch"] = watch | {"today": watch["today"][:2], "recent": [day[:2] for day in watch["recent"]]}
-    again = MaskIt(routine())
-    again.restore(json.dumps(state | {"digest": _digest(state)}))
-    assert again.report().recent == Recent(days=MIN_DAYS, steps=15, unusual=10, off_model=0, usual=None)
-    assert after_rest(again).recent == Recent(days=6, steps=18, unusual=10, off_model=0, usual=None)
-    assert after(again, [*OTHER]).recent == Recent(days=7, steps=21, unusual=12, off_model=2, usual=None)
-
-
-def test_a_state_stored_before_there_was_a_watch_is_resumed() -> None:
-    """All that it holds is taken over, and what comes from now on is compared."""
-    mask = MaskIt(routine())
-    after(mask, [*OTHER], 2)
-    mask.observe("home")
-    state: dict[str, Any] = json.loads(mask.snapshot())
-    del state["watch"], state["digest"]
-    old = json.dumps(state | {"digest": _digest(state)})
-    again = MaskIt(routine())
-    again.restore(old)
-    report = again.report()
-    assert (report.days, report.off_model, again.step) == (3, 4, 1)
-    assert report.recent.days == 0
-    assert after_rest(again).recent.days == 1
-
-
-def after_rest(mask: MaskIt) -> Report:
-    """The report after the rest of a usual day."""
-    for step in range(mask.step, 3):
-        mask.observe(USUAL[step], step=step)
-    mask.next_day()
-    return mask.report()
 
 
 # How often it is wrong

@@ -26,4 +26,4 @@ def adaptive(
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
     problem = Problem.of(chain, sensitive, delta, against)
     plan = plan_windows(problem, thorough_vector(problem, rounds, deadline), rounds=rounds, deadline=deadline)
-    return build(Provenance.of(problem, "adaptive", plan.value, complete=not deadline.struck), plan.nodes)
+    return build(Provenance.of(problem, "adaptive", plan.value, complete=not deadline.expired), plan.nodes)

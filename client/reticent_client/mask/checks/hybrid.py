@@ -27,7 +27,7 @@ def hybrid(
     table = thorough_vector(problem, rounds, deadline)
     times, simulatable_utility = release_times(problem, "greedy")
     utility = vector_utility(problem, table)
-    complete = not deadline.struck
+    complete = not deadline.expired
     if utility > simulatable_utility:
         return VectorPolicy(Provenance.of(problem, "hybrid", utility, complete=complete), table)
     return ReleaseTimes(Provenance.of(problem, "hybrid", simulatable_utility, complete=complete), times)

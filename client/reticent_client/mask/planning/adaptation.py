@@ -29,7 +29,7 @@ FADED = 1e-10
 
 
 @dataclass
-class Plan:
+class AdaptivePlan:
     """The best table found for each release, and what each release is then worth."""
 
     tables: dict[tuple[int, int], Table]  # by (step, context) of the release
@@ -41,7 +41,7 @@ class Plan:
         return ([], []) if table is None else nodes_of_table(table)
 
 
-def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Deadline) -> Plan:
+def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Deadline) -> AdaptivePlan:
     """Choose a table for every release that some private policy may make, from the last step to the start."""
     chain = problem.chain
     worth = np.ones((chain.horizon, chain.size))
@@ -58,7 +58,7 @@ def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Dea
             tables[start, i] = table
             if start != START:
                 worth[start, i] = 1 + value
-    return Plan(tables, value)
+    return AdaptivePlan(tables, value)
 
 
 def best_table(window: Window, safe: Bools, vector: Floats, sweeps: int) -> tuple[Table, float]:

@@ -94,7 +94,7 @@ class Planner:
                     self.worth[start, i] = 1 + value
                     self.most[start, i] = 1 + bound
         short = bound - value > SHORT and not self.cut
-        complete = not (self.deadline.struck or self.in_trouble or short)
+        complete = not (self.deadline.expired or self.in_trouble or short)
         return OptimalPlan(best, value, max(bound, value), complete)
 
     def _window(self, start: int, i: int) -> tuple[Table | Solution, float, float]:
