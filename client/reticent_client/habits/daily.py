@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError, ImpossibleOutput
 from reticent_client.mask.adversary import Adversary, Outputs, Runnable
 from reticent_client.mask.audit import Gain
@@ -24,8 +25,7 @@ from reticent_client.mask.policy import Policy
 Check = Callable[[MarkovChain], Policy]
 """A check that asks for nothing but the chain: `functools.partial(hybrid, sensitive={"hospital"}, delta=0.1)`."""
 
-FILE_FORMAT = "reticent-learning-adversary"
-FILE_VERSION = 1
+FORMAT = DocumentFormat("reticent-learning-adversary", 1, "a learning adversary", FileError)
 
 
 class LearningAdversary:
@@ -119,31 +119,26 @@ class LearningAdversary:
 
     def to_json(self) -> dict[str, Any]:
         """The adversary as plain data, to be read back bit for bit; no more secret than the starting chain."""
-        return {
-            "format": FILE_FORMAT,
-            "version": FILE_VERSION,
-            "chain": self._starting.to_json(),
-            "strength": self._strength,
-            "first": self._first.tolist(),
-            "moves": self._moves.tolist(),
-            "days": self._days,
-            "ignored": self._ignored,
-        }
+        return FORMAT.document(
+            {
+                "chain": self._starting.to_json(),
+                "strength": self._strength,
+                "first": self._first.tolist(),
+                "moves": self._moves.tolist(),
+                "days": self._days,
+                "ignored": self._ignored,
+            }
+        )
 
     @classmethod
     def from_json(cls, data: object) -> Self:
         """The adversary that `to_json` wrote; `FileError` for anything else."""
-        if not isinstance(data, dict) or data.get("format") != FILE_FORMAT:
-            raise FileError("this is not a learning adversary written by Reticent")
-        if data.get("version") != FILE_VERSION:
-            raise FileError(
-                f"the adversary has format version {data.get('version')!r}: this program reads {FILE_VERSION}"
-            )
+        content = FORMAT.content(data)
         try:
-            adversary = cls(MarkovChain.from_json(data["chain"]), data["strength"])
-            adversary._first = _counts(data["first"], adversary._first.shape)
-            adversary._moves = _counts(data["moves"], adversary._moves.shape)
-            adversary._days, adversary._ignored = int(data["days"]), int(data["ignored"])
+            adversary = cls(MarkovChain.from_json(content["chain"]), content["strength"])
+            adversary._first = _counts(content["first"], adversary._first.shape)
+            adversary._moves = _counts(content["moves"], adversary._moves.shape)
+            adversary._days, adversary._ignored = int(content["days"]), int(content["ignored"])
             if adversary._days:
                 adversary._chain = adversary._mean()
         except (KeyError, TypeError, ValueError) as error:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError
 from reticent_client.mask.limits import whole_number
 
@@ -25,8 +26,7 @@ Bools = npt.NDArray[np.bool_]
 UNKNOWN = "unknown"
 """The context of a step without a reading: learned, released and suppressed like any other."""
 
-FILE_FORMAT = "reticent-chain"
-FILE_VERSION = 1
+FORMAT = DocumentFormat("reticent-chain", 1, "a chain", FileError)
 
 _SUM_TOLERANCE = 1e-6  # how far a given row may be from 1 before it is refused rather than normalised
 _ROUNDING = 1e-12  # a row this close to 1 is left as it is, so that files are read back bit for bit
@@ -185,23 +185,23 @@ class MarkovChain:
 
     def to_json(self) -> dict[str, Any]:
         """The chain as plain data; numbers are written so that they read back bit for bit."""
-        return {
-            "format": FILE_FORMAT,
-            "version": FILE_VERSION,
-            "contexts": list(self.contexts),
-            "initial": self.initial.tolist(),
-            "transitions": self.transitions.tolist(),
-        }
+        return FORMAT.document(
+            {
+                "contexts": list(self.contexts),
+                "initial": self.initial.tolist(),
+                "transitions": self.transitions.tolist(),
+            }
+        )
 
     @classmethod
     def from_json(cls, data: object) -> Self:
         """The chain that `to_json` wrote; `FileError` for anything else."""
-        if not isinstance(data, dict) or data.get("format") != FILE_FORMAT:
-            raise FileError("this is not a chain written by Reticent")
-        if data.get("version") != FILE_VERSION:
-            raise FileError(f"the chain has format version {data.get('version')}: this program reads {FILE_VERSION}")
+        return cls._of(FORMAT.content(data))
+
+    @classmethod
+    def _of(cls, content: dict[str, Any]) -> Self:
         try:
-            return cls(data["contexts"], data["initial"], data["transitions"])
+            return cls(content["contexts"], content["initial"], content["transitions"])
         except (KeyError, TypeError, ValueError) as error:
             raise FileError(f"the chain is damaged: {error}") from error
 
@@ -213,13 +213,9 @@ class MarkovChain:
     def load(cls, path: str | Path) -> Self:
         """Read a chain that `save` wrote."""
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls._of(FORMAT.parse(Path(path).read_bytes()))
         except OSError as error:
             raise FileError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise FileError(f"{path}: this is not a chain written by Reticent") from error
-        try:
-            return cls.from_json(data)
         except FileError as error:
             raise FileError(f"{path}: {error}") from error
 

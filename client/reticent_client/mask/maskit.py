@@ -26,6 +26,7 @@ from typing import Any, SupportsIndex, cast
 import numpy as np
 
 from reticent.randomness import is_seeded, secure
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.policy import Memory, Policy
@@ -33,8 +34,7 @@ from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.report import Report, Tally
 from reticent_client.mask.state_store import Store
 
-SNAPSHOT_FORMAT = "reticent-mask"
-SNAPSHOT_VERSION = 1
+SNAPSHOT = DocumentFormat("reticent-mask", 1, "a stored state", FileError)
 
 MAX_DAYS = 60
 """How many names of days that have begun are kept."""
@@ -318,8 +318,6 @@ class MaskIt:
 
     def _snapshot(self) -> str:
         state = {
-            "format": SNAPSHOT_FORMAT,
-            "version": SNAPSHOT_VERSION,
             "policy": self._fingerprint,
             "day": self.day,
             "days": self._days,
@@ -329,7 +327,7 @@ class MaskIt:
             "last": self._last,
             "begun": self._begun,
         } | self._tally.to_json()
-        return json.dumps(state | {"digest": _digest(state)})
+        return json.dumps(SNAPSHOT.document(state | {"digest": _digest(state)}))
 
     def _resume(self, snapshot: str) -> None:
         state = _read(snapshot)
@@ -355,16 +353,7 @@ def report_of(snapshot: str) -> tuple[str | None, Report]:
 
 def _read(snapshot: str) -> dict[str, Any]:
     """The state in a snapshot that is whole and of this version."""
-    try:
-        state = json.loads(snapshot)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise FileError("the stored state is damaged: it cannot be read") from error
-    if not isinstance(state, dict) or state.get("format") != SNAPSHOT_FORMAT:
-        raise FileError("this is not a state stored by Reticent")
-    if state.get("version") != SNAPSHOT_VERSION:
-        raise FileError(
-            f"the stored state has format version {state.get('version')!r}: this program reads {SNAPSHOT_VERSION}"
-        )
+    state = SNAPSHOT.parse(snapshot)
     if state.pop("digest", None) != _digest(state):
         raise FileError("the stored state is damaged: its digest does not fit its content")
     return state

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.storage import files
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError
 from reticent_client.mask.chain import Floats, MarkovChain
 from reticent_client.mask.policy import Automaton, Policy, Provenance, ReleaseTimes, VectorPolicy
 
-FILE_FORMAT = "reticent-policy"
-FILE_VERSION = 1
+FORMAT = DocumentFormat("reticent-policy", 1, "a policy", FileError)
 
 MAX_BYTES = 256 * 2**20
 """The largest file that is read; nothing in it may claim to be larger than the file."""
@@ -122,8 +122,6 @@ def _described(policy: Policy) -> tuple[bytes, Arrays]:
             f"{len(origin.against)}"
         )
     header = {
-        "format": FILE_FORMAT,
-        "version": FILE_VERSION,
         "kind": policy.kind,
         "check": origin.check,
         "complete": origin.complete,
@@ -137,7 +135,7 @@ def _described(policy: Policy) -> tuple[bytes, Arrays]:
         if other is not chain:
             arrays |= _chain_arrays(f"against.{k}", other)
     arrays |= {_POLICY + name: array for name, array in policy.arrays().items()}
-    return json.dumps(header).encode("ascii"), {
+    return json.dumps(FORMAT.document(header)).encode("ascii"), {
         name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")) for name, array in arrays.items()
     }
 
@@ -178,25 +176,13 @@ def _members(content: bytes) -> tuple[dict[str, Any], Arrays]:
             stored = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
             if not stored or sum(sizes) > len(content):
                 raise FileError("the policy is damaged: it claims to hold more than it does")
-            header = _header(file.read(_HEADER))
+            header = FORMAT.parse(file.read(_HEADER))
             names = {info.filename for info in infos} - {_HEADER}
             if len(infos) != len(names) + 1:
                 raise FileError("the policy is damaged: it names an array twice")
             return header, {name.removesuffix(".npy"): _array(file.read(name)) for name in names}
     except _BAD_ARCHIVE as error:
         raise FileError("the policy is damaged: its archive cannot be read") from error
-
-
-def _header(text: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError("the policy is damaged: its header cannot be read") from error
-    if not isinstance(header, dict) or header.get("format") != FILE_FORMAT:
-        raise FileError("this is not a policy written by Reticent")
-    if header.get("version") != FILE_VERSION:
-        raise FileError(f"the policy has format version {header.get('version')!r}: this program reads {FILE_VERSION}")
-    return header
 
 
 def _array(content: bytes) -> npt.NDArray[Any]:
@@ -221,7 +207,7 @@ def _policy(header: dict[str, Any], arrays: Arrays) -> Policy:
     with np.errstate(invalid="ignore"):
         policy = kind.from_arrays(provenance, own)
     written, again = _described(policy)
-    if json.loads(written) != header or again.keys() != arrays.keys():
+    if FORMAT.parse(written) != header or again.keys() != arrays.keys():
         raise ValueError("it holds something that no policy has")
     for name, array in again.items():
         if not _same(array, arrays[name]):

@@ -12,17 +12,16 @@ import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reticent.privacy.cost import NoiseKind
+from reticent.storage.documents import DocumentFormat
 
 Floats = npt.NDArray[np.float64]
 
-FORMAT = "reticent-release"
-VERSION = 1
+FORMAT = DocumentFormat("reticent-release", 1, "a release")
 
 _LARGE = 10_000  # at this variance Skellam noise is as good as normal: a step is a hundredth of its deviation
 _TAIL = 12  # deviations of a Poisson variable beyond which nothing is left to count
@@ -88,7 +87,7 @@ class Release:
 
     def to_text(self) -> str:
         """The release as one line of JSON, from which `from_text` makes an equal one."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, allow_nan=False)
+        return json.dumps(FORMAT.document(asdict(self)), allow_nan=False)
 
     @classmethod
     def from_text(cls, text: str) -> Release:
@@ -97,20 +96,14 @@ class Release:
         Raises:
             ValueError: The text is no release, or one of another version.
         """
-        try:
-            content: dict[str, Any] = json.loads(text)
-            found = content.pop("format"), content.pop("version")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"this is no release: {error}") from error
-        if found != (FORMAT, VERSION):
-            raise ValueError(f"this is {found[0]} of version {found[1]}, and no {FORMAT} of version {VERSION}")
+        content = FORMAT.parse(text)
         try:
             content["cohorts_outlying"] = tuple(map(tuple, content["cohorts_outlying"]))
             for field in ("counters", "value", "variance", "cohorts_left_out"):
                 content[field] = tuple(content[field])
             return cls(**content)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"this is no release: {error}") from error
+            raise ValueError(f"the release is damaged: {error}") from error
 
     def _reach(self, variance: float, level: float) -> float:
         if variance == 0:

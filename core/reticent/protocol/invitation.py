@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from reticent.protocol.keys import KEY_BYTES
+from reticent.storage.documents import DocumentFormat
 
 __all__ = ["TOKEN_BYTES", "Invitation"]
 
-FORMAT = "reticent-invitation"
-VERSION = 1
+FORMAT = DocumentFormat("reticent-invitation", 1, "an invitation")
 TOKEN_BYTES = 16
 
 
@@ -47,7 +46,7 @@ class Invitation:
     def to_text(self) -> str:
         """The invitation as JSON, from which `from_text` makes an equal one."""
         content = asdict(self) | {"token": _text(self.token), "identity": _text(self.identity)}
-        return json.dumps({"format": FORMAT, "version": VERSION, **content}, indent=2) + "\n"
+        return json.dumps(FORMAT.document(content), indent=2) + "\n"
 
     @classmethod
     def from_text(cls, text: str) -> Invitation:
@@ -56,22 +55,16 @@ class Invitation:
         Raises:
             ValueError: The text is none, or one of another version.
         """
+        content = FORMAT.parse(text)
         try:
-            content: dict[str, Any] = json.loads(text)
-            _refuse_other_formats(content.pop("format"), content.pop("version"))
             for name in ("token", "identity"):
                 content[name] = base64.b64decode(content[name], validate=True)
             return cls(**content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"this is no invitation: {error}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"the invitation is damaged: {error}") from error
 
     def __repr__(self) -> str:
         return f"Invitation({self.key_server}, {self.aggregation_server}, …)"
-
-
-def _refuse_other_formats(found: object, version: object) -> None:
-    if (found, version) != (FORMAT, VERSION):
-        raise ValueError(f"this is {found} of version {version}, and no {FORMAT} of version {VERSION}")
 
 
 def _text(content: bytes) -> str:

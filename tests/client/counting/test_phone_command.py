@@ -295,7 +295,7 @@ def test_bad_arguments_are_one_sentence(
         ("contribute", "--policy", "text"): "text: this is no policy: ",
         ("contribute", "--policy", "unknown.toml"): "unknown.toml: a policy says ",
         ("contribute", "--counters", "none.csv"): "none.csv: No such file or directory",
-        ("join", "text"): "text: this is no invitation: ",
+        ("join", "text"): "text: this is not an invitation written by Reticent",
         ("join", "none"): "none: No such file or directory",
         ("join",): 'Command "phone join" parameter',
         ("status", "--store", "text"): "text is damaged, or not a phone's store: ",

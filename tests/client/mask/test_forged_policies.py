@@ -206,7 +206,7 @@ def test_members_may_not_overlap(path: Path) -> None:
 def test_deep_headers_do_not_overflow(path: Path) -> None:
     """JSON may nest; the reader does not follow for ever."""
     forge(path, members(example(), path) | {"header.json": b"[" * 200_000})
-    with pytest.raises(FileError, match="its header cannot be read"):
+    with pytest.raises(FileError, match="not a policy written by Reticent"):
         Policy.load(path)
 
 

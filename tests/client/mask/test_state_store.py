@@ -241,7 +241,7 @@ def test_a_store_that_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"mask\.json is damaged: it holds no text"):
         MaskIt(vector(commute()), store=FileStore(path))
     path.write_text("{}")
-    with pytest.raises(FileError, match="not a state stored by Reticent"):
+    with pytest.raises(FileError, match="not a stored state written by Reticent"):
         MaskIt(vector(commute()), store=FileStore(path))
 
 

@@ -80,12 +80,12 @@ def test_a_release_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "of version 2, and no reticent-release of version 1"),
-        ({"format": "reticent-chain"}, "this is reticent-chain of version 1"),
+        ({"version": 2}, "the release has format version 2: this program reads 1"),
+        ({"format": "reticent-chain"}, "this is not a release written by Reticent"),
         ({"value": [1.0, 2.0]}, "one value and one variance for each counter"),
-        ({"value": [None]}, "this is no release"),
+        ({"value": [None]}, "the release is damaged"),
         ({"variance": [-1.0]}, "a variance is finite and at least 0"),
-        ({"more": 1}, "this is no release"),
+        ({"more": 1}, "the release is damaged"),
     ],
 )
 def test_what_is_no_release_is_refused(change: dict[str, Any], words: str) -> None:
@@ -96,7 +96,7 @@ def test_what_is_no_release_is_refused(change: dict[str, Any], words: str) -> No
 
 @pytest.mark.parametrize("text", ["", "3", "[]", "null", "{}"])
 def test_what_is_no_json_of_ours_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="this is no release"):
+    with pytest.raises(ValueError, match="this is not a release written by Reticent"):
         Release.from_text(text)
 
 

@@ -63,19 +63,19 @@ def test_an_invitation_comes_back_and_does_not_show_its_secret() -> None:
 )
 def test_what_is_no_invitation_is_refused(change: dict[str, Any]) -> None:
     content = json.loads(INVITATION.to_text()) | change
-    with pytest.raises(ValueError, match="this is no invitation"):
+    with pytest.raises(ValueError, match=r"this is not an invitation|the invitation (is damaged|has format version 2)"):
         Invitation.from_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{", '{"format": "reticent-invitation", "version": 1}'])
 def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="this is no invitation"):
+    with pytest.raises(ValueError, match=r"this is not an invitation|the invitation is damaged"):
         Invitation.from_text(text)
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_an_invitation_or_one_value_error(text: str) -> None:
-    with pytest.raises(ValueError, match="this is no invitation"):
+    with pytest.raises(ValueError, match="this is not an invitation written by Reticent"):
         Invitation.from_text(text)
 
 

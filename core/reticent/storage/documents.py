@@ -1,0 +1,62 @@
+"""JSON documents that name their format and its version, and how to refuse all others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["DocumentFormat"]
+
+
+@dataclass(frozen=True)
+class DocumentFormat:
+    """The format of a JSON document.
+
+    Args:
+        name: Of the format, as documents have it.
+        version: The one that this program writes and reads.
+        title: With an article, as in "this is not a chain".
+        error: What is raised with a sentence about a document of another format or version.
+
+    >>> notes = DocumentFormat("notes", 1, "a notebook")
+    >>> notes.document({"lines": 2})
+    {'format': 'notes', 'version': 1, 'lines': 2}
+    >>> notes.parse('{"format": "notes", "version": 1, "lines": 2}')
+    {'lines': 2}
+    """
+
+    name: str
+    version: int
+    title: str
+    error: Callable[[str], Exception] = ValueError
+
+    def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The content, after the name of the format and its version."""
+        return {"format": self.name, "version": self.version, **content}
+
+    def content(self, document: object) -> dict[str, Any]:
+        """The content of a document.
+
+        Raises:
+            error: The document is of another format or version.
+        """
+        if not isinstance(document, dict) or document.get("format") != self.name:
+            raise self.error(f"this is not {self.title} written by Reticent")
+        if (version := document.get("version")) != self.version:
+            the = f"the {self.title.partition(' ')[2]}"
+            raise self.error(f"{the} has format version {version!r}: this program reads {self.version}")
+        return {key: value for key, value in document.items() if key not in {"format", "version"}}
+
+    def parse(self, text: str | bytes) -> dict[str, Any]:
+        """The content of a document as text.
+
+        Raises:
+            error: The text is not such a document.
+        """
+        try:
+            document = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self.error(f"this is not {self.title} written by Reticent") from error
+        return self.content(document)
