@@ -108,8 +108,8 @@ The traces are not protected: policies made from the chain are public.
 │    --hold STR           How long a reading stays valid. The default is one   │
 │                         step.                                                │
 │    --lead STR           The phone decides a step this long before it begins. │
-│                         Use 0s for readings at the beginnings of steps, as   │
-│                         in a table of hours. [default: 1s]                   │
+│                         Use 0s if readings are at the beginnings of steps,   │
+│                         as in a table of hours. [default: 1s]                │
 │    --min-filled FLOAT   The share of the steps that a day must have a        │
 │                         context at, or it is left out. [default: 0.25]       │
 │    --train FLOAT        The share of the days, from the first on, to learn   │
