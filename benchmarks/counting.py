@@ -36,7 +36,7 @@ from reticent.rpc.rates import Rate
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.service import AggregationService
 from reticent_keys import KeyPair
 
@@ -238,14 +238,16 @@ def deal() -> None:
     key = KeyPair.generate().public
     crowd = Crowd.of(key, MANY)
     with contextlib.closing(_opened(folder)) as server:
-        server.learned(wire.Terms(population=MANY, public_key=key.to_bytes()))
-        server.announce(wire.AnnounceRequest(query=crowd.query.to_bytes()))
-        server.countersigned(crowd.query, crowd.deals(IDENTITY))
+        server.queries.learn(wire.Terms(population=MANY, public_key=key.to_bytes()))
+        server.queries.announce(crowd.query.to_bytes())
+        server.queries.countersign(crowd.query, crowd.deals(IDENTITY))
     (folder / KEY).write_text(key.key_id.hex())
 
 
 def _opened(folder: Path) -> AggregationServer:
-    return AggregationServer(folder / "aggregation.db", identity=IDENTITY.public, now=SystemClock().now, rng=secure())
+    return AggregationServer(
+        SqliteStore(folder / "aggregation.db"), identity=IDENTITY.public, now=SystemClock().now, rng=secure()
+    )
 
 
 def serve() -> None:
@@ -257,7 +259,7 @@ async def _serve(folder: Path) -> None:
     certificate = Certificate.load(folder / CERTS, "aggregation")
     clock = SystemClock()
     server = _opened(folder)
-    key = server.key(wire.KeyRequest(key_id=bytes.fromhex((folder / KEY).read_text()))).public_key
+    key = server.replies.key(wire.KeyRequest(key_id=bytes.fromhex((folder / KEY).read_text()))).public_key
     credentials = certificate.server_credentials(callers_show_theirs=False)
     echo = grpc.aio.server()
     echo.add_generic_rpc_handlers(

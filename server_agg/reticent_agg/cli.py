@@ -30,18 +30,17 @@ from reticent.console.options import (
 from reticent.console.text import printable
 from reticent.protocol.channels import KEY_SERVER, channel
 from reticent.protocol.keys import identity_of
-from reticent.protocol.phases import PHASES, in_words
+from reticent.protocol.phases import PHASES, in_words, phase_of
 from reticent.randomness import secure
 from reticent.rpc.simulated_clock import clock_from
-from reticent.storage.database import Database
-from reticent.storage.database import migrate as migrate_file
 from reticent.storage.files import OWNER_ONLY_FOLDER, PUBLIC, create
+from reticent.times import milliseconds
 from reticent.tls.certificates import Certificate
-from reticent_agg import administration
-from reticent_agg.administration import Report
-from reticent_agg.database import KIND, opened
-from reticent_agg.server import ASK_AGAIN, AggregationServer
+from reticent_agg.administration import QueryReport, reports
+from reticent_agg.counting.closing import abort as abort_query
+from reticent_agg.server import POLL_INTERVAL, AggregationServer
 from reticent_agg.service import AggregationService
+from reticent_agg.sqlite_store import SqliteStore
 
 __all__ = ["app"]
 
@@ -49,6 +48,7 @@ FOLDER = Path("aggregation")
 KEPT_DAYS = 30
 
 _FILE = "aggregation.db"
+_LEASE_OWNER = "reticent agg serve"  # one process serves from a file: begun again after a kill, it has its leases back
 _IDENTITY = "identity.pub"
 
 app = App(
@@ -70,44 +70,45 @@ def serve(
     identity: str | None = None,
     certs: Annotated[Path, Parameter(name="--certs")] = CERTIFICATES,
     simulation: bool = False,
-    ask_again: float = ASK_AGAIN.total_seconds(),
+    poll_interval: float = POLL_INTERVAL.total_seconds(),
     simulated_clock: str | None = None,
     log_level: str = "info",
     log_json: bool = False,
 ) -> None:
-    """Be an aggregation server, until SIGINT or SIGTERM.
+    """Run an aggregation server until SIGINT or SIGTERM.
 
-    The first time, the folder is made. Begun again, it goes on where it was. It says at which addresses it listens, a
-    line for each.
+    The first start creates the folder; later starts continue from it. The server prints the addresses at which it
+    listens, one a line.
 
     Args:
-        folder: Where the server keeps everything.
-        phones: Where phones reach it, as host:port.
-        analysts: Where analysts do.
-        key_server: Where the key server listens for aggregation servers.
+        folder: The folder with all that the server keeps.
+        phones: The address for phones, as host:port.
+        analysts: The address for analysts.
+        key_server: The key server's address for aggregation servers.
         identity: The key server's identity: the file identity.pub of its folder, or the 64 hexadecimal digits in it.
-            Needed the first time; then it is in this folder, too.
+            Required at the first start, which copies it to the server's folder.
         certs: The folder of certificates, as `reticent certs init` makes it.
-        simulation: Accept keys of 1024 and 2048 bits too, which are good for simulation only.
-        ask_again: After how many seconds phones ask again what they are asked.
-        simulated_clock: For tests, on this machine only: the clock stands still at this instant, like
+        simulation: Accept keys of 1024 and 2048 bits, too; they are for simulation only.
+        poll_interval: The seconds after which phones ask for queries again.
+        simulated_clock: For tests on this machine: a clock that stands still at this instant, like
             2027-03-01T12:00:00Z, until it is moved.
-        log_level: What is logged on standard error: debug, info, warning or error.
+        log_level: The lowest level logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
     begin(log_level, log_json)
-    if not 0 < ask_again <= dt.timedelta(days=1).total_seconds():
-        raise ValueError(f"--ask-again must lie between 0 and a day, in seconds: got {ask_again:g}")
+    if not 0 < poll_interval <= dt.timedelta(days=1).total_seconds():
+        raise ValueError(f"--poll-interval must lie between 0 and a day, in seconds: got {poll_interval:g}")
     clock, further = clock_from(simulated_clock, phones, analysts)
     certificate = Certificate.load(certs, "aggregation")
     folder.mkdir(mode=OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
+    store = SqliteStore(folder / _FILE)
     server = AggregationServer(
-        folder / _FILE,
+        store,
         identity=_identity(folder / _IDENTITY, identity),
         now=clock.now,
         rng=secure(),
         simulation=simulation,
-        ask_again=dt.timedelta(seconds=ask_again),
+        poll_interval=dt.timedelta(seconds=poll_interval),
     )
 
     async def serve_until(stop: asyncio.Event) -> None:
@@ -121,78 +122,64 @@ def serve(
             phones_credentials=certificate.server_credentials(callers_show_theirs=False),
             analysts_credentials=certificate.server_credentials(callers_show_theirs=True),
             others=further,
+            lease_owner=_LEASE_OWNER,
         )
         async with way, service:
             process.say(f"listening for phones at {service.phones_address}")
             process.say(f"listening for analysts at {service.analysts_address}")
             await first_of(stop.wait(), service.wait())
 
-    with closing(server), server.claim():
+    with closing(server), store.serve_alone():
         process.run(serve_until)
 
 
 @app.command
-def migrate(*, folder: At = FOLDER) -> None:
-    """Bring the folder of an older version to the present one, while no server uses it.
-
-    Args:
-        folder: Where the server keeps everything.
-    """
-    migrate_file(folder / _FILE, KIND)
-    process.say(f"{folder / _FILE} has version {KIND.version}")
-
-
-@app.command
 def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
-    """Forget which phones took part in queries that were decided long ago, and queries that were refused long ago.
+    """Delete which phones contributed to queries decided long ago, and queries refused long ago.
 
-    The server may run meanwhile. What was asked of phones and what was decided stays for ever. A phone that sends its
-    contribution to such a query again is told that it is late.
+    The server may run meanwhile. Queries and decisions stay. If a phone sends a contribution to a pruned query again,
+    the server refuses it as late.
 
     Args:
-        folder: Where the server keeps everything.
-        days: How many days ago they must have been decided, by this machine's clock.
+        folder: The folder with all that the server keeps.
+        days: The least age of the decision or refusal in days, by this machine's clock.
     """
     if not 0 <= days <= MAX_DAYS:
         raise ValueError(f"--days must lie between 0 and {MAX_DAYS:,}: got {days:g}")
     before = SystemClock().now() - dt.timedelta(days=days)
-    with _database_of(folder) as database:
-        forgotten = administration.prune(database, before)
-    for name in forgotten:
-        process.say(f"{printable(name)}  pruned")
-    if not forgotten:
+    with _store_of(folder) as store:
+        pruned = store.prune(milliseconds(before))
+    for query_id in pruned:
+        process.say(f"{printable(query_id)}  pruned")
+    if not pruned:
         process.say(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @app.command
 def abort(query: str, /, *, folder: At = FOLDER) -> None:
-    """Close an analyst's query now, and have every cohort burnt that is not decided yet.
+    """Close any analyst's query now, and have all cohorts burnt that are not decided.
 
     The server may run meanwhile: it asks the key server within half a minute.
 
     Args:
         query: The query's id.
-        folder: Where the server keeps everything.
+        folder: The folder with all that the server keeps.
     """
-    with _database_of(folder):
-        identity = identity_of(str(folder / _IDENTITY))
-    now = SystemClock().now
-    server = AggregationServer(folder / _FILE, identity=identity, now=now, rng=secure(), simulation=True)
-    with closing(server):
-        phase = server.abort_any(query).phase
-    process.say(f"{printable(query)}  {PHASES[phase]}")
+    with _store_of(folder) as store:
+        found = abort_query(store, query)
+    process.say(f"{printable(query)}  {PHASES[phase_of(found.phase, is_refused=found.refused is not None)]}")
 
 
 @app.command
 def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
-    """List all queries, the latest first, with how many phones have contributed.
+    """List all queries, the latest first, with the number of contributions.
 
     Args:
-        folder: Where the server keeps everything.
-        as_json: Write JSON for machines.
+        folder: The folder with all that the server keeps.
+        as_json: Print JSON.
     """
-    with _database_of(folder) as database:
-        found = administration.report(database)
+    with _store_of(folder) as store:
+        found = reports(store)
     if as_json:
         sys.stdout.write(in_json([asdict(each) for each in found]) + "\n")
     else:
@@ -200,28 +187,28 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
 
 
 def _identity(path: Path, given: str | None) -> bytes:
-    """The key server's identity, which is written down when it is given first, and never changes."""
+    """The key server's identity. The first one given is kept, and never changes."""
     if given is not None:
         content = identity_of(given)
         with contextlib.suppress(FileExistsError):
             create(path, f"{content.hex()}\n".encode(), PUBLIC)
     if not path.exists():
-        raise ValueError("--identity is needed the first time: `reticent keys status` prints it")
+        raise ValueError("--identity is required at the first start: `reticent keys status` prints it")
     kept = identity_of(str(path))
     if given is not None and kept != identity_of(given):
-        raise ValueError(f"{path} names another key server: a folder is for one, and for its queries")
+        raise ValueError(f"{path} names another key server: a folder belongs to one key server")
     return kept
 
 
 @contextlib.contextmanager
-def _database_of(folder: Path) -> Iterator[Database]:
+def _store_of(folder: Path) -> Iterator[SqliteStore]:
     if not (folder / _FILE).exists():
         raise ValueError(f"there is no aggregation server in {folder}")
-    with closing(opened(folder / _FILE)) as database:
-        yield database
+    with closing(SqliteStore(folder / _FILE)) as store:
+        yield store
 
 
-def _line(query: Report) -> str:
+def _line(query: QueryReport) -> str:
     decided = f"{len(query.outcomes)} of {len(query.contributors)} cohorts decided"
     contributed = f"{sum(query.contributors):,} of {query.population:,} phones"
     what = {

@@ -1,231 +1,276 @@
-"""The way to the key server: what it is asked, again and again until it answers."""
+"""The driver of the link to the key server: has queries countersigned and cohorts decided, and retries.
+
+Several drivers may share a store. A driver leases an item before it works on it, renews the lease meanwhile, and
+releases it afterwards; the leases of a driver that was killed expire. Leases only save work: the bytes that are sent
+are those in the store, so two drivers that send the same request get the same answer, which is kept once.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any, TypeVar
 
 import grpc
 
+from reticent.clock import Clock
 from reticent.errors import ReticentError
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.retry import Backoff
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg.counting.closing import NEVER, Undecided
-from reticent_agg.retry_queue import Name, Turns
+from reticent_agg.counting.closing import FINAL_REFUSALS
+from reticent_agg.retry_queue import RetryQueue
 from reticent_agg.server import AggregationServer
+from reticent_agg.store import Lease, WorkItem
 
-__all__ = ["Link"]
+__all__ = ["Driver"]
 
 _log = logging.getLogger(__name__)
 
-SHORTEST, LONGEST = 0.1, 30.0
-"""Seconds from one attempt to the next."""
-RAREST = 3600.0
-"""And to the next where the key server has refused to decide, the longer the more often it has."""
-PATIENCE = 10.0
-"""Seconds that somebody waits who could come back."""
-MAX_ANSWER = 3600.0
+MIN_PAUSE, MAX_PAUSE = 0.1, 30.0
+"""Seconds between two attempts."""
+MAX_PAUSE_REFUSED = 3600.0
+"""Seconds between two attempts after the key server has refused to decide; at once if the refusal is final."""
+POLL_INTERVAL = 30.0
+"""Seconds between two looks for work that nobody has announced: of another driver, or aborted by the operator."""
+CALLER_TIMEOUT = 10.0
+"""Seconds that a caller waits for the key server."""
+ANSWER_TIMEOUT = 3600.0
 """Seconds that the key server may take to countersign a query, or to decide a cohort.
 
-Many times what the receipts of a million phones need; one that hangs, though it is there, keeps nobody for ever.
+Many times what the receipts of a million phones need. A key server that never answers one request delays the others
+by no more.
 """
+LEASE, RENEWAL = dt.timedelta(seconds=60), dt.timedelta(seconds=20)
+"""How long a lease lasts, and after what time it is renewed."""
 
 Result = TypeVar("Result")
 
 
-class Link:
+class Driver:
     """Has queries countersigned, and cohorts decided.
 
     Args:
-        server: Whose questions these are.
-        channel: The way to the key server.
+        server: Whose queries and cohorts these are.
+        channel: The channel to the key server.
         writer: The thread in which the server works.
-        began: Called when phones can be asked something new.
+        clock: By which leases expire.
+        owner: The owner of this driver's leases. No other driver that runs may have the same.
+        on_collecting: Called when a query begins to collect, and now and then.
     """
 
     def __init__(
-        self, server: AggregationServer, channel: grpc.aio.Channel, writer: Executor, began: Callable[[], None]
+        self,
+        server: AggregationServer,
+        channel: grpc.aio.Channel,
+        writer: Executor,
+        *,
+        clock: Clock,
+        owner: str,
+        on_collecting: Callable[[], None],
     ) -> None:
         self._server = server
         self._deciding = counting_pb2_grpc.DecidingStub(channel)
         self._writer = writer
-        self._began = began
-        self._to_countersign = asyncio.Event()
-        self._to_decide = asyncio.Event()
+        self._clock = clock
+        self._owner = owner
+        self._on_collecting = on_collecting
+        self._must_countersign = asyncio.Event()
+        self._must_decide = asyncio.Event()
         self._trouble: ReticentError | None = None
-        self._uncountersigned = Turns[bytes]()  # by the digests of queries
-        self._undecided = Turns[Undecided]()
+        self._uncountersigned = RetryQueue[WorkItem]()
+        self._undecided = RetryQueue[WorkItem]()
         self._waiting: list[asyncio.Future[None]] = []  # for the end of an attempt to have queries countersigned
 
-    async def standing(self) -> wire.Terms:
-        """Who could be asked now, and under which key, which is kept.
+    async def terms(self) -> wire.Terms:
+        """Ask for the key server's terms, and keep them.
 
         Raises:
             Refused: The key server refuses, or cannot be reached.
         """
         try:
-            terms = await answered(self._deciding.Standing(wire.StandingRequest(), timeout=PATIENCE))
-            await self._work(self._server.learned, terms)
+            terms = await answered(self._deciding.Standing(wire.StandingRequest(), timeout=CALLER_TIMEOUT))
+            await self._write(self._server.queries.learn, terms)
         except Unreachable as error:
-            self._heard(error)
+            self._note(error)
             raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY) from error
         except ReticentError as error:
-            self._heard(error)
+            self._note(error)
             raise
-        self._heard(None)
+        self._note(None)
         return terms
 
-    async def countersigned(self, query: Query) -> None:
-        """Have a query countersigned, and do not wait long: what is not done in time is done later."""
-        self._uncountersigned.forget(query.digest)  # somebody wants it now
+    async def countersign_now(self, query: Query) -> None:
+        """Have a query countersigned. If that takes long, it happens later."""
+        self._uncountersigned.forget(WorkItem(query.digest))
         attempted = asyncio.get_running_loop().create_future()
         self._waiting.append(attempted)
         self.countersign()
         try:
-            await asyncio.wait_for(attempted, PATIENCE)
+            await asyncio.wait_for(attempted, CALLER_TIMEOUT)
         except TimeoutError:
             _log.info("%r waits for its countersignature", query.id)
 
     def countersign(self) -> None:
-        """Have countersigned what waits for it."""
-        self._to_countersign.set()
+        """There is something to countersign."""
+        self._must_countersign.set()
 
     def decide(self) -> None:
-        """Have decided what waits for it."""
-        self._to_decide.set()
+        """There is something to decide."""
+        self._must_decide.set()
 
     async def run(self) -> None:
-        """Ask what has to be asked, for ever."""
-        await asyncio.gather(
-            _again_and_again(self._to_countersign, self._countersign_all),
-            _again_and_again(self._to_decide, self._decide_all),
-            self._look_now_and_then(),
-        )
+        """Work, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_repeat(self._must_countersign, self._countersign_all))
+            tasks.create_task(_repeat(self._must_decide, self._decide_all))
+            tasks.create_task(self._poll())
 
-    async def _look_now_and_then(self) -> None:
-        """See whether the key server is there, how many phones are, and whether anything was left undone."""
+    async def _poll(self) -> None:
+        """Ask for terms, and look for work, now and then."""
         while True:
             try:
-                await self.standing()
+                await self.terms()
             except (ReticentError, OSError) as error:
-                _log.debug("who could be asked is not known: %s", error)
-            except Exception:  # noqa: BLE001  # a fault of ours must not end the looking
+                _log.debug("the key server's terms are unknown: %s", error)
+            except Exception:  # noqa: BLE001  # a fault of ours must not end the polling
                 _log.exception("asking the key server failed")
             self.countersign()
             self.decide()
-            self._began()
-            await asyncio.sleep(LONGEST)
+            self._on_collecting()
+            await asyncio.sleep(POLL_INTERVAL)
 
-    def _heard(self, trouble: ReticentError | None) -> None:
-        """Log when the key server goes away, and when it is back; once each."""
+    def _note(self, trouble: ReticentError | None) -> None:
+        """Log when the key server becomes unavailable, and when it is back; once each."""
         if trouble is not None and self._trouble is None:
-            _log.warning("the key server is away, or does not answer as it should, and is asked again: %s", trouble)
+            _log.warning("the key server is unavailable or fails; retrying: %s", trouble)
         elif trouble is None and self._trouble is not None:
             _log.info("the key server is back")
         self._trouble = trouble
 
     async def _countersign_all(self) -> float | None:
-        """The seconds until something is to be asked again; None where all is countersigned."""
+        """Try all queries that are due. Returns the seconds until the next one is due; None if none has failed."""
         waiting, self._waiting = self._waiting, []
         try:
-            queries = {query.digest: query for query in await self._work(self._server.uncountersigned)}
-            for digest in self._uncountersigned.due(queries, _now()):
-                query = queries[digest]
-                what = partial("{!r} is not countersigned".format, query.id)
-                await self._attempted(self._uncountersigned, digest, what, self._countersign(query))
-            return self._uncountersigned.left(_now())
+            queries = dict(await self._write(self._server.queries.to_countersign))
+            for item in self._uncountersigned.due(queries, _now()):
+                query = queries[item]
+                failure = f"{query.id!r} is not countersigned"
+                await self._attempt(self._uncountersigned, item, failure, self._countersign(item, query))
+            return self._uncountersigned.next_due(_now())
         finally:
             for each in waiting:
                 if not each.done():
                     each.set_result(None)
 
-    async def _countersign(self, query: Query) -> None:
-        asked = wire.CountersignRequest(query=query.to_bytes())
-        try:
-            deals = await answered(_all(self._deciding.Countersign(asked, timeout=MAX_ANSWER)))
-        except Refused as refused:
-            if _may_pass(refused):
-                raise
-            _log.warning("%r is not countersigned: %s", query.id, refused)
-            await self._work(self._server.refused, query, refused)
-            return
-        await self._work(self._server.countersigned, query, deals)
+    async def _countersign(self, item: WorkItem, query: Query) -> None:
+        async with self._leased(item) as request:
+            if not isinstance(request, wire.CountersignRequest):
+                return
+            try:
+                deals = await answered(_all(self._deciding.Countersign(request, timeout=ANSWER_TIMEOUT)))
+            except Refused as refused:
+                if _is_temporary(refused):
+                    raise
+                _log.warning("the key server refuses to countersign %r: %s", query.id, refused)
+                await self._write(self._server.store.reject, query.digest, refused)
+                return
+            await self._write(self._server.queries.countersign, query, deals)
         _log.info("%r is countersigned, and collects", query.id)
-        self._began()
-        self.decide()  # where it was aborted before
+        self._on_collecting()
+        self.decide()  # if it was aborted before
 
     async def _decide_all(self) -> float | None:
-        """The seconds until something is to be asked again; None where all is decided that was to be."""
-        for cohort in self._undecided.due(await self._work(self._server.undecided), _now()):
-            what = partial(self._not_decided, cohort)
-            await self._attempted(self._undecided, cohort, what, self._decide(cohort))
-        return self._undecided.left(_now())
+        """Try all cohorts that are due. Returns the seconds until the next one is due; None if none has failed."""
+        for item in self._undecided.due(await self._write(self._server.store.to_decide), _now()):
+            announced = await self._write(self._server.queries.announced, item.query)
+            failure = f"cohort {item.cohort} of {announced.query.id!r} is not decided"
+            await self._attempt(self._undecided, item, failure, self._decide(item))
+        return self._undecided.next_due(_now())
 
-    async def _decide(self, cohort: Undecided) -> None:
-        head = await self._work(self._server.request, cohort.query, cohort.cohort)  # it may be aborted meanwhile
-        if head is not None:
-            await self._ask_to_decide(head)
-
-    async def _ask_to_decide(self, head: wire.DecideHead) -> None:
-        faults: list[Exception] = []
-        try:
-            decision = await answered(self._deciding.Decide(self._messages(head, faults), timeout=MAX_ANSWER))
-        except Refused as refused:
-            await self._work(self._server.not_decided, head, refused)
-            raise
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if faults and task is not None and not task.cancelling():
-                raise faults[0] from None  # where gRPC cannot read what it is to send, it cancels the call
-            raise
-        await self._work(self._server.decided, decision)
+    async def _decide(self, item: WorkItem) -> None:
+        async with self._leased(item) as head:
+            if not isinstance(head, wire.DecideHead):
+                return
+            faults: list[Exception] = []
+            try:
+                decision = await answered(self._deciding.Decide(self._messages(head, faults), timeout=ANSWER_TIMEOUT))
+            except Refused as refused:
+                await self._write(self._server.closing.refuse, head, refused)
+                raise
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if faults and task is not None and not task.cancelling():
+                    raise faults[0] from None  # gRPC cancels a call whose messages it cannot read
+                raise
+            await self._write(self._server.closing.decide, decision)
 
     async def _messages(self, head: wire.DecideHead, faults: list[Exception]) -> AsyncIterator[wire.DecideRequest]:
         try:
-            messages = self._server.asking(head)
-            while (message := await self._work(next, messages, None)) is not None:
+            messages = self._server.closing.messages(head)
+            while (message := await self._write(next, messages, None)) is not None:
                 yield message
         except Exception as error:
             faults.append(error)
             raise
 
-    def _not_decided(self, cohort: Undecided) -> str:
-        return f"cohort {cohort.cohort} of {self._server.name(cohort.query)!r} is not decided"
-
-    async def _attempted(
-        self, turns: Turns[Name], name: Name, what: Callable[[], str], attempt: Awaitable[None]
-    ) -> None:
-        """Attempt something. Where it fails, only that is put off, unless nobody is there, or the disk fails."""
+    @contextlib.asynccontextmanager
+    async def _leased(self, item: WorkItem) -> AsyncIterator[wire.CountersignRequest | wire.DecideHead | None]:
+        """Lease an item, and renew the lease, within the block. None if it is done, or leased to another driver."""
+        renewal: asyncio.Task[None] | None = None
         try:
-            await attempt
+            request = await self._write(self._claim, item)
+            if request is not None:
+                renewal = asyncio.create_task(self._renew(item))
+            yield request
+        finally:
+            if renewal is not None:
+                renewal.cancel()
+            await self._write(self._server.store.release, item, self._owner)
+
+    async def _renew(self, item: WorkItem) -> None:
+        request: object = item
+        while request is not None:
+            await self._clock.wait_until(self._clock.now() + RENEWAL)
+            with contextlib.suppress(OSError):  # then the next renewal may still be in time
+                request = await self._write(self._claim, item)
+
+    def _claim(self, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
+        now = self._clock.now()
+        return self._server.store.claim(item, Lease(self._owner, milliseconds(now), milliseconds(now + LEASE)))
+
+    async def _attempt(
+        self, queue: RetryQueue[WorkItem], item: WorkItem, failure: str, work: Coroutine[Any, Any, None]
+    ) -> None:
+        """Work on an item. If that fails, only this item waits, unless the key server is away, or the disk fails."""
+        try:
+            await work
         except OSError:
-            # It may be because of this one: the others come first.
-            turns.failed(name, _now(), Backoff(SHORTEST, LONGEST))
+            queue.failed(item, _now(), Backoff(MIN_PAUSE, MAX_PAUSE))  # the disk may fail because of this one
             raise
         except Exception as error:
-            is_new, backoff = name not in turns, _backoff(error)
-            pause = turns.failed(name, _now(), backoff)
+            is_new, backoff = item not in queue, _backoff(error)
+            pause = queue.failed(item, _now(), backoff)
             if isinstance(error, Unreachable) and _is_away(error):
-                self._heard(error)
+                self._note(error)
                 raise
-            level = logging.ERROR if is_new or backoff.limit == RAREST else logging.DEBUG
+            level = logging.ERROR if is_new or backoff.limit == MAX_PAUSE_REFUSED else logging.DEBUG
             ours = None if isinstance(error, ReticentError) else error
-            _log.log(level, "%s, asked again in %.1f s: %s", await self._work(what), pause, error, exc_info=ours)
+            _log.log(level, "%s; retry in %.1f s: %s", failure, pause, error, exc_info=ours)
         else:
-            turns.forget(name)
-            self._heard(None)
+            queue.forget(item)
+            self._note(None)
 
-    async def _work(self, function: Callable[..., Result], *arguments: Any) -> Result:
+    async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)
 
 
@@ -234,21 +279,21 @@ def _now() -> float:
 
 
 def _backoff(error: Exception) -> Backoff:
-    """How long to leave something alone that has failed."""
-    if isinstance(error, Unreachable) or (isinstance(error, Refused) and _may_pass(error)):
-        return Backoff(SHORTEST, LONGEST)
-    if isinstance(error, Refused) and error.refusal in NEVER:
-        return Backoff(RAREST, RAREST)
-    return Backoff(SHORTEST, RAREST)
+    """The pauses of an item that fails like this."""
+    if isinstance(error, Unreachable) or (isinstance(error, Refused) and _is_temporary(error)):
+        return Backoff(MIN_PAUSE, MAX_PAUSE)
+    if isinstance(error, Refused) and error.refusal in FINAL_REFUSALS:
+        return Backoff(MAX_PAUSE_REFUSED, MAX_PAUSE_REFUSED)
+    return Backoff(MIN_PAUSE, MAX_PAUSE_REFUSED)
 
 
-def _may_pass(refused: Refused) -> bool:
-    """Whether to retry as if the key server were away: also until the operator has mended the certificates."""
+def _is_temporary(refused: Refused) -> bool:
+    """Whether a refusal does not answer the request. NOT_PERMITTED ends when the operator corrects certificates."""
     return refused.refusal.retry or refused.refusal is Refusal.NOT_PERMITTED
 
 
 def _is_away(error: Unreachable) -> bool:
-    """Whether nobody is there, which says nothing of what was asked: there is no use in asking more."""
+    """Whether the key server cannot be reached at all: then other requests fail, too."""
     cause = error.__cause__
     return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
 
@@ -257,25 +302,25 @@ async def _all(stream: AsyncIterable[Result]) -> list[Result]:
     return [each async for each in stream]
 
 
-async def _again_and_again(wanted: asyncio.Event, attempt: Callable[[], Awaitable[float | None]]) -> None:
-    """Attempt it whenever it is wanted, and when it says; where it fails, after longer and longer pauses."""
+async def _repeat(wanted: asyncio.Event, attempt: Callable[[], Awaitable[float | None]]) -> None:
+    """Attempt it whenever it is wanted, and after the seconds that it returns; after a failure, with longer pauses."""
     failures = 0
     while True:
         wanted.clear()
         try:
-            again, failures = await attempt(), 0
-        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the asking
+            wait, failures = await attempt(), 0
+        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the attempts
             failures += 1
-            again = Backoff(SHORTEST, LONGEST).delay(failures)
-            _tell_of(error, again)
+            wait = Backoff(MIN_PAUSE, MAX_PAUSE).delay(failures)
+            _log_failure(error, wait)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(wanted.wait(), again)
+            await asyncio.wait_for(wanted.wait(), wait)
 
 
-def _tell_of(error: Exception, again: float) -> None:
+def _log_failure(error: Exception, wait: float) -> None:
     if isinstance(error, ReticentError):
-        _log.debug("the key server is asked again in %.1f s: %s", again, error)
+        _log.debug("retry in %.1f s: %s", wait, error)
     elif isinstance(error, OSError):
-        _log.error("what the key server says cannot be kept, and is asked again in %.1f s: %s", again, error)
+        _log.error("the key server's answer cannot be stored; retry in %.1f s: %s", wait, error)
     else:
         _log.exception("asking the key server failed")

@@ -1,16 +1,16 @@
-"""What can go wrong on the aggregation server, as one family.
+"""Errors of the aggregation server, as one family.
 
     ReticentError
     └── AggregationError
         ├── BadStore     a file that is damaged, foreign or of another version
-        └── BadAnswer    the key server says what it cannot mean, or somebody says it in its name
+        └── BadReply     the key server's reply is invalid, or not signed by it
 
-What the server says no to is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
+What the server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
 """
 
 from reticent.errors import ReticentError
 
-__all__ = ["AggregationError", "BadAnswer", "BadStore"]
+__all__ = ["AggregationError", "BadReply", "BadStore"]
 
 
 class AggregationError(ReticentError):
@@ -21,5 +21,5 @@ class BadStore(AggregationError):
     """The file does not hold what an aggregation server has written."""
 
 
-class BadAnswer(AggregationError):
-    """An answer that the key server cannot have meant: unsigned, or about something else."""
+class BadReply(AggregationError):
+    """A reply that the key server cannot have meant: unsigned, or about something else."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,9 +25,10 @@ from reticent.rpc.listener import Listener
 from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches
+from reticent_agg.counting.closing import abort
 from reticent_agg.counting.collection import Outcome
 from reticent_agg.counting.replies import refuse_odd_phone, refuse_too_many
-from reticent_agg.driver import Link
+from reticent_agg.driver import Driver
 from reticent_agg.server import AggregationServer
 
 __all__ = ["COLLECTING", "COUNTING", "AggregationService"]
@@ -45,7 +48,6 @@ PAUSE = 1.0
 """Seconds until what the disk did not take is tried again."""
 
 Methods = Mapping[str, Handler]
-Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
@@ -62,6 +64,8 @@ class AggregationService:
         analysts_credentials: The server's, for analysts, who show one. Without it anybody on this machine is one.
         limits: Of each listener.
         others: Further services for analysts' address.
+        lease_owner: The owner of this process's leases of work for the key server; a new name unless given. A name may
+            be used again only if no other process that has it is running.
     """
 
     def __init__(
@@ -76,14 +80,22 @@ class AggregationService:
         analysts_credentials: grpc.ServerCredentials | None,
         limits: Limits | None = None,
         others: Mapping[str, Methods] | None = None,
+        lease_owner: str | None = None,
     ) -> None:
         self._server = server
         self._clock = clock
         self._writer = ThreadPoolExecutor(1, "writer")
         self._reader = ThreadPoolExecutor(1, "reader")
-        self._batches = Batches(self._taken)
-        self._began = asyncio.Event()
-        self._link = Link(server, key_server, self._writer, self._began.set)
+        self._batches = Batches(partial(self._write, self._collect))
+        self._must_close = asyncio.Event()
+        self._driver = Driver(
+            server,
+            key_server,
+            self._writer,
+            clock=clock,
+            owner=lease_owner or secrets.token_hex(8),
+            on_collecting=self._must_close.set,
+        )
         self._rates = Rates(PHONE, PHONES_REMEMBERED)
         of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES)
         self._phones = Listener(
@@ -97,7 +109,7 @@ class AggregationService:
             limits=limits,
         )
         self._stack = contextlib.AsyncExitStack()
-        self._working: asyncio.Future[Any] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def phones_address(self) -> str:
@@ -116,8 +128,8 @@ class AggregationService:
             # In a thread: the loop has still to end the calls for which these two work.
             stack.push_async_callback(asyncio.to_thread, self._reader.shutdown, cancel_futures=True)
             stack.push_async_callback(asyncio.to_thread, self._writer.shutdown)
-            self._working = asyncio.gather(self._link.run(), self._close_in_time())
-            stack.push_async_callback(self._stop_working)
+            self._tasks = [asyncio.create_task(self._driver.run()), asyncio.create_task(self._close_in_time())]
+            stack.push_async_callback(self._stop_tasks)
             await stack.enter_async_context(self._phones)
             await stack.enter_async_context(self._analysts)
             self._stack = stack.pop_all()
@@ -131,27 +143,25 @@ class AggregationService:
 
     async def wait(self) -> None:
         """Return when something has gone wrong that cannot be mended by trying again; raises it."""
-        if self._working is not None:
-            await asyncio.shield(self._working)
+        await asyncio.shield(asyncio.gather(*self._tasks))
 
-    async def _stop_working(self) -> None:
-        if self._working is not None:
-            self._working.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._working
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _collecting(self, limits: Limits) -> Methods:
         """What phones call."""
         admission = Admission(limits=limits)
 
         async def announcements(request: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
-            return await self._read(self._server.announcements, request)
+            return await self._read(self._server.replies.announcements, request)
 
         async def query(request: wire.QueryRequest, _: Caller) -> wire.QueryReply:
-            return await self._read(self._server.query, request)
+            return await self._read(self._server.replies.query, request)
 
         async def key(request: wire.KeyRequest, _: Caller) -> wire.KeyReply:
-            return await self._read(self._server.key, request)
+            return await self._read(self._server.replies.key, request)
 
         async def contribute(sent: wire.Contribution, caller: Caller) -> wire.Acknowledgement:
             refuse_odd_phone(sent.phone)  # of which not a byte may be kept
@@ -162,7 +172,7 @@ class AggregationService:
 
         async def decisions(request: wire.DecisionsRequest, _: Caller) -> wire.DecisionsReply:
             refuse_too_many(request.wanted)  # at once: all others wait for the one reader
-            return await self._read(self._server.decisions, request)
+            return await self._read(self._server.replies.decisions, request)
 
         return {
             "Announcements": unary(
@@ -178,13 +188,13 @@ class AggregationService:
         """What analysts call."""
 
         async def standing(_: wire.StandingRequest, _caller: Caller) -> wire.Terms:
-            return await self._link.standing()
+            return await self._driver.terms()
 
         async def status(request: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
-            return await self._read(self._server.status, request, caller.name)
+            return await self._read(self._server.replies.status, request, caller.name)
 
         async def queries(_: wire.ListRequest, caller: Caller) -> wire.ListReply:
-            return await self._read(self._server.queries, caller.name)
+            return await self._read(self._server.replies.list_queries, caller.name)
 
         return {
             "Standing": unary(admission, wire.StandingRequest, standing),
@@ -196,68 +206,59 @@ class AggregationService:
 
     async def _announce(self, request: wire.AnnounceRequest, caller: Caller) -> wire.QueryStatus:
         query = await self._read(_query_of, request)
-        if not await self._write(self._server.can_judge, query):
-            await self._link.standing()  # there may be a new key, or more phones
-        status: wire.QueryStatus = await self._write(
-            self._and_then, self._link.countersign, self._server.announce, request, caller.name
+        if not await self._write(self._server.queries.can_judge, query):
+            await self._driver.terms()  # there may be a new key, or more phones
+        await self._write(
+            self._and_then, self._driver.countersign, self._server.queries.announce, request.query, caller.name
         )
+        wanted = wire.StatusRequest(id=query.id)
+        status = await self._read(self._server.replies.status, wanted, caller.name)
         if status.phase != wire.ANNOUNCED:
             return status
         _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
-        await self._link.countersigned(query)
-        return await self._read(self._server.status, wire.StatusRequest(id=query.id), caller.name)
+        await self._driver.countersign_now(query)
+        return await self._read(self._server.replies.status, wanted, caller.name)
 
     async def _abort(self, request: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
+        await self._read(self._server.replies.status, request, caller.name)  # refuses another analyst's query
         _log.warning("%r is aborted by %s", request.id, caller.name or "somebody on this machine")
-        status: wire.QueryStatus = await self._write(
-            self._and_then, self._link.decide, self._server.abort, request, caller.name
-        )
-        return status
+        await self._write(self._and_then, self._driver.decide, abort, self._server.store, request.id)
+        return await self._read(self._server.replies.status, request, caller.name)
 
-    def _and_then(
-        self,
-        tell: Callable[[], None],
-        write: Callable[[Request, str | None], Result],
-        request: Request,
-        analyst: str | None,
-    ) -> Result:
-        """Run by the writer: write, and have somebody told of it, also where the caller has hung up meanwhile."""
-        written = write(request, analyst)
-        self._loop.call_soon_threadsafe(tell)
-        return written
+    def _and_then(self, notify: Callable[[], None], write: Callable[..., object], *arguments: object) -> None:
+        """Run by the writer: write, and notify whoever acts on it, even if the caller has hung up meanwhile."""
+        write(*arguments)
+        self._loop.call_soon_threadsafe(notify)
 
-    async def _taken(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        outcomes, closed = await self._write(self._take, contributions)
-        self._tell_of(closed)
-        return outcomes
-
-    def _take(self, contributions: Sequence[wire.Contribution]) -> tuple[list[Outcome], list[str]]:
-        """Run by the writer: take contributions in, and close what has enough of them now."""
-        outcomes = self._server.contribute(contributions)
+    def _collect(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+        """Run by the writer: take contributions, and close what has enough of them now."""
+        outcomes = self._server.collection.contribute(contributions)
         try:
-            return outcomes, self._server.close_due()
-        except OSError:  # these contributions are on disk, and acknowledged; closing is tried again
-            self._loop.call_soon_threadsafe(self._began.set)
-            return outcomes, []
+            closed = self._server.closing.close_due()
+        except OSError:  # these contributions are durable, and acknowledged; closing is tried again
+            self._loop.call_soon_threadsafe(self._must_close.set)
+        else:
+            self._loop.call_soon_threadsafe(self._after_closing, closed)
+        return outcomes
 
     async def _close_in_time(self) -> None:
         """Close each query when its time is over, for ever."""
         while True:
-            self._began.clear()
+            self._must_close.clear()
             try:
-                self._tell_of(await self._write(self._server.close_due))
-                due = await self._write(self._server.next_due)
+                self._after_closing(await self._write(self._server.closing.close_due))
+                due = await self._write(self._server.closing.next_due)
             except OSError:
                 _log.exception("queries cannot be closed")
                 await asyncio.sleep(PAUSE)
                 continue
-            await first_of(self._began.wait(), *([] if due is None else [self._clock.wait_until(due)]))
+            await first_of(self._must_close.wait(), *([] if due is None else [self._clock.wait_until(due)]))
 
-    def _tell_of(self, closed: Sequence[str]) -> None:
+    def _after_closing(self, closed: Sequence[str]) -> None:
         for query in closed:
             _log.info("%r is closed", query)
         if closed:
-            self._link.decide()
+            self._driver.decide()
 
     async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)

@@ -24,7 +24,7 @@ from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.service import AggregationService
 from tests.agg.parties import START, KeyServer
 
@@ -133,11 +133,15 @@ class Network:
 
 @contextlib.asynccontextmanager
 async def network(
-    folder: Path, certs: Path, key_server: str, kind: type[AggregationServer] = AggregationServer
+    folder: Path, certs: Path, key_server: str, store: type[SqliteStore] = SqliteStore
 ) -> AsyncIterator[Network]:
     clock = ManualClock(START)
-    server = kind(
-        folder / "aggregation.db", identity=KeyServer.identity.public, now=clock.now, rng=secure(), simulation=True
+    server = AggregationServer(
+        store(folder / "aggregation.db"),
+        identity=KeyServer.identity.public,
+        now=clock.now,
+        rng=secure(),
+        simulation=True,
     )
     mine = Certificate.load(certs, "aggregation")
     with contextlib.closing(server):

@@ -14,8 +14,12 @@ from reticent.protocol import Refused, SigningKey
 from reticent.protocol import statements as said
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, plaintext_count
 from reticent.randomness import seeded
+from reticent.storage.database import Database
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg.counting import closing
+from reticent_agg.store import Lease, WorkItem
 from reticent_keys import KeyPair
 
 START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
@@ -160,16 +164,66 @@ def ask(population: int = 6, **others: Any) -> Query:
 def opened(path: Path | None, time: Time) -> AggregationServer:
     """An aggregation server that knows the key."""
     server = AggregationServer(
-        path, identity=KeyServer.identity.public, now=time, rng=seeded(1, "server"), simulation=True
+        SqliteStore(path), identity=KeyServer.identity.public, now=time, rng=seeded(1, "server"), simulation=True
     )
-    server.learned(KeyServer().terms())
+    server.queries.learn(KeyServer().terms())
     return server
+
+
+def database_of(server: AggregationServer) -> Database:
+    """The file under a server."""
+    assert isinstance(server.store, SqliteStore)
+    return server.store.database
+
+
+def announce(server: AggregationServer, query: Query, analyst: str | None = None) -> wire.QueryStatus:
+    """Announce a query: its status afterwards."""
+    server.queries.announce(query.to_bytes(), analyst)
+    return server.replies.status(wire.StatusRequest(id=query.id), analyst)
+
+
+def abort(server: AggregationServer, query_id: str, analyst: str | None = None) -> wire.QueryStatus:
+    """Abort a query of an analyst: its status afterwards."""
+    server.replies.status(wire.StatusRequest(id=query_id), analyst)
+    closing.abort(server.store, query_id)
+    return server.replies.status(wire.StatusRequest(id=query_id), analyst)
+
+
+def uncountersigned(server: AggregationServer) -> list[Query]:
+    """What the key server is to countersign."""
+    return [query for _, query in server.queries.to_countersign()]
+
+
+def requests(server: AggregationServer) -> list[wire.DecideHead]:
+    """What the key server is to decide; looking changes nothing."""
+    with database_of(server).reading() as run:
+        rows = run(_REQUESTS).fetchall()
+    heads = []
+    for content, burn in rows:
+        head = wire.DecideHead.FromString(content)
+        if burn:
+            head.ClearField("ciphertexts")
+        heads.append(head)
+    return heads
+
+
+_REQUESTS = """
+SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+"""
+
+
+def claimed(server: AggregationServer, item: WorkItem) -> wire.DecideHead | None:
+    """What is sent to the key server about a cohort."""
+    now = milliseconds(START)
+    message = server.store.claim(item, Lease("a test", now, now + 1))
+    assert not isinstance(message, wire.CountersignRequest)
+    return message
 
 
 def collecting(server: AggregationServer, query: Query) -> Query:
     """Have a query announced and dealt."""
-    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
-    server.countersigned(query, KeyServer().deals(query))
+    announce(server, query)
+    server.queries.countersign(query, KeyServer().deals(query))
     return query
 
 
@@ -197,13 +251,13 @@ def phones_in(head: wire.DecideHead) -> set[int]:
 def closed(server: AggregationServer, time: Time, query: Query) -> list[wire.DecideHead]:
     """Let a query's time pass: what is asked of the key server, by cohort."""
     time.pass_(query.closes_after)
-    server.close_due()
-    return [head for head in server.requests() if head.query == query.digest]
+    server.closing.close_due()
+    return [head for head in requests(server) if head.query == query.digest]
 
 
 def receipts_of(server: AggregationServer, head: wire.DecideHead) -> list[wire.Receipt]:
     """The receipts that follow a head."""
-    first, *rest = server.asking(head)
+    first, *rest = server.closing.messages(head)
     assert first.head == head
     return [receipt for each in rest for receipt in each.receipts.receipts]
 

@@ -14,33 +14,34 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import ciphertexts_from
 from reticent.randomness import is_seeded, secure, seeded
 from reticent.storage.database import Database
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadAnswer
-from reticent_agg.administration import prune, report
-from reticent_agg.database import opened
+from reticent_agg import AggregationServer, BadReply, SqliteStore
+from reticent_agg.administration import reports
+from reticent_agg.store import WorkItem
 from tests.agg import parties
 from tests.agg.parties import START, KeyServer, Phone, Time
 
 
 def status_of(server: AggregationServer, query: Query) -> wire.QueryStatus:
-    return server.status(wire.StatusRequest(id=query.id))
+    return server.replies.status(wire.StatusRequest(id=query.id))
 
 
 def contribute(server: AggregationServer, query: Query, *numbers: int) -> list[wire.Contribution]:
     sent = [Phone(number).contribution(query) for number in numbers]
-    assert parties.said_to(server.contribute(sent)) == ["ok"] * len(sent)
+    assert parties.said_to(server.collection.contribute(sent)) == ["ok"] * len(sent)
     return sent
 
 
 def test_a_query_closes_when_its_time_is_over_and_not_before(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.ask())
     contribute(server, query, 0, 1)
-    assert server.next_due() == START + dt.timedelta(seconds=query.closes_after)
+    assert server.closing.next_due() == START + dt.timedelta(seconds=query.closes_after)
     time.pass_(query.closes_after - 0.001)
-    assert (server.close_due(), server.requests()) == ([], [])
+    assert (server.closing.close_due(), parties.requests(server)) == ([], [])
     time.pass_(0.001)
-    assert server.close_due() == [query.id]
-    assert (server.close_due(), server.next_due()) == ([], None)
+    assert server.closing.close_due() == [query.id]
+    assert (server.closing.close_due(), server.closing.next_due()) == ([], None)
     assert (status_of(server, query).phase, status_of(server, query).closes_in_ms) == (wire.CLOSING, 0)
 
 
@@ -49,11 +50,11 @@ def test_a_query_closes_as_soon_as_every_cohort_has_enough(server: AggregationSe
     whole = parties.collecting(server, parties.ask(population=4))
     contribute(server, early, 0, 2, 4, 6, 1, 3)
     contribute(server, whole, 0, 1, 2)
-    assert server.close_due() == []
+    assert server.closing.close_due() == []
     contribute(server, early, 5)
-    assert server.close_due() == [early.id]
+    assert server.closing.close_due() == [early.id]
     contribute(server, whole, 3)
-    assert server.close_due() == [whole.id]
+    assert server.closing.close_due() == [whole.id]
 
 
 def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, time: Time) -> None:
@@ -81,12 +82,12 @@ def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
     query = parties.collecting(server, parties.ask(population=8, cohorts=2))
     contribute(server, query, 0, 2, 4, 6, 1, 3, 5)
     heads = parties.closed(server, time, query)
-    sent = [[each.SerializeToString() for each in server.asking(head)] for head in heads]
+    sent = [[each.SerializeToString() for each in server.closing.messages(head)] for head in heads]
     server.close()
     for _ in range(2):
         again = parties.opened(path, time)
-        assert again.requests() == heads
-        assert [[each.SerializeToString() for each in again.asking(head)] for head in heads] == sent
+        assert parties.requests(again) == heads
+        assert [[each.SerializeToString() for each in again.closing.messages(head)] for head in heads] == sent
         again.close()
 
 
@@ -97,7 +98,7 @@ def test_receipts_come_in_pages_of_which_none_is_lost(
     query = parties.collecting(server, parties.ask(population=20, cohorts=2))
     sent = contribute(server, query, *range(20))
     for head in parties.closed(server, time, query):
-        messages = list(server.asking(head))
+        messages = list(server.closing.messages(head))
         assert [len(each.receipts.receipts) for each in messages[1:]] == [3, 3, 3, 1]
         found = [receipt for each in messages[1:] for receipt in each.receipts.receipts]
         assert [(each.phone, each.signature) for each in found] == [
@@ -118,7 +119,7 @@ def test_a_cohort_with_too_few_is_sent_to_be_burnt_and_the_others_are_not(
 
 def decide(server: AggregationServer, head: wire.DecideHead) -> wire.Decision:
     decision = KeyServer().decision(head, parties.receipts_of(server, head))
-    server.decided(decision)
+    server.closing.decide(decision)
     return decision
 
 
@@ -127,16 +128,16 @@ def test_a_query_is_decided_when_all_its_cohorts_are(server: AggregationServer, 
     contribute(server, query, 0, 2, 4, 1, 3)
     heads = parties.closed(server, time, query)
     first = decide(server, heads[0])
-    assert server.requests() == heads[1:]
+    assert parties.requests(server) == heads[1:]
     assert status_of(server, query).phase == wire.CLOSING
     second = decide(server, heads[1])
-    assert server.requests() == []
+    assert parties.requests(server) == []
     status = status_of(server, query)
     assert status.phase == wire.DECIDED
     assert [(each.contributors, each.decision) for each in status.cohorts] == [(3, first), (2, second)]
     wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in (1, 5, 0)]
-    assert list(server.decisions(wire.DecisionsRequest(wanted=wanted)).decisions) == [second, first]
-    assert not server.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=b"x")])).decisions
+    assert list(server.replies.decisions(wire.DecisionsRequest(wanted=wanted)).decisions) == [second, first]
+    assert not server.replies.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=b"x")])).decisions
 
 
 def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_believed(
@@ -146,8 +147,8 @@ def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_bel
     contribute(server, query, 0, 1)
     keys = KeyServer()
     early = wire.DecideHead(query=query.digest, cohort=0, contributors=2)
-    with pytest.raises(BadAnswer):
-        server.decided(keys.decision(early))  # nothing was asked yet
+    with pytest.raises(BadReply):
+        server.closing.decide(keys.decision(early))  # nothing was asked yet
     (head,) = parties.closed(server, time, query)
     forged = keys.decision(head)
     forged.outcome = wire.VOID
@@ -159,43 +160,43 @@ def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_bel
         keys.decision(head, outcome=wire.OUTCOME_UNSPECIFIED),
         wire.Decision(),
     ):
-        with pytest.raises(BadAnswer):
-            server.decided(wrong)
-    assert server.requests() == [head]
+        with pytest.raises(BadReply):
+            server.closing.decide(wrong)
+    assert parties.requests(server) == [head]
     decision = decide(server, head)
-    server.decided(decision)  # again
-    with pytest.raises(BadAnswer, match="before"):
-        server.decided(keys.decision(head, outcome=wire.VOID))
+    server.closing.decide(decision)  # again
+    with pytest.raises(BadReply, match="before"):
+        server.closing.decide(keys.decision(head, outcome=wire.VOID))
     assert status_of(server, query).cohorts[0].decision == decision
 
 
 def test_an_abort_closes_and_burns(server: AggregationServer) -> None:
     query = parties.collecting(server, parties.ask(population=8, cohorts=2))
     sent = contribute(server, query, *range(8))
-    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.CLOSING
-    heads = server.requests()
+    assert parties.abort(server, query.id).phase == wire.CLOSING
+    heads = parties.requests(server)
     assert [(each.cohort, each.contributors, each.ciphertexts) for each in heads] == [(0, 4, b""), (1, 4, b"")]
-    assert parties.said_to(server.contribute(sent[:1])) == ["ok"]
-    server.abort(wire.AbortRequest(id=query.id))
-    assert server.requests() == heads
+    assert parties.said_to(server.collection.contribute(sent[:1])) == ["ok"]
+    parties.abort(server, query.id)
+    assert parties.requests(server) == heads
     for head in heads:
         decide(server, head)
     assert status_of(server, query).phase == wire.DECIDED
-    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.DECIDED
+    assert parties.abort(server, query.id).phase == wire.DECIDED
 
 
 def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
     path: Path, server: AggregationServer, time: Time
 ) -> None:
     query = parties.ask()
-    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
-    server.abort(wire.AbortRequest(id=query.id))
+    parties.announce(server, query)
+    parties.abort(server, query.id)
     server.close()
     server = parties.opened(path, time)
-    assert server.uncountersigned() == [query]
-    server.countersigned(query, KeyServer().deals(query))
-    assert parties.said_to(server.contribute([Phone(0).contribution(query)])) == ["LATE"]
-    assert [each.contributors for each in server.requests()] == [0]
+    assert parties.uncountersigned(server) == [query]
+    server.queries.countersign(query, KeyServer().deals(query))
+    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == ["LATE"]
+    assert [each.contributors for each in parties.requests(server)] == [0]
     server.close()
 
 
@@ -203,16 +204,16 @@ def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
     path: Path, server: AggregationServer
 ) -> None:
     query = parties.ask()
-    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
-    server.refused(query, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
+    parties.announce(server, query)
+    server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
 
     def rows() -> list[object]:
-        with closing(opened(path)) as database, database.reading() as run:
+        with closing(SqliteStore(path)) as store, store.database.reading() as run:
             return run("SELECT * FROM queries").fetchall()
 
     before = rows()
     with pytest.raises(Refused, match="NOT_ENROLLED_ENOUGH: there are 3"):
-        server.abort(wire.AbortRequest(id=query.id))
+        parties.abort(server, query.id)
     assert rows() == before
 
 
@@ -222,14 +223,14 @@ def test_an_abort_after_closing_burns_what_is_not_decided_and_gives_way_to_what_
     query = parties.collecting(server, parties.ask(population=8, cohorts=2))
     contribute(server, query, *range(8))
     asked = parties.closed(server, time, query)
-    server.abort(wire.AbortRequest(id=query.id))
-    burns = server.requests()
+    parties.abort(server, query.id)
+    burns = parties.requests(server)
     assert [each.ciphertexts for each in burns] == [b"", b""]
     decide(server, burns[1])
-    server.not_decided(burns[0], Refused(Refusal.ALREADY_DECIDED))  # its answer was lost
-    assert server.requests() == asked[:1]
-    server.not_decided(asked[0], Refused(Refusal.BAD_RECEIPTS))
-    assert server.requests() == asked[:1]
+    server.closing.refuse(burns[0], Refused(Refusal.ALREADY_DECIDED))  # its answer was lost
+    assert parties.requests(server) == asked[:1]
+    server.closing.refuse(asked[0], Refused(Refusal.BAD_RECEIPTS))
+    assert parties.requests(server) == asked[:1]
     decide(server, asked[0])
     outcomes = [each.decision.outcome for each in status_of(server, query).cohorts]
     assert outcomes == [wire.RELEASED, wire.BURNT]
@@ -240,13 +241,13 @@ def test_what_is_asked_of_a_cohort_is_true_at_that_moment(server: AggregationSer
     query = parties.collecting(server, parties.ask(population=8, cohorts=2))
     contribute(server, query, *range(8))
     asked = parties.closed(server, time, query)
-    listed = server.undecided()
+    listed = server.store.to_decide()
     assert listed == [(query.digest, 0, False), (query.digest, 1, False)]
     decide(server, asked[0])
-    server.abort(wire.AbortRequest(id=query.id))
+    parties.abort(server, query.id)
     burnt = wire.DecideHead(query=query.digest, cohort=1, contributors=4)
-    assert [server.request(each.query, each.cohort) for each in listed] == [None, burnt]
-    assert server.undecided() == [(query.digest, 1, True)]
+    assert [parties.claimed(server, each) for each in listed] == [None, burnt]
+    assert server.store.to_decide() == [(query.digest, 1, True)]
 
 
 def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> None:
@@ -255,11 +256,11 @@ def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> N
     contribute(server, query, 0, 1, 2)
     (head,) = parties.closed(server, time, query)
     keys = KeyServer()
-    with pytest.raises(BadAnswer, match="was to be decrypted, and the key server says that it was burnt"):
-        server.decided(keys.decision(head, outcome=wire.BURNT))
+    with pytest.raises(BadReply, match="was to be decrypted, and the key server says that it was burnt"):
+        server.closing.decide(keys.decision(head, outcome=wire.BURNT))
     for contributors in (2, 4):
-        with pytest.raises(BadAnswer, match=f"has 3 contributions, and the key server says {contributors}"):
-            server.decided(keys.decision(head, contributors=contributors))
+        with pytest.raises(BadReply, match=f"has 3 contributions, and the key server says {contributors}"):
+            server.closing.decide(keys.decision(head, contributors=contributors))
     assert not told(server, query)
     released = decide(server, head)
     assert told(server, query) == [released]
@@ -271,11 +272,11 @@ def test_that_an_aborted_cohort_was_burnt_is_told_to_phones_only_if_the_key_serv
     query = parties.collecting(server, parties.ask(population=8, cohorts=2))
     contribute(server, query, *range(8))
     parties.closed(server, time, query)
-    sent = server.request(query.digest, 0)
+    sent = parties.claimed(server, WorkItem(query.digest, 0))
     assert sent is not None
     assert sent.ciphertexts
-    server.abort(wire.AbortRequest(id=query.id))
-    burnt = [decide(server, head) for head in server.requests()]
+    parties.abort(server, query.id)
+    burnt = [decide(server, head) for head in parties.requests(server)]
     assert [each.outcome for each in burnt] == [wire.BURNT] * 2
     assert told(server, query) == burnt[1:]
     assert [each.decision for each in status_of(server, query).cohorts] == burnt  # its analyst knows both
@@ -286,11 +287,11 @@ def test_that_an_aborted_cohort_was_burnt_is_told_to_phones_only_if_the_key_serv
 def told(server: AggregationServer, query: Query) -> list[wire.Decision]:
     """What phones are told."""
     wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in range(query.cohorts)]
-    return list(server.decisions(wire.DecisionsRequest(wanted=wanted)).decisions)
+    return list(server.replies.decisions(wire.DecisionsRequest(wanted=wanted)).decisions)
 
 
 def prune_all(server: AggregationServer, time: Time) -> None:
-    prune(server._changed, time() + dt.timedelta(seconds=1))
+    server.store.prune(milliseconds(time() + dt.timedelta(seconds=1)))
 
 
 def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
@@ -301,16 +302,16 @@ def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     contribute(server, late, 0, 1)
     decision = decide(server, parties.closed(server, time, query)[0])
     when = time()
-    with_database = opened(path)
-    assert prune(with_database, when) == []
-    assert prune(with_database, when + dt.timedelta(seconds=1)) == [query.id]
-    assert prune(with_database, when + dt.timedelta(days=1)) == []
-    assert [(each.id, each.pruned) for each in report(with_database)] == [(late.id, False), (query.id, True)]
-    with_database.close()
+    store = SqliteStore(path)
+    assert store.prune(milliseconds(when)) == []
+    assert store.prune(milliseconds(when + dt.timedelta(seconds=1))) == [query.id]
+    assert store.prune(milliseconds(when + dt.timedelta(days=1))) == []
+    assert [(each.id, each.pruned) for each in reports(store)] == [(late.id, False), (query.id, True)]
+    store.close()
     assert status_of(server, query).cohorts[0].decision == decision
-    assert parties.said_to(server.contribute(sent)) == ["LATE", "LATE"]
-    assert len(server.requests()) == 1  # the other one is still to be decided
-    assert len(parties.receipts_of(server, server.requests()[0])) == 2
+    assert parties.said_to(server.collection.contribute(sent)) == ["LATE", "LATE"]
+    assert len(parties.requests(server)) == 1  # the other one is still to be decided
+    assert len(parties.receipts_of(server, parties.requests(server)[0])) == 2
     connection = sqlite3.connect(path)
     assert not connection.execute("SELECT * FROM receipts WHERE query = 1").fetchall()
     assert not connection.execute("SELECT * FROM dealt WHERE query = 1").fetchall()
@@ -333,10 +334,10 @@ def test_nothing_is_closed_by_a_commit_that_fails(
     with monkeypatch.context() as patch:
         patch.setattr(Database, "_execute", full)
         with pytest.raises(OSError, match="disk"):
-            server.close_due()
-    assert (server.requests(), status_of(server, query).phase) == ([], wire.COLLECTING)
-    assert server.close_due() == [query.id]
-    assert parties.phones_in(server.requests()[0]) == {0, 1}
+            server.closing.close_due()
+    assert (parties.requests(server), status_of(server, query).phase) == ([], wire.COLLECTING)
+    assert server.closing.close_due() == [query.id]
+    assert parties.phones_in(parties.requests(server)[0]) == {0, 1}
 
 
 @pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])
@@ -348,16 +349,16 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
     contribute(server, query, *range(8))
     first, second = parties.closed(server, time, query)
     decide(server, first)
-    server.not_decided(second, Refused(refusal, "as the copy of the journal says"))
+    server.closing.refuse(second, Refused(refusal, "as the copy of the journal says"))
     status = status_of(server, query)
     assert (status.phase, [each.HasField("decision") for each in status.cohorts]) == (wire.LOST, [True, False])
-    assert server.queries().queries[0] == status
-    assert server.announce(wire.AnnounceRequest(query=query.to_bytes())) == status
+    assert server.replies.list_queries().queries[0] == status
+    assert parties.announce(server, query) == status
     with pytest.raises(Refused, match="CONFLICT"):
-        server.announce(wire.AnnounceRequest(query=parties.ask(id=query.id, min_contributions=3).to_bytes()))
-    assert server.abort(wire.AbortRequest(id=query.id)).phase == wire.LOST
-    (last,) = server.requests()  # it is asked again all the same, rarely: the copy may be replaced
-    assert server.name(last.query) == query.id
+        parties.announce(server, parties.ask(id=query.id, min_contributions=3))
+    assert parties.abort(server, query.id).phase == wire.LOST
+    (last,) = parties.requests(server)  # it is asked again all the same, rarely: the copy may be replaced
+    assert server.queries.announced(last.query).query.id == query.id
     decide(server, last)
     assert status_of(server, query).phase == wire.DECIDED
 
@@ -365,10 +366,10 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
 def test_pruning_forgets_what_was_refused(path: Path, server: AggregationServer, time: Time) -> None:
     refused, waiting = parties.ask(), parties.ask()
     for query in (refused, waiting):
-        server.announce(wire.AnnounceRequest(query=query.to_bytes()))
-    server.refused(refused, Refused(Refusal.BAD_QUERY, "too dear"))
-    with_database = opened(path)
-    assert prune(with_database, time()) == []
-    assert prune(with_database, time() + dt.timedelta(seconds=1)) == [refused.id]
-    assert [each.id for each in report(with_database)] == [waiting.id]
-    with_database.close()
+        parties.announce(server, query)
+    server.store.reject(refused.digest, Refused(Refusal.BAD_QUERY, "too dear"))
+    store = SqliteStore(path)
+    assert store.prune(milliseconds(time())) == []
+    assert store.prune(milliseconds(time() + dt.timedelta(seconds=1))) == [refused.id]
+    assert [each.id for each in reports(store)] == [waiting.id]
+    store.close()

@@ -30,7 +30,7 @@ def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Ti
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask())
     sent = [Phone(number).contribution(query) for number in (0, 3, 5)]
-    outcomes = server.contribute(sent)
+    outcomes = server.collection.contribute(sent)
     for message, outcome in zip(sent, outcomes, strict=True):
         assert isinstance(outcome, wire.Acknowledgement)
         assert outcome.contribution == said.digest(said.contribution(message, query.key_id))
@@ -94,11 +94,13 @@ def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask(cohorts=2))
     before = everything(path)
-    assert parties.said_to(server.contribute([bad(query, kind)])) == [name]
+    assert parties.said_to(server.collection.contribute([bad(query, kind)])) == [name]
     assert everything(path) == before
     batch = [Phone(2).contribution(query), bad(query, kind), Phone(4).contribution(query)]
-    assert parties.said_to(server.contribute(batch)) == ["ok", name, "ok"]
-    assert parties.said_to(server.contribute([Phone(0).contribution(query)])) == ["ok"]  # the right one still may
+    assert parties.said_to(server.collection.contribute(batch)) == ["ok", name, "ok"]
+    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == [
+        "ok"
+    ]  # the right one still may
     heads = parties.closed(server, time, query)
     assert parties.phones_in(heads[0]) == {0, 2, 4}
     server.close()
@@ -107,12 +109,12 @@ def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time
 def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
     query = parties.ask()
-    assert parties.said_to(server.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
-    server.announce(wire.AnnounceRequest(query=query.to_bytes()))
-    assert parties.said_to(server.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
+    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
+    parties.announce(server, query)
+    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
     message = Phone(0).contribution(query)
     message.query = b"short"
-    assert parties.said_to(server.contribute([message])) == ["MALFORMED"]
+    assert parties.said_to(server.collection.contribute([message])) == ["MALFORMED"]
     server.close()
 
 
@@ -121,16 +123,16 @@ def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(
     query = parties.collecting(server, parties.ask())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     flagged = Phone(1).contribution(query, seeded=True)
-    (acknowledged,) = server.contribute([first])
-    server.contribute([Phone(2).contribution(query)])
+    (acknowledged,) = server.collection.contribute([first])
+    server.collection.contribute([Phone(2).contribution(query)])
     for _ in range(2):
-        assert server.contribute([first]) == [acknowledged]
-        assert parties.said_to(server.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
+        assert server.collection.contribute([first]) == [acknowledged]
+        assert parties.said_to(server.collection.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
         server.close()
         server = parties.opened(path, time)  # nor does a restart change that
     (head,) = parties.closed(server, time, query)
-    assert server.contribute([first]) == [acknowledged]  # nor does closing
-    assert parties.said_to(server.contribute([second, Phone(3).contribution(query)])) == ["CONFLICT", "LATE"]
+    assert server.collection.contribute([first]) == [acknowledged]  # nor does closing
+    assert parties.said_to(server.collection.contribute([second, Phone(3).contribution(query)])) == ["CONFLICT", "LATE"]
     assert parties.phones_in(head) == {1, 2}
     assert [each.phone for each in parties.receipts_of(server, head)] == [Phone(1).id, Phone(2).id]
     server.close()
@@ -140,7 +142,7 @@ def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> N
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
-    outcomes = server.contribute([first, second, first, Phone(2).contribution(query), first])
+    outcomes = server.collection.contribute([first, second, first, Phone(2).contribution(query), first])
     assert parties.said_to(outcomes) == ["ok", "CONFLICT", "ok", "ok", "ok"]
     assert outcomes[0] == outcomes[2] == outcomes[4]
     (head,) = parties.closed(server, time, query)
@@ -157,7 +159,7 @@ def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(pat
         Phone(0).contribution(query),
         Phone(2).contribution(query),
     ]
-    assert parties.said_to(server.contribute(batch)) == ["BAD_CIPHERTEXTS", "BAD_SIGNATURE", "ok", "ok"]
+    assert parties.said_to(server.collection.contribute(batch)) == ["BAD_CIPHERTEXTS", "BAD_SIGNATURE", "ok", "ok"]
     assert parties.phones_in(parties.closed(server, time, query)[0]) == {0, 2}
     server.close()
 
@@ -165,15 +167,15 @@ def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(pat
 def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_closed(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask())
-    server.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
+    server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(parties.SECONDS - 0.001)
-    assert parties.said_to(server.contribute([Phone(2).contribution(query)])) == ["ok"]
+    assert parties.said_to(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     time.pass_(0.001)
-    assert parties.said_to(server.contribute([Phone(3).contribution(query)])) == ["LATE"]
-    server.close_due()
+    assert parties.said_to(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
+    server.closing.close_due()
     time.pass_(-10)  # a clock that is set back opens nothing
-    assert parties.said_to(server.contribute([Phone(3).contribution(query)])) == ["LATE"]
-    (head,) = server.requests()
+    assert parties.said_to(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
+    (head,) = parties.requests(server)
     assert parties.phones_in(head) == {0, 1, 2}
     server.close()
 
@@ -182,11 +184,11 @@ def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_clo
 def test_a_batch_may_be_of_many_queries_and_cohorts(
     path: Path, time: Time, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.counting.collection._ASKED_AT_ONCE", at_once)
+    monkeypatch.setattr("reticent_agg.sqlite_contributions._PHONES_AT_ONCE", at_once)
     server = parties.opened(path, time)
     queries = [parties.collecting(server, parties.ask(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)]
     batch = [Phone(number).contribution(query) for number in range(8) for query in queries]
-    assert parties.said_to(server.contribute(batch)) == ["ok"] * 24
+    assert parties.said_to(server.collection.contribute(batch)) == ["ok"] * 24
     for query in queries:
         for head in parties.closed(server, time, query):
             assert parties.phones_in(head) == {number for number in range(8) if number % query.cohorts == head.cohort}
@@ -197,7 +199,7 @@ class FullDisk:
     """A file that stops taking anything, at a moment that the test chooses."""
 
     def __init__(self, server: AggregationServer, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
-        database = server._changed
+        database = parties.database_of(server)
         honest = database._execute
 
         def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
@@ -214,14 +216,14 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
 ) -> None:
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask())
-    server.contribute([Phone(0).contribution(query)])
+    server.collection.contribute([Phone(0).contribution(query)])
     before = everything(path)
     with monkeypatch.context() as patch:
         FullDisk(server, patch, statement)
         with pytest.raises(OSError, match="full"):
-            server.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
+            server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
     assert everything(path) == before
-    assert parties.said_to(server.contribute([Phone(2).contribution(query)])) == ["ok"]
+    assert parties.said_to(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     (head,) = parties.closed(server, time, query)
     assert (parties.phones_in(head), head.contributors) == ({0, 2}, 2)
     server.close()
@@ -230,20 +232,20 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
 def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask(population=100, min_contributions=2))
-    server.contribute([Phone(0).contribution(query)])
-    with server._changed.reading() as run:
+    server.collection.contribute([Phone(0).contribution(query)])
+    with parties.database_of(server).reading() as run:
         (pages,) = run("PRAGMA page_count").fetchone()
         run(f"PRAGMA max_page_count = {pages}")
     acknowledged, failed = {0}, False
     for number in range(1, 100):
         try:
-            outcomes = server.contribute([Phone(number).contribution(query)])
+            outcomes = server.collection.contribute([Phone(number).contribution(query)])
         except OSError:
             failed = True
         else:
             acknowledged |= {number} if not isinstance(outcomes[0], Refused) else set()
     assert failed
-    with server._changed.reading() as run:
+    with parties.database_of(server).reading() as run:
         run("PRAGMA max_page_count = 1000000")
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == acknowledged
@@ -253,16 +255,17 @@ def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time)
 def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask())
-    with server._changed.reading() as run:
+    with parties.database_of(server).reading() as run:
         run("PRAGMA busy_timeout = 10")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(OSError, match="locked"):
-        server.contribute([Phone(0).contribution(query)])
+        server.collection.contribute([Phone(0).contribution(query)])
     other.execute("ROLLBACK")
     other.close()
     assert (
-        parties.said_to(server.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])) == ["ok"] * 2
+        parties.said_to(server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)]))
+        == ["ok"] * 2
     )
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {1, 2}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import SqliteStore
 from tests.agg import parties
 from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run, until
 from tests.agg.parties import KeyServer, Phone
@@ -31,15 +29,15 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
             announce = wire.AnnounceRequest(query=query.to_bytes())
             assert (await refusal_of(analyst.Standing(wire.StandingRequest()))).refusal is Refusal.UNAVAILABLE
             assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.UNAVAILABLE
-            net.server.learned(KeyServer().terms())
+            net.server.queries.learn(KeyServer().terms())
             assert (await analyst.Announce(announce)).phase == wire.ANNOUNCED
             async with keys.listener(address):
-                await until(lambda: not net.server.uncountersigned())
+                await until(lambda: not parties.uncountersigned(net.server))
             for number in range(2):
                 await phones.Contribute(Phone(number).contribution(query))
-            assert len(net.server.requests()) == 1  # and the key server is away again
+            assert len(parties.requests(net.server)) == 1  # and the key server is unavailable again
         async with keys.listener(address), network(tmp_path, certs, address) as net:  # after a restart as well
-            await until(lambda: not net.server.requests())
+            await until(lambda: not parties.requests(net.server))
             assert parties.phones_in(keys.heads[-1]) == {0, 1}
 
     run(wait())
@@ -48,7 +46,7 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
 def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
     tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.LONGEST", 0.2)
+    monkeypatch.setattr("reticent_agg.driver.POLL_INTERVAL", 0.2)
     caplog.set_level("DEBUG", "reticent_agg.driver")
 
     def logged(what: str) -> int:
@@ -59,15 +57,15 @@ def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
         async with keys.listener() as listener:
             address = listener.address
         async with network(tmp_path, certs, address) as net:
-            await until(lambda: logged("the key server is away") == 1)
-            net.server.learned(KeyServer().terms())
+            await until(lambda: logged("the key server is unavailable") == 1)
+            net.server.queries.learn(KeyServer().terms())
             query = parties.ask()
-            net.server.announce(wire.AnnounceRequest(query=query.to_bytes()))
-            before = logged("who could be asked is not known")
-            await until(lambda: logged("who could be asked is not known") >= before + 3)
+            parties.announce(net.server, query)
+            before = logged("the key server's terms are unknown")
+            await until(lambda: logged("the key server's terms are unknown") >= before + 3)
             async with keys.listener(address):
                 await until(lambda: logged("the key server is back") == 1)
-            await until(lambda: logged("the key server is away") == 2)
+            await until(lambda: logged("the key server is unavailable") == 2)
 
     run(wait())
 
@@ -101,7 +99,7 @@ def test_a_key_server_that_refuses_to_decide_is_asked_again_and_keeps_nobody_els
             assert [head.cohort for head in keys.heads[:4]] == [0, 1, 0, 1]
             assert keys.heads[:2] == keys.heads[2:4]
             keys.refuses = None
-            await until(lambda: not net.server.requests())
+            await until(lambda: not parties.requests(net.server))
 
     run(refuse())
 
@@ -169,7 +167,7 @@ def test_a_query_that_cannot_be_countersigned_keeps_no_other_waiting(tmp_path: P
 def test_what_is_aborted_before_it_is_countersigned_is_burnt_then(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.PATIENCE", 0.2)
+    monkeypatch.setattr("reticent_agg.driver.CALLER_TIMEOUT", 0.2)
 
     async def abort() -> None:
         keys = Deciding(certs, gate=asyncio.Event())
@@ -187,8 +185,8 @@ def test_what_is_aborted_before_it_is_countersigned_is_burnt_then(
 def test_an_abort_is_not_kept_waiting_by_what_was_refused_before(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.SHORTEST", 2 * DEADLINE)
-    monkeypatch.setattr("reticent_agg.driver.LONGEST", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.driver.MIN_PAUSE", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.driver.MAX_PAUSE", 2 * DEADLINE)
 
     async def abort() -> None:
         keys = Deciding(certs)
@@ -220,7 +218,7 @@ def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path
             keys.decides.set()
             await until(lambda: phase(net, query) == wire.DECIDED)
             assert [(head.cohort, bool(head.ciphertexts)) for head in keys.heads] == [(0, True), (1, False), (2, False)]
-            cohorts = net.server.status(wire.StatusRequest(id=query.id), ANN).cohorts
+            cohorts = net.server.replies.status(wire.StatusRequest(id=query.id), ANN).cohorts
             assert [each.decision.outcome for each in cohorts] == [wire.RELEASED, wire.BURNT, wire.BURNT]
 
     run(abort())
@@ -230,8 +228,8 @@ def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is there, and says who is enrolled, but does not answer."""
-    monkeypatch.setattr("reticent_agg.driver.PATIENCE", 0.5)
-    monkeypatch.setattr("reticent_agg.driver.MAX_ANSWER", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.CALLER_TIMEOUT", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.ANSWER_TIMEOUT", 0.5)
 
     async def hang() -> None:
         keys = Deciding(certs)
@@ -254,23 +252,22 @@ def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
     run(hang())
 
 
-class Forgetful(AggregationServer):
-    """A server whose disk fails once, while a request is read from it."""
+class FailsOnce(SqliteStore):
+    """A store whose disk fails once, while a request is read from it."""
 
     has_failed = False
 
-    def asking(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
-        yield wire.DecideRequest(head=head)
+    def receipts(self, digest: bytes, cohort: int, after: bytes, limit: int) -> list[wire.Receipt]:
         if not self.has_failed:
             self.has_failed = True
             raise OSError("the disk fails")
-        yield from itertools.islice(super().asking(head), 1, None)
+        return super().receipts(digest, cohort, after, limit)
 
 
 def test_a_request_that_cannot_be_read_is_read_again(tmp_path: Path, certs: Path) -> None:
     async def decide() -> None:
         keys = Deciding(certs)
-        async with keys.listener() as listener, network(tmp_path, certs, listener.address, Forgetful) as net:
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address, FailsOnce) as net:
             analyst, phones, query = await net.analyst(), await net.phones(), parties.ask(enough=2)
             await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
@@ -280,7 +277,7 @@ def test_a_request_that_cannot_be_read_is_read_again(tmp_path: Path, certs: Path
 
 
 def phase(net: Network, query: Query) -> wire.Phase.ValueType:
-    return net.server.status(wire.StatusRequest(id=query.id), ANN).phase
+    return net.server.replies.status(wire.StatusRequest(id=query.id), ANN).phase
 
 
 @pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])
@@ -291,7 +288,7 @@ def test_what_will_never_be_decided_is_asked_rarely_and_named(
     monkeypatch: pytest.MonkeyPatch,
     refusal: Refusal,
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.LONGEST", 0.1)
+    monkeypatch.setattr("reticent_agg.driver.POLL_INTERVAL", 0.1)
 
     async def refuse() -> None:
         keys = Deciding(certs)
@@ -305,7 +302,9 @@ def test_what_will_never_be_decided_is_asked_rarely_and_named(
                 await phones.Contribute(Phone(number).contribution(lost))
             await until(lambda: phase(net, lost) == wire.LOST)
             assert len(keys.heads) == 1
-            assert f"cohort 0 of {lost.id!r} is not decided, asked again in 3600.0 s: {refusal.name}" in caplog.text
+            await until(
+                lambda: f"cohort 0 of {lost.id!r} is not decided; retry in 3600.0 s: {refusal.name}" in caplog.text
+            )
             keys.refuses = None
             for number in range(2):
                 await phones.Contribute(Phone(number).contribution(other))

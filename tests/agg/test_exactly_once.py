@@ -22,9 +22,10 @@ from reticent.privacy import Query
 from reticent.protocol import Refused
 from reticent.protocol import statements as said
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.counting.collection import Outcome
 from tests.agg import parties
+from tests.agg.broken_stores import AcknowledgesBeforeCommit, CommitsLate, ForgetsReceipts
 from tests.agg.parties import Phone, Time
 
 PHONES, ATTEMPTS = 6, 2
@@ -75,7 +76,7 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
         path, time = Path(folder) / "aggregation.db", Time()
         server = servers.enter_context(contextlib.closing(opened(path, time)))
         query = parties.collecting(server, parties.ask(population=PHONES + len(SURE)))
-        stands = {phone: 0 for phone in SURE if server.contribute([message(query, phone, 0)])}
+        stands = {phone: 0 for phone in SURE if server.collection.contribute([message(query, phone, 0)])}
         for step in schedule:
             outcomes = attempt(server, [message(query, *each) for each in step.sent], step.fault)
             for (phone, number), outcome in zip(step.sent, outcomes, strict=False):
@@ -85,7 +86,7 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
                 else:
                     assert stands.setdefault(phone, number) == number, "two contributions of a phone are acknowledged"
             if step.crash:
-                server._changed._connection.close()  # as the system does for a process that is killed
+                parties.database_of(server)._connection.close()  # as the system does for a process that is killed
                 server = servers.enter_context(contextlib.closing(opened(path, time)))
         (head,) = parties.closed(server, time, query)
         expected = {place_of(phone, number) for phone, number in stands.items()}
@@ -96,7 +97,7 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
 
 def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[Outcome]:
     """Contribute while the disk fails before some statement; nothing comes of it then."""
-    database = server._changed
+    database = parties.database_of(server)
     honest, left = database._execute, fault
 
     def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
@@ -110,7 +111,7 @@ def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "_execute", execute)
         try:
-            return server.contribute(sent)
+            return server.collection.contribute(sent)
         except OSError:
             assert left == 0
             return []
@@ -129,64 +130,9 @@ def test_what_is_acknowledged_is_counted_exactly_once_for_many_schedules(schedul
     check_exactly_once(schedule)
 
 
-class Hasty(AggregationServer):
-    """Acknowledges before it commits: what follows is left to the disk."""
-
-    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        taken: dict[int, Outcome] = {}
-        honest = self._collection._taken
-
-        def hasty(run: Any, some: dict[int, wire.Contribution]) -> dict[int, Outcome]:
-            taken.update(honest(run, some))
-            return taken
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self._collection, "_taken", hasty)
-            try:
-                return super().contribute(contributions)
-            except OSError:
-                if len(taken) < len(contributions):
-                    raise
-                return [taken[place] for place in range(len(contributions))]
-
-
-class Forgetful(AggregationServer):
-    """Counts a contribution that it has counted before."""
-
-    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        with self._changed.transaction() as run:
-            run("DELETE FROM receipts")
-        return super().contribute(contributions)
-
-
-class Lazy(AggregationServer):
-    """Leaves the commit to the next one: its disk has a cache that lies."""
-
-    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        database = self._changed
-        honest = database._execute
-
-        def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
-            if sql == "COMMIT" or (sql.startswith("BEGIN") and database._connection.in_transaction):
-                return honest("SELECT 1")
-            return honest(sql, values)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(database, "_execute", execute)
-            patch.setattr(database, "_damage", database._damage)
-            return super().contribute(contributions)
-
-    def close_due(self) -> list[str]:
-        if self._changed._connection.in_transaction:
-            self._changed._execute("COMMIT")
-        return super().close_due()
-
-
-@pytest.mark.parametrize("mutant", [Hasty, Forgetful, Lazy])
-def test_the_check_above_finds_a_server_that_does_it_wrong(
-    mutant: type[AggregationServer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.agg.parties.AggregationServer", mutant)
+@pytest.mark.parametrize("broken", [AcknowledgesBeforeCommit, ForgetsReceipts, CommitsLate])
+def test_the_check_above_finds_a_broken_store(broken: type[SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.agg.parties.SqliteStore", broken)
 
     def is_found(schedule: list[Step]) -> bool:
         try:
@@ -202,7 +148,7 @@ def test_the_check_above_finds_a_server_that_does_it_wrong(
         random=random.Random(1),  # noqa: S311  # so that it finds what it found before
     )
     monkeypatch.undo()
-    check_exactly_once(found)  # which is right for a server that does it right
+    check_exactly_once(found)  # the right store passes
 
 
 class Workers:

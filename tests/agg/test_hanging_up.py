@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import threading
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ import pytest
 from reticent.privacy import Query
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import SqliteStore
+from reticent_agg.store import CountersignedDeal, NewQuery, StoredQuery
 from tests.agg import parties
 from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, run, until
 from tests.agg.parties import START
@@ -22,13 +22,13 @@ from tests.agg.parties import START
 pytestmark = pytest.mark.slow  # real connections
 
 
-class Held(AggregationServer):
-    """A server that stops within what a test holds, until it is let go."""
+class Held(SqliteStore):
+    """A store that waits in the method that a test holds, until it may go on."""
 
     holds = ""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(path)
         self.is_inside, self.let_go, self.was_let_go = threading.Event(), threading.Event(), True
 
     def _pass(self, method: str) -> None:
@@ -36,40 +36,40 @@ class Held(AggregationServer):
             self.is_inside.set()
             self.was_let_go = self.let_go.wait(DEADLINE / 3)
 
-    def announce(self, asked: wire.AnnounceRequest, analyst: str | None = None) -> wire.QueryStatus:
+    def announce(self, query: NewQuery) -> StoredQuery:
         self._pass("announce")
-        return super().announce(asked, analyst)
+        return super().announce(query)
 
-    def abort(self, asked: wire.AbortRequest, analyst: str | None = None) -> wire.QueryStatus:
+    def abort(self, query_id: str) -> StoredQuery | None:
         self._pass("abort")
-        return super().abort(asked, analyst)
+        return super().abort(query_id)
 
-    def countersigned(self, query: Query, deals: Iterable[wire.Deal]) -> None:
-        self._pass("countersigned")
-        super().countersigned(query, deals)
+    def countersign(self, digest: bytes, deal: CountersignedDeal) -> bool:
+        self._pass("countersign")
+        return super().countersign(digest, deal)
 
-    def queries(self, analyst: str | None = None) -> wire.ListReply:
-        self._pass("queries")
-        return super().queries(analyst)
+    def query_ids_of(self, owner: str | None) -> list[str]:
+        self._pass("query_ids_of")
+        return super().query_ids_of(owner)
 
 
 def held(net: Network, method: str) -> Held:
-    assert isinstance(net.server, Held)
-    net.server.holds = method
-    return net.server
+    assert isinstance(net.server.store, Held)
+    net.server.store.holds = method
+    return net.server.store
 
 
-async def hang_up(server: Held, analyst: Any, call: Any) -> None:
+async def hang_up(store: Held, analyst: Any, call: Any) -> None:
     """When the server has begun; and have it go on only when it must have noticed."""
-    await until(server.is_inside.is_set)
+    await until(store.is_inside.is_set)
     call.cancel()
     for _ in range(3):
         await analyst.List(wire.ListRequest())
-    server.let_go.set()
+    store.let_go.set()
 
 
 def phase(net: Network, query: Query) -> wire.Phase.ValueType:
-    return net.server.status(wire.StatusRequest(id=query.id), ANN).phase
+    return net.server.replies.status(wire.StatusRequest(id=query.id), ANN).phase
 
 
 def test_what_is_aborted_is_burnt_though_the_analyst_hangs_up(tmp_path: Path, certs: Path) -> None:
@@ -91,7 +91,8 @@ def test_what_is_announced_is_countersigned_though_the_analyst_hangs_up(tmp_path
             analyst, query = await net.analyst(), parties.ask()
             call = analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await hang_up(held(net, "announce"), analyst, call)
-            await until(lambda: len(net.server.queries(ANN).queries) == 1 and phase(net, query) == wire.COLLECTING)
+            await until(lambda: len(net.server.replies.list_queries(ANN).queries) == 1)
+            await until(lambda: phase(net, query) == wire.COLLECTING)
 
     run(announce())
 
@@ -99,8 +100,8 @@ def test_what_is_announced_is_countersigned_though_the_analyst_hangs_up(tmp_path
 def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.SHORTEST", 2 * DEADLINE)
-    monkeypatch.setattr("reticent_agg.driver.LONGEST", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.driver.MIN_PAUSE", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.driver.MAX_PAUSE", 2 * DEADLINE)
 
     async def announce() -> None:
         keys = Deciding(certs, refuses=Refusal.UNAVAILABLE)
@@ -108,8 +109,8 @@ def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
             analyst, first, query = await net.analyst(), parties.ask(closes_after=7200), parties.ask()
             await analyst.Announce(wire.AnnounceRequest(query=first.to_bytes()))
             keys.refuses = None
-            server = held(net, "countersigned")
-            await hang_up(server, analyst, analyst.Announce(wire.AnnounceRequest(query=query.to_bytes())))
+            store = held(net, "countersign")
+            await hang_up(store, analyst, analyst.Announce(wire.AnnounceRequest(query=query.to_bytes())))
             await until(lambda: phase(net, query) == wire.COLLECTING)
             for _ in range(3):  # the server goes to wait for its clock
                 await analyst.List(wire.ListRequest())
@@ -122,12 +123,12 @@ def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
 def test_a_server_stops_without_reading_what_nobody_waits_for_any_more(tmp_path: Path, certs: Path) -> None:
     async def stop() -> None:
         async with network(tmp_path, certs, "127.0.0.1:1", Held) as net:
-            server, analyst = held(net, "queries"), await net.analyst()
+            store, analyst = held(net, "query_ids_of"), await net.analyst()
             calls = [analyst.List(wire.ListRequest()) for _ in range(3)]
-            await until(server.is_inside.is_set)
+            await until(store.is_inside.is_set)
             for call in calls:
                 call.cancel()
-            asyncio.get_running_loop().call_later(1.0, server.let_go.set)  # while the server stops
-        assert server.was_let_go  # which kept nothing else from being done
+            asyncio.get_running_loop().call_later(1.0, store.let_go.set)  # while the server stops
+        assert store.was_let_go  # which kept nothing else from being done
 
     run(stop())

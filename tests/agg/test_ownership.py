@@ -20,17 +20,17 @@ ANN, BOB = "analyst ann", "analyst bob"
 
 def test_another_analysts_query_is_not_shown_and_not_aborted(server: AggregationServer) -> None:
     query = parties.ask()
-    server.announce(wire.AnnounceRequest(query=query.to_bytes()), ANN)
-    server.countersigned(query, KeyServer().deals(query))
+    parties.announce(server, query, ANN)
+    server.queries.countersign(query, KeyServer().deals(query))
     for analyst in (BOB, None):
         with pytest.raises(Refused, match="another analyst's query") as caught:
-            server.status(wire.StatusRequest(id=query.id), analyst)
+            server.replies.status(wire.StatusRequest(id=query.id), analyst)
         assert caught.value.refusal is Refusal.NOT_PERMITTED
         with pytest.raises(Refused, match="another analyst's query"):
-            server.abort(wire.AbortRequest(id=query.id), analyst)
-        assert not server.queries(analyst).queries
-    assert [each.phase for each in server.queries(ANN).queries] == [wire.COLLECTING]
-    assert server.abort(wire.AbortRequest(id=query.id), ANN).phase == wire.CLOSING
+            parties.abort(server, query.id, analyst)
+        assert not server.replies.list_queries(analyst).queries
+    assert [each.phase for each in server.replies.list_queries(ANN).queries] == [wire.COLLECTING]
+    assert parties.abort(server, query.id, ANN).phase == wire.CLOSING
 
 
 def test_another_analyst_cannot_announce_the_same_query_nor_take_the_name_of_a_refused_one(
@@ -38,14 +38,14 @@ def test_another_analyst_cannot_announce_the_same_query_nor_take_the_name_of_a_r
 ) -> None:
     query, unwanted = parties.ask(), parties.ask()
     for each in (query, unwanted):
-        server.announce(wire.AnnounceRequest(query=each.to_bytes()), ANN)
-    server.refused(unwanted, Refused(Refusal.BAD_QUERY, "too dear"))
+        parties.announce(server, each, ANN)
+    server.store.reject(unwanted.digest, Refused(Refusal.BAD_QUERY, "too dear"))
     for each in (query, unwanted, dataclasses.replace(unwanted, epsilon=0.5)):
         with pytest.raises(Refused) as caught:
-            server.announce(wire.AnnounceRequest(query=each.to_bytes()), BOB)
+            parties.announce(server, each, BOB)
         assert caught.value.refusal is Refusal.CONFLICT
     corrected = dataclasses.replace(unwanted, epsilon=0.5)
-    assert server.announce(wire.AnnounceRequest(query=corrected.to_bytes()), ANN).phase == wire.ANNOUNCED
+    assert parties.announce(server, corrected, ANN).phase == wire.ANNOUNCED
 
 
 @pytest.mark.slow
@@ -72,11 +72,11 @@ def test_the_operator_aborts_any_query(
     (tmp_path / "aggregation" / "identity.pub").write_text(KeyServer.identity.public.hex())
     server = parties.opened(tmp_path / "aggregation" / "aggregation.db", Time())
     query = parties.ask()
-    server.announce(wire.AnnounceRequest(query=query.to_bytes()), ANN)
-    server.countersigned(query, KeyServer().deals(query))
+    parties.announce(server, query, ANN)
+    server.queries.countersign(query, KeyServer().deals(query))
     assert main(["agg", "abort", query.id]) == 0
     assert capsys.readouterr().out == f"{query.id}  closing\n"
-    assert [(each.ciphertexts, each.contributors) for each in server.requests()] == [(b"", 0)]  # beside a server
+    assert [(each.ciphertexts, each.contributors) for each in parties.requests(server)] == [(b"", 0)]  # beside a server
     server.close()
     assert main(["agg", "abort", "nothing"]) == 1
     assert "UNKNOWN_QUERY" in capsys.readouterr().err

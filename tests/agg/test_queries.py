@@ -12,18 +12,17 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadAnswer, BadStore
-from reticent_agg.database import opened
+from reticent_agg import AggregationServer, BadReply, BadStore, SqliteStore
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
 
 
 def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:
-    return server.announce(wire.AnnounceRequest(query=query.to_bytes()))
+    return parties.announce(server, query)
 
 
 def asked(server: AggregationServer, number: int) -> list[wire.Announcement]:
-    return list(server.announcements(wire.AnnouncementsRequest(phone=Phone(number).id)).announcements)
+    return list(server.replies.announcements(wire.AnnouncementsRequest(phone=Phone(number).id)).announcements)
 
 
 def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
@@ -35,9 +34,9 @@ def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
     assert status.closes_in_ms == query.closes_after * 1000
     assert asked(server, 0) == []
     again = parties.opened(path, time)
-    assert again.uncountersigned() == [query]
+    assert parties.uncountersigned(again) == [query]
     assert announce(again, query) == status
-    assert again.uncountersigned() == [query]
+    assert parties.uncountersigned(again) == [query]
     again.close()
 
 
@@ -59,14 +58,14 @@ def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, 
     query = parties.ask()
     announce(server, query)
     time.pass_(10 * query.closes_after)  # the key server cannot be reached
-    assert server.close_due() == []
-    server.countersigned(query, KeyServer().deals(query))
+    assert server.closing.close_due() == []
+    server.queries.countersign(query, KeyServer().deals(query))
     assert asked(server, 0)[0].closes_in_ms == query.closes_after * 1000
 
 
 def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
     first, second = (parties.collecting(server, parties.ask()) for _ in range(2))
-    server.contribute([Phone(0).contribution(first)])
+    server.collection.contribute([Phone(0).contribution(first)])
     assert [each.query for each in asked(server, 0)] == [second.digest, first.digest]
     assert [each.query for each in asked(server, 1)] == [first.digest, second.digest]
 
@@ -90,7 +89,7 @@ def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_
     assert caught.value.refusal is Refusal.CONFLICT
     parties.closed(server, time, query)
     assert announce(server, query).phase == wire.CLOSING
-    assert [each.query for each in server.queries().queries] == [query.to_bytes()]
+    assert [each.query for each in server.replies.list_queries().queries] == [query.to_bytes()]
 
 
 BAD = {
@@ -105,10 +104,10 @@ BAD = {
 @pytest.mark.parametrize("kind", ["no query", "half a query", "too long", "an unknown key", "a key that is none"])
 def test_a_bad_query_is_refused_and_not_written_down(server: AggregationServer, kind: str) -> None:
     with pytest.raises(Refused) as caught:
-        server.announce(wire.AnnounceRequest(query=BAD[kind]))
+        server.queries.announce(BAD[kind])
     assert caught.value.refusal is (Refusal.KEY_RETIRED if "key" in kind else Refusal.BAD_QUERY)
-    assert server.uncountersigned() == []
-    assert len(server.queries().queries) == 0
+    assert parties.uncountersigned(server) == []
+    assert len(server.replies.list_queries().queries) == 0
 
 
 def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
@@ -154,18 +153,18 @@ def other_deals(kind: str, query: Any) -> list[wire.Deal]:
 def test_a_deal_that_the_key_server_cannot_mean_changes_nothing(server: AggregationServer, kind: str) -> None:
     query = parties.ask(cohorts=2)
     announce(server, query)
-    with pytest.raises(BadAnswer):
-        server.countersigned(query, other_deals(kind, query))
-    assert server.uncountersigned() == [query]
-    server.countersigned(query, KeyServer().deals(query))
-    assert server.uncountersigned() == []
+    with pytest.raises(BadReply):
+        server.queries.countersign(query, other_deals(kind, query))
+    assert parties.uncountersigned(server) == [query]
+    server.queries.countersign(query, KeyServer().deals(query))
+    assert parties.uncountersigned(server) == []
 
 
 def test_a_countersignature_that_comes_again_changes_nothing(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.ask())
-    server.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
+    server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(10)
-    server.countersigned(query, KeyServer().deals(query))
+    server.queries.countersign(query, KeyServer().deals(query))
     assert asked(server, 0)[0].closes_in_ms == (query.closes_after - 10) * 1000
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {0, 1}
@@ -174,19 +173,19 @@ def test_a_countersignature_that_comes_again_changes_nothing(server: Aggregation
 def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: AggregationServer) -> None:
     query = parties.ask()
     announce(server, query)
-    server.refused(query, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
-    assert server.uncountersigned() == []
+    server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
+    assert parties.uncountersigned(server) == []
     with pytest.raises(Refused, match="there are 3") as caught:
-        server.status(wire.StatusRequest(id=query.id))
+        server.replies.status(wire.StatusRequest(id=query.id))
     assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
-    (listed,) = server.queries().queries
+    (listed,) = server.replies.list_queries().queries
     assert (listed.phase, listed.query, len(listed.cohorts)) == (wire.REFUSED, query.to_bytes(), 0)
     announce(server, query)
-    assert server.uncountersigned() == [query]
-    server.refused(query, Refused(Refusal.BAD_QUERY))
+    assert parties.uncountersigned(server) == [query]
+    server.store.reject(query.digest, Refused(Refusal.BAD_QUERY))
     other = parties.ask(id=query.id, min_contributions=3)  # the name is free: that query has never been asked
     announce(server, other)
-    assert server.uncountersigned() == [other]
+    assert parties.uncountersigned(server) == [other]
 
 
 def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_other_waiting(
@@ -196,61 +195,61 @@ def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_
     strange, later = parties.ask(), parties.ask()
     for query in (strange, later):
         announce(server, query)
-    with closing(opened(path)) as database, database.transaction() as run:
+    with closing(SqliteStore(path)) as store, store.database.transaction() as run:
         run("UPDATE queries SET content = ? WHERE digest = ?", (b"{}", strange.digest))
-    assert server.uncountersigned() == [later]
-    assert [each.phase for each in server.queries().queries] == [wire.ANNOUNCED, wire.REFUSED]
+    assert parties.uncountersigned(server) == [later]
+    assert [each.phase for each in server.replies.list_queries().queries] == [wire.ANNOUNCED, wire.REFUSED]
     with pytest.raises(Refused) as caught:
-        server.status(wire.StatusRequest(id=strange.id))
+        server.replies.status(wire.StatusRequest(id=strange.id))
     assert caught.value.refusal is Refusal.BAD_QUERY
     assert caught.value.detail
-    assert server.uncountersigned() == [later]
+    assert parties.uncountersigned(server) == [later]
 
 
 def test_a_refusal_that_comes_after_the_countersignature_means_nothing(server: AggregationServer) -> None:
     query = parties.collecting(server, parties.ask())
-    server.refused(query, Refused(Refusal.BAD_QUERY))
-    assert server.status(wire.StatusRequest(id=query.id)).phase == wire.COLLECTING
+    server.store.reject(query.digest, Refused(Refusal.BAD_QUERY))
+    assert server.replies.status(wire.StatusRequest(id=query.id)).phase == wire.COLLECTING
 
 
 def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
     queries = [parties.collecting(server, parties.ask()) for _ in range(3)]
-    server.contribute([Phone(number).contribution(queries[1]) for number in range(2)])
-    found = server.queries().queries
+    server.collection.contribute([Phone(number).contribution(queries[1]) for number in range(2)])
+    found = server.replies.list_queries().queries
     assert [each.query for each in found] == [each.to_bytes() for each in reversed(queries)]
     assert [[cohort.contributors for cohort in each.cohorts] for each in found] == [[0], [2], [0]]
 
 
 def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time: Time) -> None:
     key = parties.pair().public
-    assert server.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
+    assert server.replies.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
     other = parties.pair(1).public
     with pytest.raises(Refused):
-        server.key(wire.KeyRequest(key_id=other.key_id))
-    server.learned(wire.Terms(population=9, public_key=other.to_bytes()))
+        server.replies.key(wire.KeyRequest(key_id=other.key_id))
+    server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()))
     for each in (other, key):  # which drains
-        assert server.can_judge(parties.ask(population=9, key_id=each.key_id.hex()))
-        assert not server.can_judge(parties.ask(population=10, key_id=each.key_id.hex()))
-    with pytest.raises(BadAnswer):
-        server.learned(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
-    strict = AggregationServer(None, identity=KeyServer.identity.public, now=time, rng=seeded(1))
-    with pytest.raises(BadAnswer, match="bits"):
-        strict.learned(KeyServer().terms())  # 2048 bits are for simulation
+        assert server.queries.can_judge(parties.ask(population=9, key_id=each.key_id.hex()))
+        assert not server.queries.can_judge(parties.ask(population=10, key_id=each.key_id.hex()))
+    with pytest.raises(BadReply):
+        server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
+    strict = AggregationServer(SqliteStore(None), identity=KeyServer.identity.public, now=time, rng=seeded(1))
+    with pytest.raises(BadReply, match="bits"):
+        strict.queries.learn(KeyServer().terms())  # 2048 bits are for simulation
     strict.close()
 
 
 def test_malformed_questions_are_refused(server: AggregationServer) -> None:
     with pytest.raises(Refused) as caught:
-        server.announcements(wire.AnnouncementsRequest(phone=b"short"))
+        server.replies.announcements(wire.AnnouncementsRequest(phone=b"short"))
     assert caught.value.refusal is Refusal.MALFORMED
     with pytest.raises(Refused) as caught:
-        server.status(wire.StatusRequest(id="nothing"))
+        server.replies.status(wire.StatusRequest(id="nothing"))
     assert caught.value.refusal is Refusal.UNKNOWN_QUERY
     with pytest.raises(Refused) as caught:
-        server.abort(wire.AbortRequest(id="nothing"))
+        parties.abort(server, "nothing")
     assert caught.value.refusal is Refusal.UNKNOWN_QUERY
     with pytest.raises(Refused) as caught:
-        server.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted()] * 1001))
+        server.replies.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted()] * 1001))
     assert caught.value.refusal is Refusal.OVERSIZED
 
 
@@ -259,7 +258,7 @@ def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: Aggrega
     uncountersigned = parties.ask()
     announce(server, uncountersigned)
     asked_for = Phone(3).fetching(query)
-    assert server.query(asked_for).query == query.to_bytes()
+    assert server.replies.query(asked_for).query == query.to_bytes()
     for refusal, changes in {
         Refusal.BAD_SIGNATURE: {"phone": Phone(2).id},
         Refusal.NOT_ASKED: {"phone": Phone(6).id},
@@ -270,11 +269,11 @@ def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: Aggrega
         for name, value in changes.items():
             setattr(wrong, name, value)
         with pytest.raises(Refused) as caught:
-            server.query(wrong)
+            server.replies.query(wrong)
         assert caught.value.refusal is refusal
     asked_for.signature = bytes(64)
     with pytest.raises(Refused, match="BAD_SIGNATURE"):
-        server.query(asked_for)
+        server.replies.query(asked_for)
 
 
 def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
@@ -282,23 +281,25 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
     with pytest.raises(BadStore):
         parties.opened(path, time)
     with pytest.raises(ValueError, match="32 bytes: got 3"):
-        AggregationServer(None, identity=b"key", now=time, rng=seeded(1))
+        AggregationServer(SqliteStore(None), identity=b"key", now=time, rng=seeded(1))
 
 
 def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, path: Path) -> None:
     """Before anything is made for them: a hundred thousand cohorts of no phones cost nothing."""
-    server.learned(KeyServer().terms(population=8))
+    server.queries.learn(KeyServer().terms(population=8))
     for query in (parties.ask(population=9), parties.ask(population=2_000_000, cohorts=100_000)):
-        assert not server.can_judge(query)
+        assert not server.queries.can_judge(query)
         with pytest.raises(Refused, match=f"8 phones are enrolled, of {query.population}") as caught:
             announce(server, query)
         assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
-    assert len(server.queries().queries) == 0
+    assert len(server.replies.list_queries().queries) == 0
     known = parties.collecting(server, parties.ask(population=8))
-    server.learned(KeyServer().terms(population=2))
-    assert server.can_judge(known)
+    server.queries.learn(KeyServer().terms(population=2))
+    assert server.queries.can_judge(known)
     assert announce(server, known).phase == wire.COLLECTING  # what was announced before is
-    again = AggregationServer(path, identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True)
+    again = AggregationServer(
+        SqliteStore(path), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
+    )
     with pytest.raises(Refused, match="UNAVAILABLE: the key server cannot be reached"):
         announce(again, parties.ask())
     again.close()

@@ -17,7 +17,7 @@ from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import answered
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg import AggregationServer
+from reticent_agg import SqliteStore
 from tests.agg import parties
 from tests.agg.network import Deciding, network, refusal_of, run, until
 from tests.agg.parties import START, KeyServer, Phone
@@ -44,7 +44,7 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
             assert key.public_key == parties.pair().public.to_bytes()
             sent = [Phone(number).contribution(query) for number in range(6)]
             await asyncio.gather(*(phones.Contribute(each) for each in [*sent, *sent]))  # enough, and each twice
-            await until(lambda: not net.server.requests() and bool(keys.heads))
+            await until(lambda: not parties.requests(net.server) and bool(keys.heads))
             status = await analyst.Status(wire.StatusRequest(id=query.id))
             assert status.phase == wire.DECIDED
             wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest, cohort=0)])
@@ -72,7 +72,7 @@ def test_queries_are_closed_by_the_clock(tmp_path: Path, certs: Path) -> None:
             assert [head.query for head in keys.heads] == [second.digest]
             await analyst.Abort(wire.AbortRequest(id=first.id))
             await until(lambda: len(keys.heads) == 2)
-            await until(lambda: not net.server.requests())
+            await until(lambda: not parties.requests(net.server))
             assert not keys.heads[1].ciphertexts
             assert (await analyst.Status(wire.StatusRequest(id=first.id))).cohorts[0].decision.outcome == wire.BURNT
 
@@ -85,7 +85,7 @@ def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: 
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst = await net.analyst()
             await analyst.Standing(wire.StandingRequest())
-            net.server.learned(KeyServer().terms(population=5))
+            net.server.queries.learn(KeyServer().terms(population=5))
             query = parties.ask(population=6)  # one has joined since
             assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.COLLECTING
             huge = wire.AnnounceRequest(query=parties.ask(population=2_000_000, cohorts=100_000).to_bytes())
@@ -165,14 +165,14 @@ def test_a_phone_that_calls_too_often_waits_and_no_other_does(tmp_path: Path, ce
     run(flood())
 
 
-class Counted(AggregationServer):
-    """A server that counts how often it looks for decisions."""
+class Counted(SqliteStore):
+    """A store that counts how often a decision is looked for."""
 
     looked = 0
 
-    def decisions(self, asked: wire.DecisionsRequest) -> wire.DecisionsReply:
+    def decision_for_phones(self, digest: bytes, cohort: int) -> wire.Decision | None:
         self.looked += 1
-        return super().decisions(asked)
+        return super().decision_for_phones(digest, cohort)
 
 
 def test_a_stranger_who_wants_everything_keeps_no_phone_waiting(tmp_path: Path, certs: Path) -> None:
@@ -185,8 +185,8 @@ def test_a_stranger_who_wants_everything_keeps_no_phone_waiting(tmp_path: Path, 
             for many in (1001, 100_000):
                 assert (await refusal_of(call(b"\x0a\x00" * many))).refusal is Refusal.OVERSIZED
             await call(b"\x0a\x00" * 1000)
-            assert isinstance(net.server, Counted)
-            assert net.server.looked == 1
+            assert isinstance(net.server.store, Counted)
+            assert net.server.store.looked == 1000
             for name in ("Announcements", "Key", "Decisions"):
                 call = way.unary_unary(f"/reticent.v1.Collecting/{name}")
                 long = wire.KeyRequest(key_id=bytes(1 << 16)).SerializeToString()  # the others say no more
@@ -233,7 +233,7 @@ def test_no_contribution_but_the_right_one_is_taken_in() -> None:
     @given(st.lists(junk(query), min_size=1, max_size=4))
     @settings(max_examples=300, deadline=None)
     def check(sent: list[wire.Contribution]) -> None:
-        for message, outcome in zip(sent, server.contribute(sent), strict=True):
+        for message, outcome in zip(sent, server.collection.contribute(sent), strict=True):
             assert (
                 isinstance(outcome, Refused)
                 or message == right
@@ -241,7 +241,7 @@ def test_no_contribution_but_the_right_one_is_taken_in() -> None:
             )
 
     check()
-    assert parties.said_to(server.contribute([right, Phone(1).contribution(query)])) == ["ok", "ok"]
+    assert parties.said_to(server.collection.contribute([right, Phone(1).contribution(query)])) == ["ok", "ok"]
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {0, 1}
     server.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 from reticent.protocol import Refused
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
 from tests.agg import parties
 
 
@@ -19,7 +19,7 @@ def main(folder: Path, seed: int, most: int) -> None:
     chance = random.Random(seed)  # noqa: S311  # an order
     with closing(
         AggregationServer(
-            folder / "aggregation.db",
+            SqliteStore(folder / "aggregation.db"),
             identity=parties.KeyServer.identity.public,
             now=parties.Time(),
             rng=secure(),
@@ -32,7 +32,9 @@ def main(folder: Path, seed: int, most: int) -> None:
         while places:
             batch = [places.pop() for _ in range(min(len(places), chance.randint(1, most)))]
             batch += chance.choices(batch, k=2)
-            for place, outcome in zip(batch, server.contribute([messages[each] for each in batch]), strict=True):
+            for place, outcome in zip(
+                batch, server.collection.contribute([messages[each] for each in batch]), strict=True
+            ):
                 said = outcome.refusal.name if isinstance(outcome, Refused) else outcome.contribution.hex()
                 sys.stdout.write(f"{place} {said}\n")
             sys.stdout.flush()

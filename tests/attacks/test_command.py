@@ -27,7 +27,7 @@ def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
     server = parties.opened(path, Time())
     query = parties.collecting(server, parties.ask())
     for number in range(3):
-        server.contribute([Phone(number).contribution(query)])
+        server.collection.contribute([Phone(number).contribution(query)])
     done = run("log", "--database", path)  # beside the server, as whoever copies the files
     server.close()
     assert (done.returncode, done.stderr) == (1, "")

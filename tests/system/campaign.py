@@ -21,7 +21,8 @@ from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.server import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
+from tests.agg.parties import requests
 from tests.keys.phones import Phone, sums
 from tests.system.callers import (
     Flights,
@@ -255,9 +256,8 @@ class Campaign:
 
     async def decide(self, kills: int) -> None:
         """Several closers race for each cohort, and the key server is killed meanwhile."""
-        with contextlib.closing(self._requests()) as requests:
-            heads = requests.requests()
-            wanted = [(head, list(requests.asking(head))) for head in heads]
+        with contextlib.closing(self._aggregation_server()) as server:
+            wanted = [(head, list(server.closing.messages(head))) for head in requests(server)]
         assert len(wanted) == COHORTS * len(self.asked), "some were decided while there was no key server"
         channel, stub = deciding(self.servers)
         async with channel, asyncio.TaskGroup() as group:
@@ -279,10 +279,10 @@ class Campaign:
                 decision.SerializeToString(deterministic=True)
             )
 
-    def _requests(self) -> AggregationServer:
-        """The aggregation server's own file: what it asks the key server."""
+    def _aggregation_server(self) -> AggregationServer:
+        """Another one over the same file."""
         return AggregationServer(
-            self.servers.database,
+            SqliteStore(self.servers.database),
             identity=self.servers.identity,
             now=lambda: START,
             rng=secure(),

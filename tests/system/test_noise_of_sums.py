@@ -22,8 +22,9 @@ from reticent.protocol import plaintext_count
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.server import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
 from reticent_client import Participant, Participation, PhoneStore
+from tests.agg.parties import requests
 from tests.keys.phones import House, sums
 
 FALSE_ALARM = 1e-6
@@ -99,7 +100,7 @@ def answered(aggregation: AggregationServer, asked: Query, phone: Participant, k
     """What a phone says to the one query that it is asked."""
     member = phone.enrolment.current
     assert member is not None
-    [announcement] = aggregation.announcements(wire.AnnouncementsRequest(phone=member.phone)).announcements
+    [announcement] = aggregation.replies.announcements(wire.AnnouncementsRequest(phone=member.phone)).announcements
     return phone.contribute(announcement, asked.to_bytes(), key.to_bytes())
 
 
@@ -112,17 +113,17 @@ def released(
     aggregation: AggregationServer, house: House, asked: Query, phones: Sequence[Person], key: PublicKey
 ) -> list[int]:
     """One query from its announcement to its decision: the sums that come out."""
-    aggregation.learned(house.server.terms())
-    aggregation.announce(wire.AnnounceRequest(query=asked.to_bytes()))
-    aggregation.countersigned(asked, house.server.dealer.countersign(asked.to_bytes()))
+    aggregation.queries.learn(house.server.terms())
+    aggregation.queries.announce(asked.to_bytes())
+    aggregation.queries.countersign(asked, house.server.dealer.countersign(asked.to_bytes()))
     said = [answered(aggregation, asked, phone.participant, key) for phone in phones]
-    outcomes = [each for batch in batched(said) for each in aggregation.contribute(batch)]
+    outcomes = [each for batch in batched(said) for each in aggregation.collection.contribute(batch)]
     assert all(isinstance(each, wire.Acknowledgement) for each in outcomes)
-    assert aggregation.close_due() == [asked.id]
-    [head] = aggregation.requests()
-    receipts = (each for message in aggregation.asking(head) for each in message.receipts.receipts)
+    assert aggregation.closing.close_due() == [asked.id]
+    [head] = requests(aggregation)
+    receipts = (each for message in aggregation.closing.messages(head) for each in message.receipts.receipts)
     decision = house.server.decider.decide(head, receipts)
-    aggregation.decided(decision)
+    aggregation.closing.decide(decision)
     assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(phones))
     return sums(decision)
 
@@ -132,7 +133,7 @@ def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     house = House()
     key = house.key
     aggregation = AggregationServer(
-        None, identity=house.server.identity, now=house.clock.now, rng=seeded("disguise"), simulation=True
+        SqliteStore(None), identity=house.server.identity, now=house.clock.now, rng=seeded("disguise"), simulation=True
     )
     true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
     found, variance = [], math.nan

@@ -1,284 +1,135 @@
-"""The end of a query: closed by this server's clock, sent to the key server, decided by it."""
+"""The end of a query: closed by this server's clock, sent to the key server, decided there."""
 
 from __future__ import annotations
 
 import datetime as dt
-import logging
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
-from reticent.protocol import Refusal, Refused, signed_by
-from reticent.protocol import statements as said
+from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.protocol.phases import OUTCOMES
-from reticent.storage.database import Database, Execute
 from reticent.times import Now, instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.counting.queries import Asked, Queries
-from reticent_agg.errors import BadAnswer
+from reticent_agg.counting.queries import AnnouncedQuery, Queries
+from reticent_agg.errors import BadReply
+from reticent_agg.store import AggregationStore, CohortSum, StoredQuery, StoredRequest
 
-__all__ = ["NEVER", "Closing", "Undecided"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["FINAL_REFUSALS", "Closing", "abort"]
 
 RECEIPTS_AT_ONCE = 1000
 """Receipts in a message."""
-NEVER = frozenset({Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY})
-"""Asked to decide, a key server that was restored from a backup says this: nothing will be decided."""
-
-
-class Undecided(NamedTuple):
-    """A cohort that the key server is to decide, by the digest of its query, and whether it is burnt in any case."""
-
-    query: bytes
-    cohort: int
-    burn: bool
+FINAL_REFUSALS = frozenset({Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY})
+"""A key server that was restored from a backup refuses to decide for these reasons: it will never decide."""
 
 
 class Closing:
-    """Closes queries, and takes in what is decided.
+    """Closes queries, and keeps their decisions.
 
     Args:
-        database: The aggregation server's.
-        queries: Of the same database.
+        store: The aggregation server's.
+        queries: Over the same store.
         identity: The key server's public Ed25519 key.
         now: The time, in UTC.
-        rng: What makes a sum look like any other: nobody may be able to replay it.
+        rng: Rerandomises the sums: nobody may be able to replay it.
     """
 
     def __init__(
-        self,
-        database: Database,
-        queries: Queries,
-        identity: bytes,
-        now: Now,
-        rng: np.random.Generator,
+        self, store: AggregationStore, queries: Queries, identity: bytes, now: Now, rng: np.random.Generator
     ) -> None:
-        self._database = database
+        self._store = store
         self._queries = queries
         self._identity = identity
         self._now = now
         self._rng = rng
 
     def close_due(self) -> list[str]:
-        """Close the queries whose time is over, and those with enough contributions; their ids."""
-        with self._database.reading() as run:
-            due = [digest for (digest,) in run(_DUE, (wire.COLLECTING, milliseconds(self._now()))).fetchall()]
+        """Close the queries whose time is over, and those with enough contributions; returns their ids."""
         closed = []
-        for digest in due:
-            with self._database.transaction() as run:
-                if self.close(run, digest, burn=False):
-                    closed.append(self._queries.asked(run, digest).query.id)
+        for digest in self._store.due(milliseconds(self._now())):
+            announced = self._queries.announced(digest)
+            if self._store.close_query(digest, partial(self._request, announced)):
+                closed.append(announced.query.id)
         return closed
 
     def next_due(self) -> dt.datetime | None:
         """When the time of a query is over next."""
-        with self._database.reading() as run:
-            (closes,) = run("SELECT min(closes) FROM queries WHERE phase = ?", (wire.COLLECTING,)).fetchone()
-        return None if closes is None else instant(closes)
+        due = self._store.next_due()
+        return None if due is None else instant(due)
 
-    def close(self, run: Execute, digest: bytes, *, burn: bool) -> bool:
-        """Freeze a query that collects, and write down what the key server will be asked; False if it does not."""
-        asked = self._queries.asked(run, digest)
-        number, phase = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
-        if phase != wire.COLLECTING:
-            return False
-        run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
-        sums = run("SELECT cohort, contributors, ciphertexts FROM sums WHERE query = ?", (number,)).fetchall()
-        for cohort, contributors, content in sums:
-            enough = contributors >= asked.query.min_contributions and not burn
-            head = wire.DecideHead(query=digest, cohort=cohort, contributors=contributors)
-            if enough:
-                head.ciphertexts = self._disguised(asked, content)
-            run(
-                "INSERT INTO requests (query, cohort, head, burn) VALUES (?, ?, ?, ?)",
-                (number, cohort, head.SerializeToString(), int(burn)),
-            )
-        run("UPDATE sums SET ciphertexts = x'' WHERE query = ?", (number,))  # all that is still needed is in the head
-        return True
+    def messages(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
+        """The messages of a request to decide: the head, then the receipts, always in the same order."""
+        yield wire.DecideRequest(head=head)
+        after = b""
+        while receipts := self._store.receipts(head.query, head.cohort, after, RECEIPTS_AT_ONCE):
+            yield wire.DecideRequest(receipts=wire.Receipts(receipts=receipts))
+            after = receipts[-1].phone
 
-    def abort(self, query_id: str) -> None:
-        """Close a query now, and have every cohort burnt that is not decided yet.
-
-        What was asked of the key server before may have been decided there: then that stands.
+    def decide(self, decision: wire.Decision) -> None:
+        """Keep a decision of the key server. The same decision again changes nothing.
 
         Raises:
-            Refused: There is no such query, or the key server has not countersigned it, for this reason.
+            BadReply: It is not signed by the key server's identity, does not answer a request, or contradicts an
+                earlier decision.
         """
-        with self._database.transaction() as run:
-            row = run("SELECT digest, number, refusal, detail, phase FROM queries WHERE id = ?", (query_id,)).fetchone()
-            if row is None:
-                raise Refused(Refusal.UNKNOWN_QUERY)
-            digest, number, refusal, detail, phase = row
-            if refusal is not None and phase == wire.ANNOUNCED:
-                raise Refused(Refusal[refusal], detail)
-            run("UPDATE queries SET aborted = 1 WHERE number = ? AND phase = ?", (number, wire.ANNOUNCED))
-            self.close(run, digest, burn=True)
-            run("UPDATE requests SET burn = 1 WHERE query = ?", (number,))
+        statement = statements.decision(decision)
+        if decision.outcome not in OUTCOMES or not signed_by(self._identity, statement, decision.signature):
+            raise BadReply("a decision is not signed by the key server's identity")
+        kept = self._store.decide(decision, partial(_refuse_other_answers, decision), milliseconds(self._now()))
+        if kept is None:
+            raise BadReply(f"the key server has decided cohort {decision.cohort} of a query without a request")
+        if kept != decision:
+            raise BadReply(f"cohort {decision.cohort} was decided before, in another way")
 
-    def countersigned_late(self, run: Execute, digest: bytes) -> None:
-        """Close a query that was aborted before phones could be asked."""
-        (aborted,) = run("SELECT aborted FROM queries WHERE digest = ?", (digest,)).fetchone()
-        if aborted:
-            self.close(run, digest, burn=True)
+    def refuse(self, head: wire.DecideHead, refused: Refused) -> None:
+        """Take a refusal to decide.
 
-    def undecided(self) -> list[Undecided]:
-        """The cohorts that the key server must be asked to decide, in the order of the queries."""
-        with self._database.reading() as run:
-            found = run(_UNDECIDED).fetchall()
-        return [Undecided(digest, cohort, bool(burn)) for digest, cohort, burn in found]
-
-    def request(self, digest: bytes, cohort: int) -> wire.DecideHead | None:
-        """What is sent to the key server about a cohort: the same until an abort, None once it is decided.
-
-        That a sum is about to be sent is on disk when this returns.
+        If the cohort is decided already, the request that was sent before an abort stands, and is sent again. If the
+        refusal is final, the query is lost.
         """
-        with self._database.transaction() as run:
-            row = run(_REQUEST, (digest, cohort)).fetchone()
-            if row is None:
-                return None
-            number, content, burn = row
-            head = _head(content, burn=bool(burn))
-            if head.ciphertexts:
-                run("UPDATE requests SET sent = 1 WHERE query = ? AND cohort = ?", (number, cohort))
+        if refused.refusal is Refusal.ALREADY_DECIDED:
+            self._store.withdraw_burn(head.query, head.cohort)
+        elif refused.refusal in FINAL_REFUSALS:
+            self._store.lose(head.query, refused)
+
+    def _request(self, announced: AnnouncedQuery, cohort: CohortSum) -> wire.DecideHead:
+        """The request to decide a cohort: with other ciphertexts of the same sums, or none if there are too few."""
+        query, key = announced.query, announced.key
+        head = wire.DecideHead(query=query.digest, cohort=cohort.cohort, contributors=cohort.contributors)
+        if cohort.contributors >= query.min_contributions:
+            sums = ciphertexts_from(cohort.ciphertexts, key)
+            head.ciphertexts = ciphertexts_to(key.rerandomise(sums, self._rng), key)
         return head
 
-    def requests(self) -> list[wire.DecideHead]:
-        """All that the key server must be asked, in the order of the queries."""
-        with self._database.reading() as run:
-            rows = [run(_REQUEST, (each.query, each.cohort)).fetchone() for each in self.undecided()]
-        return [_head(content, burn=bool(burn)) for _, content, burn in rows]
 
-    def receipts(self, head: wire.DecideHead) -> Iterator[wire.Receipts]:
-        """The receipts that follow the head of a request, always in the same order."""
-        number, last = self._number(head.query), b""
-        while True:
-            with self._database.reading() as run:
-                rows = run(_RECEIPTS, (number, head.cohort, last, RECEIPTS_AT_ONCE)).fetchall()
-            if not rows:
-                return
-            yield wire.Receipts(
-                receipts=[
-                    wire.Receipt(
-                        phone=phone,
-                        agreement_key=agreement_key,
-                        ciphertexts_hash=contents,
-                        seeded=bool(seeded),
-                        signature=signature,
-                    )
-                    for phone, agreement_key, contents, seeded, signature in rows
-                ]
-            )
-            last = rows[-1][0]
+def abort(store: AggregationStore, query_id: str) -> StoredQuery:
+    """Close a query now, and have every cohort burnt that is not decided yet.
 
-    def asking(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
-        """The messages of a request."""
-        yield wire.DecideRequest(head=head)
-        for receipts in self.receipts(head):
-            yield wire.DecideRequest(receipts=receipts)
+    A request that was sent before may be decided already: then that decision stands.
 
-    def decided(self, decision: wire.Decision) -> None:
-        """Keep what the key server has decided. The same decision again changes nothing.
-
-        Raises:
-            BadAnswer: It is not signed by the key server's identity, or is no answer to what it was asked, or it
-                contradicts a former one.
-        """
-        if decision.outcome not in OUTCOMES or not signed_by(
-            self._identity, said.decision(decision), decision.signature
-        ):
-            raise BadAnswer("a decision is not signed by the key server's identity")
-        number, content = self._number(decision.query), decision.SerializeToString(deterministic=True)
-        with self._database.transaction() as run:
-            place = (number, decision.cohort)
-            asked = run("SELECT head, burn, sent FROM requests WHERE query = ? AND cohort = ?", place).fetchone()
-            if asked is None:
-                raise BadAnswer(f"cohort {decision.cohort} is decided, and was not asked for")
-            head, burn, sent = asked
-            _refuse_other_answers(wire.DecideHead.FromString(head), decision, burn=bool(burn))
-            withheld = decision.outcome == wire.BURNT and sent
-            known = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
-            if known is not None and known[0] != content:
-                raise BadAnswer(f"cohort {decision.cohort} was decided before, in another way")
-            run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?, ?)", (*place, content, int(withheld)))
-            run(_DECIDED, (wire.DECIDED, milliseconds(self._now()), number, wire.CLOSING))
-
-    def not_decided(self, head: wire.DecideHead, refused: Refused) -> None:
-        """The key server refuses a request.
-
-        What was asked before an abort stands if that was decided already. Where the key is retired, or the query is not
-        known any more, nothing will be: the key server was restored from a backup.
-        """
-        if refused.refusal is not Refusal.ALREADY_DECIDED and refused.refusal not in NEVER:
-            return
-        number = self._number(head.query)
-        with self._database.transaction() as run:
-            if refused.refusal in NEVER:
-                run(_LOST, (refused.refusal.name, refused.detail, number, wire.CLOSING))
-            else:
-                run("UPDATE requests SET burn = 0 WHERE query = ? AND cohort = ?", (number, head.cohort))
-
-    def name(self, digest: bytes) -> str:
-        """The id of a query of which a cohort is to be decided."""
-        with self._database.reading() as run:
-            return self._queries.asked(run, digest).query.id
-
-    def _disguised(self, asked: Asked, content: bytes) -> bytes:
-        """Other ciphertexts of the same sums."""
-        sums = ciphertexts_from(content, asked.key)
-        return ciphertexts_to(asked.key.rerandomise(sums, self._rng), asked.key)
-
-    def _number(self, digest: bytes) -> int:
-        with self._database.reading() as run:
-            row = run("SELECT number FROM queries WHERE digest = ?", (digest,)).fetchone()
-        if row is None:
-            raise BadAnswer("a decision is about no query of this server")
-        return int(row[0])
-
-
-_DUE = """
-SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
-    SELECT 1 FROM sums WHERE query = number AND contributors < enough
-)) ORDER BY number
-"""
-_UNDECIDED = """
-SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
-"""
-_REQUEST = """
-SELECT number, head, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
-"""
-_RECEIPTS = """
-SELECT phone, agreement_key, ciphertexts_hash, seeded, signature FROM receipts
-WHERE query = ? AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
-"""
-_DECIDED = """
-UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE number = ? AND phase = ?
-AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
-"""
-
-_LOST = "UPDATE queries SET refusal = ?, detail = ? WHERE number = ? AND phase = ?"
-
-
-def _refuse_other_answers(asked: wire.DecideHead, decision: wire.Decision, *, burn: bool) -> None:
-    """Refuse a decision that the request cannot have led to.
-
-    A key server that has had a sum could keep it and say that it was burnt: phones would take their budget back.
+    Raises:
+        Refused: There is no such query, or the key server has refused to countersign it, for this reason.
     """
-    if decision.outcome == wire.BURNT and asked.ciphertexts and not burn:
-        raise BadAnswer(f"cohort {decision.cohort} was to be decrypted, and the key server says that it was burnt")
-    if decision.contributors != asked.contributors:
-        raise BadAnswer(
-            f"cohort {decision.cohort} has {asked.contributors} contributions, and the key server says "
+    query = store.abort(query_id)
+    if query is None:
+        raise Refused(Refusal.UNKNOWN_QUERY)
+    if query.is_rejected and query.refused is not None:
+        raise query.refused
+    return query
+
+
+def _refuse_other_answers(decision: wire.Decision, request: StoredRequest) -> None:
+    """Refuse a decision that does not answer the request.
+
+    A key server that has the ciphertexts could keep them and say that the cohort was burnt: phones would take their
+    budget back.
+    """
+    if decision.outcome == wire.BURNT and request.head.ciphertexts and not request.burn:
+        raise BadReply(f"cohort {decision.cohort} was to be decrypted, and the key server says that it was burnt")
+    if decision.contributors != request.head.contributors:
+        raise BadReply(
+            f"cohort {decision.cohort} has {request.head.contributors} contributions, and the key server says "
             f"{decision.contributors}"
         )
-
-
-def _head(content: bytes, *, burn: bool) -> wire.DecideHead:
-    head = wire.DecideHead.FromString(content)
-    if burn:
-        head.ClearField("ciphertexts")
-    return head

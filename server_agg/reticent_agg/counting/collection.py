@@ -1,272 +1,200 @@
-"""Contributions: checked, receipted and added up, many at a time, in one transaction."""
+"""Contributions: checked, added up and receipted, many at a time, in one transaction."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from reticent.paillier import BadCiphertexts
-from reticent.protocol import Refusal, Refused, signed_by
-from reticent.protocol import statements as said
+from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
-from reticent.storage.database import Database, Execute
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.counting.queries import Asked, Queries
+from reticent_agg.counting.queries import AnnouncedQuery, Queries
+from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, Put, contents_of
 
 __all__ = ["Collection", "Outcome"]
 
 DIGEST_BYTES = 32
-_ASKED_AT_ONCE = 256  # phones, in a statement of SQL
+_SIZES = [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]
 
 Outcome: TypeAlias = wire.Acknowledgement | Refused
-"""What becomes of a contribution."""
-
-_DEALT = """
-SELECT dealt.phone, verify_key, dealt.cohort, agreement_key, ciphertexts_hash, seeded FROM dealt
-LEFT JOIN receipts ON receipts.query = dealt.query AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
-WHERE dealt.query = ? AND dealt.phone IN ({})
-"""
+"""The outcome of a contribution."""
 
 
-class _Open(NamedTuple):
-    """A query's row, with what never changes about it."""
+class _Target(NamedTuple):
+    """The query of some contributions, and those of their phones to which it was dealt."""
 
-    number: int
-    collecting: bool
+    announced: AnnouncedQuery
+    collects: bool
     pruned: bool
-    asked: Asked
-
-
-class _Dealt(NamedTuple):
-    """What is known of a phone to which a query was dealt; the last three where it has contributed."""
-
-    verify_key: bytes
-    cohort: int
-    agreement_key: bytes | None
-    ciphertexts_hash: bytes | None
-    seeded: int | None
-
-    @property
-    def has_contributed(self) -> bool:
-        return self.ciphertexts_hash is not None
+    phones: Mapping[bytes, DealtPhone]
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A contribution that nothing cheap speaks against."""
+    """A contribution whose signature is right; `place` is its place in the batch."""
 
     place: int
     message: wire.Contribution
-    query: _Open
     receipt: wire.Receipt
     statement: bytes
 
-    @property
-    def cohort(self) -> tuple[int, int]:
-        return self.query.number, self.message.cohort
-
-    @property
-    def row(self) -> tuple[int, int, bytes, bytes, bytes, int, bytes]:
-        """Of the table of receipts."""
-        receipt = self.receipt
-        return *self.cohort, receipt.phone, *_contents(receipt), receipt.signature
+    def outcome(self, put: Put) -> Outcome:
+        """What the phone hears."""
+        if put is Put.CONFLICT:
+            return _conflict()
+        return Refused(Refusal.LATE) if put is Put.LATE else _acknowledgement(self.statement)
 
 
 class Collection:
-    """Takes contributions in.
+    """Takes contributions.
 
     Args:
-        database: The aggregation server's.
-        queries: Of the same database.
+        store: The aggregation server's.
+        queries: Over the same store.
         now: The time, in UTC.
     """
 
-    def __init__(self, database: Database, queries: Queries, now: Now) -> None:
-        self._database = database
+    def __init__(self, store: AggregationStore, queries: Queries, now: Now) -> None:
+        self._store = store
         self._queries = queries
         self._now = now
 
     def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        """What becomes of each contribution. Those that are acknowledged are on disk when this returns.
+        """The outcome of each contribution. Those that are acknowledged are durable when this returns.
 
         Raises:
-            OSError: The disk fails: it is as if none of them had been sent. Where it has failed after it was told to
-                keep them, they may be on it: sent again, each is acknowledged then, and counted once.
+            OSError: The disk is full, or fails. No contribution is acknowledged, and each may be sent again: if it is
+                in the sum, it is acknowledged then, and counted once.
         """
+        now = milliseconds(self._now())
+        targets = self._targets(contributions, now)
         outcomes: dict[int, Outcome] = {}
-        with self._database.transaction() as run:
-            for round_ in _rounds(contributions):
-                outcomes |= self._taken(run, round_)
+        by_cohort: dict[tuple[bytes, int], list[_Candidate]] = defaultdict(list)
+        for place, message in enumerate(contributions):
+            judged = _judge(place, message, targets)
+            if isinstance(judged, _Candidate):
+                by_cohort[message.query, message.cohort].append(judged)
+            else:
+                outcomes[place] = judged
+        good: list[list[_Candidate]] = []
+        batches: list[CohortBatch] = []
+        for candidates in by_cohort.values():
+            target = targets[candidates[0].message.query]
+            faults, batch = _summed(candidates, target.announced)
+            good.append([each for number, each in enumerate(candidates) if number not in faults])
+            batches.append(batch)
+            outcomes |= {candidates[number].place: _bad_ciphertexts(fault) for number, fault in faults.items()}
+        for candidates, puts in zip(good, self._store.put_contributions(batches, now), strict=True):
+            outcomes |= {each.place: each.outcome(put) for each, put in zip(candidates, puts, strict=True)}
         return [outcomes[place] for place in range(len(contributions))]
 
-    def _taken(self, run: Execute, contributions: dict[int, wire.Contribution]) -> dict[int, Outcome]:
-        """Take in contributions of which no two are of one phone to one query."""
-        outcomes: dict[int, Outcome] = {}
-        queries = self._open(run, {each.query for each in contributions.values()})
-        dealt = _dealt(run, queries, contributions.values())
-        by_cohort: dict[tuple[int, int], list[_Candidate]] = defaultdict(list)
-        for place, message in contributions.items():
-            outcome = _judged(place, message, queries, dealt)
-            if isinstance(outcome, _Candidate):
-                by_cohort[outcome.cohort].append(outcome)
-            else:
-                outcomes[place] = outcome
-        for cohort, candidates in by_cohort.items():
-            outcomes |= _added(run, cohort, candidates)
-        return outcomes
-
-    def _open(self, run: Execute, digests: set[bytes]) -> dict[bytes, _Open]:
-        """The queries of these digests of which phones can know."""
+    def _targets(self, contributions: Sequence[wire.Contribution], now: int) -> dict[bytes, _Target]:
+        """The queries of these contributions that phones can know, by their digests."""
+        phones: dict[bytes, list[bytes]] = defaultdict(list)
+        for each in contributions:
+            phones[each.query].append(each.phone)
         found = {}
-        now = milliseconds(self._now())
-        for digest in digests:
-            row = run("SELECT number, phase, closes, pruned FROM queries WHERE digest = ?", (digest,)).fetchone()
-            if row is not None and row[1] != wire.ANNOUNCED:
-                collecting = row[1] == wire.COLLECTING and now < row[2]
-                found[digest] = _Open(row[0], collecting, bool(row[3]), self._queries.asked(run, digest))
+        for digest, some in phones.items():
+            query = self._store.query(digest)
+            if query is not None and query.closes is not None:  # otherwise it is not countersigned
+                collects = query.phase == wire.COLLECTING and now < query.closes
+                dealt = self._store.dealt(digest, some)
+                found[digest] = _Target(self._queries.announced(digest), collects, query.pruned, dealt)
         return found
 
 
-def _rounds(contributions: Sequence[wire.Contribution]) -> Iterator[dict[int, wire.Contribution]]:
-    """The contributions by their places, so that those of one phone to one query come one after the other."""
-    rounds: list[dict[int, wire.Contribution]] = []
-    seen: dict[tuple[bytes, bytes], int] = defaultdict(int)
-    for place, each in enumerate(contributions):
-        number = seen[each.query, each.phone]
-        seen[each.query, each.phone] += 1
-        if number == len(rounds):
-            rounds.append({})
-        rounds[number][place] = each
-    yield from rounds
-
-
-def _dealt(
-    run: Execute, queries: dict[bytes, _Open], contributions: Iterable[wire.Contribution]
-) -> dict[tuple[bytes, bytes], _Dealt]:
-    """What is known of the phones that contribute, by query and phone."""
-    phones: dict[bytes, list[bytes]] = defaultdict(list)
-    for each in contributions:
-        phones[each.query].append(each.phone)
-    found: dict[tuple[bytes, bytes], _Dealt] = {}
-    for digest, query in queries.items():
-        for some in _in_parts(phones[digest]):
-            rows = run(_DEALT.format(", ".join("?" * len(some))), [query.number, *some])
-            found |= {(digest, phone): _Dealt(*row) for phone, *row in rows}
-    return found
-
-
-def _in_parts(phones: list[bytes]) -> Iterator[list[bytes]]:
-    """The phones, some of them twice, in lists of few lengths: SQLite keeps what it has prepared for each length."""
-    for first in range(0, len(phones), _ASKED_AT_ONCE):
-        some = phones[first : first + _ASKED_AT_ONCE]
-        length = 1 << (len(some) - 1).bit_length()
-        yield some + some[-1:] * (length - len(some))
-
-
-def _judged(
-    place: int,
-    sent: wire.Contribution,
-    queries: dict[bytes, _Open],
-    dealt: dict[tuple[bytes, bytes], _Dealt],
-) -> Outcome | _Candidate:
+def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Target]) -> Outcome | _Candidate:
     """Check whatever can be checked of a contribution on its own, the cheap things first."""
     try:
-        query = _query_of(sent, queries)
-        phone = _phone_of(sent, query, dealt)
-        receipt = said.receipt_of(sent)
-        statement = said.receipted(sent.query, query.asked.query.key_id, sent.cohort, receipt)
-        if phone.has_contributed:
-            return _said_again(receipt, phone, statement)
+        target = _target_of(message, targets)
+        phone = _phone_of(message, target)
     except Refused as refused:
         return refused
-    if not signed_by(phone.verify_key, statement, sent.signature):
+    receipt = statements.receipt_of(message)
+    statement = statements.receipted(message.query, target.announced.query.key_id, message.cohort, receipt)
+    if phone.contents is not None:
+        return _acknowledgement(statement) if phone.contents == contents_of(receipt) else _conflict()
+    if not signed_by(phone.verify_key, statement, message.signature):
         return Refused(Refusal.BAD_SIGNATURE)
-    return _Candidate(place, sent, query, receipt, statement)
+    return _Candidate(place, message, receipt, statement)
 
 
-def _query_of(sent: wire.Contribution, queries: dict[bytes, _Open]) -> _Open:
-    sizes = [len(part) for part in (sent.query, sent.phone, sent.agreement_key, sent.signature)]
-    if sizes != [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]:
+def _target_of(message: wire.Contribution, targets: Mapping[bytes, _Target]) -> _Target:
+    sizes = [len(part) for part in (message.query, message.phone, message.agreement_key, message.signature)]
+    if sizes != _SIZES:
         raise Refused(
             Refusal.MALFORMED, f"the query, phone, agreement key or signature has the wrong size: got {sizes} bytes"
         )
-    query = queries.get(sent.query)
-    if query is None:
+    target = targets.get(message.query)
+    if target is None:
         raise Refused(Refusal.UNKNOWN_QUERY)
-    return query
+    return target
 
 
-def _phone_of(sent: wire.Contribution, query: _Open, dealt: dict[tuple[bytes, bytes], _Dealt]) -> _Dealt:
-    phone = dealt.get((sent.query, sent.phone))
+def _phone_of(message: wire.Contribution, target: _Target) -> DealtPhone:
+    phone = target.phones.get(message.phone)
     if phone is None:
-        raise Refused(Refusal.LATE if query.pruned else Refusal.NOT_ASKED)
-    if sent.cohort != phone.cohort:
+        raise Refused(Refusal.LATE if target.pruned else Refusal.NOT_ASKED)
+    if message.cohort != phone.cohort:
         raise Refused(Refusal.WRONG_COHORT)
-    if phone.has_contributed:  # what was said before is compared whatever its size, and after closing too
+    if phone.contents is not None:  # it is compared whatever its size, and after the query has closed
         return phone
-    if not query.collecting:
+    if not target.collects:
         raise Refused(Refusal.LATE)
-    asked = query.asked
-    if len(sent.ciphertexts) != asked.ciphertexts_bytes:
+    announced = target.announced
+    if len(message.ciphertexts) != announced.ciphertexts_bytes:
         raise Refused(
             Refusal.BAD_CIPHERTEXTS,
-            f"{asked.plaintexts} ciphertexts have {asked.ciphertexts_bytes} bytes in all: got {len(sent.ciphertexts)}",
+            f"{announced.plaintexts} ciphertexts have {announced.ciphertexts_bytes} bytes in all: "
+            f"got {len(message.ciphertexts)}",
         )
     return phone
 
 
-def _said_again(receipt: wire.Receipt, phone: _Dealt, statement: bytes) -> wire.Acknowledgement:
-    if (phone.agreement_key, phone.ciphertexts_hash, phone.seeded) != _contents(receipt):
-        raise Refused(Refusal.CONFLICT, "the phone has contributed something else, which stands")
-    return _acknowledged(statement)
+def _summed(candidates: Sequence[_Candidate], announced: AnnouncedQuery) -> tuple[dict[int, str], CohortBatch]:
+    """The faults of the ciphertexts of a cohort's contributions, and a batch of those without any."""
+    key = announced.key
+    rows = [ciphertexts_from(each.message.ciphertexts, key) for each in candidates]
+    total, faults = _product(rows, announced)
+    good = [number for number in range(len(candidates)) if number not in faults]
+    if faults:
+        rows = [rows[number] for number in good]
+        total, _ = _product(rows, announced)
 
-
-def _added(run: Execute, cohort: tuple[int, int], candidates: list[_Candidate]) -> dict[int, Outcome]:
-    """Add contributions to the sum of their cohort, but those of which a ciphertext is none."""
-    asked = candidates[0].query.asked
-    contributors, content = run(
-        "SELECT contributors, ciphertexts FROM sums WHERE query = ? AND cohort = ?", cohort
-    ).fetchone()
-    rows = [ciphertexts_from(each.message.ciphertexts, asked.key) for each in candidates]
-    sums, faults = _sums(asked, ciphertexts_from(content, asked.key), rows)
-    good = [candidate for number, candidate in enumerate(candidates) if number not in faults]
-    if good:
-        run(
-            "UPDATE sums SET contributors = ?, ciphertexts = ? WHERE query = ? AND cohort = ?",
-            (contributors + len(good), ciphertexts_to(sums, asked.key), *cohort),
+    def add(ciphertexts: bytes, places: Sequence[int]) -> bytes:
+        chosen = total if len(places) == len(rows) else _product([rows[place] for place in places], announced)[0]
+        return ciphertexts_to(
+            [key.add(pair) for pair in zip(ciphertexts_from(ciphertexts, key), chosen, strict=True)], key
         )
-    for candidate in sorted(good, key=lambda each: each.message.phone):
-        run("INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)", candidate.row)
-    bad = {
-        candidates[number].place: Refused(Refusal.BAD_CIPHERTEXTS, f"a ciphertext {fault}")
-        for number, fault in faults.items()
-    }
-    return {each.place: _acknowledged(each.statement) for each in good} | bad
+
+    first = candidates[0].message
+    return faults, CohortBatch(first.query, first.cohort, [candidates[number].receipt for number in good], add)
 
 
-def _sums(asked: Asked, before: list[int], rows: list[list[int]]) -> tuple[list[int], dict[int, str]]:
-    """The sums with these contributions in them, and what is wrong with those that had to be left out."""
+def _product(rows: list[list[int]], announced: AnnouncedQuery) -> tuple[list[int], dict[int, str]]:
+    """The sum of these contributions, and the faults of those with bad ciphertexts; with a fault the sum is wrong."""
     faults: dict[int, str] = {}
-    sums = []
-    for so_far, *column in zip(before, *rows, strict=True):
+    total = [1] * announced.plaintexts
+    for column, ciphertexts in enumerate(zip(*rows, strict=True)):
         try:
-            sums.append(asked.key.add([so_far, *column]))
+            total[column] = announced.key.add(ciphertexts)
         except BadCiphertexts as error:
-            faults |= {number - 1: fault for number, fault in error.faults.items()}
-    if not faults:
-        return sums, {}
-    sums, _ = _sums(asked, before, [row for number, row in enumerate(rows) if number not in faults])
-    return sums, faults
+            faults |= error.faults
+    return total, faults
 
 
-def _contents(receipt: wire.Receipt) -> tuple[bytes, bytes, int]:
-    """What tells one contribution of a phone from another."""
-    return receipt.agreement_key, receipt.ciphertexts_hash, int(receipt.seeded)
+def _acknowledgement(statement: bytes) -> wire.Acknowledgement:
+    return wire.Acknowledgement(contribution=statements.digest(statement))
 
 
-def _acknowledged(statement: bytes) -> wire.Acknowledgement:
-    return wire.Acknowledgement(contribution=said.digest(statement))
+def _bad_ciphertexts(fault: str) -> Refused:
+    return Refused(Refusal.BAD_CIPHERTEXTS, f"a ciphertext {fault}")
+
+
+def _conflict() -> Refused:
+    return Refused(Refusal.CONFLICT, "the phone has contributed something else, which stands")

@@ -1,4 +1,4 @@
-"""What the aggregation server tells phones and analysts of its queries."""
+"""Replies to phones and analysts, read from the store."""
 
 from __future__ import annotations
 
@@ -12,141 +12,141 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.keys import PHONE_BYTES
 from reticent.protocol.phases import phase_of
-from reticent.storage.database import Execute, Readable
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg.store import AggregationStore, StoredQuery
 
-__all__ = ["Telling", "refuse_odd_phone", "refuse_too_many"]
+__all__ = ["Replies", "refuse_odd_phone", "refuse_too_many"]
 
 REPLY_BYTES = 3 << 20
-"""Replies stop before they have more: gRPC's clients take messages of 4 MiB unless told otherwise."""
+"""The most bytes of a reply: gRPC's clients take messages of 4 MiB unless told otherwise."""
 ANONYMOUS_REPLY_BYTES = 1 << 16
-"""And these before they have more, which are for whoever asks: a phone has not proved who it is. But one is sent."""
+"""The most bytes of a reply to a phone that has not proved who it is. One item is sent in any case."""
 MAX_WANTED = 1000
-"""Decisions that may be asked for at once."""
+"""Decisions in one request."""
 
-Piece = TypeVar("Piece", bound=Message)
+Item = TypeVar("Item", bound=Message)
 
 
-class Telling:
-    """Reads what is there, and changes nothing.
+class Replies:
+    """Reads the store, and changes nothing.
 
     Args:
-        database: The aggregation server's.
+        store: The aggregation server's.
         now: The time, in UTC.
-        again: When phones are to ask again.
+        poll_interval: How long phones wait before they ask for announcements again.
     """
 
-    def __init__(self, database: Readable, now: Now, again: dt.timedelta) -> None:
-        self._database = database
+    def __init__(self, store: AggregationStore, now: Now, poll_interval: dt.timedelta) -> None:
+        self._store = store
         self._now = now
-        self._again = again
+        self._poll_interval = poll_interval
 
-    def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
-        """Which queries a phone is asked at present, first those that it has not answered yet."""
-        refuse_odd_phone(phone)
+    # To phones.
+
+    def announcements(self, request: wire.AnnouncementsRequest) -> wire.AnnouncementsReply:
+        """The queries that collect from a phone, first those to which it has not contributed."""
+        refuse_odd_phone(request.phone)
         now = milliseconds(self._now())
-        with self._database.reading() as run:
-            rows = run(_ANNOUNCED, (phone, wire.COLLECTING, now)).fetchall()
         found = (
             wire.Announcement(
-                query=digest, agreement_key=key, countersignature=signature, cohort=cohort, closes_in_ms=closes - now
+                query=each.digest,
+                agreement_key=each.agreement_key,
+                countersignature=each.countersignature,
+                cohort=each.cohort,
+                closes_in_ms=each.closes - now,
             )
-            for digest, key, signature, cohort, closes in rows
+            for each in self._store.dealt_to(request.phone, now)
         )
         return wire.AnnouncementsReply(
-            announcements=_that_fit(found, ANONYMOUS_REPLY_BYTES),
-            again_in_ms=self._again // dt.timedelta(milliseconds=1),
+            announcements=_fitting(found, ANONYMOUS_REPLY_BYTES),
+            again_in_ms=self._poll_interval // dt.timedelta(milliseconds=1),
         )
 
-    def query(self, asked: wire.QueryRequest) -> wire.QueryReply:
+    def query(self, request: wire.QueryRequest) -> wire.QueryReply:
         """A query, for a phone to which it was dealt.
 
         Raises:
-            Refused: MALFORMED, UNKNOWN_QUERY, NOT_ASKED, BAD_SIGNATURE; LATE where nobody remembers who was asked.
+            Refused: MALFORMED, UNKNOWN_QUERY, NOT_ASKED, BAD_SIGNATURE; LATE if the query is pruned.
         """
-        refuse_odd_phone(asked.phone)
-        with self._database.reading() as run:
-            row = run(_CONTENT, (asked.phone, asked.query)).fetchone()
-        if row is None:
+        refuse_odd_phone(request.phone)
+        query, content = self._store.query(request.query), self._store.content(request.query)
+        if query is None or content is None or query.phase == wire.ANNOUNCED:
             raise Refused(Refusal.UNKNOWN_QUERY)
-        content, pruned, verify_key = row
-        if verify_key is None:
-            raise Refused(Refusal.LATE if pruned else Refusal.NOT_ASKED)
-        if not signed_by(verify_key, statements.fetching(asked.query, asked.phone), asked.signature):
+        phone = self._store.dealt(request.query, [request.phone]).get(request.phone)
+        if phone is None:
+            raise Refused(Refusal.LATE if query.pruned else Refusal.NOT_ASKED)
+        if not signed_by(phone.verify_key, statements.fetching(request.query, request.phone), request.signature):
             raise Refused(Refusal.BAD_SIGNATURE)
         return wire.QueryReply(query=content)
 
-    def decisions(self, wanted: Sequence[wire.DecisionWanted]) -> wire.DecisionsReply:
+    def key(self, request: wire.KeyRequest) -> wire.KeyReply:
+        """A public key that some query may name.
+
+        Raises:
+            Refused: KEY_RETIRED if it is unknown.
+        """
+        content = self._store.key(request.key_id)
+        if content is None:
+            raise Refused(Refusal.KEY_RETIRED, "there is no such key")
+        return wire.KeyReply(public_key=content)
+
+    def decisions(self, request: wire.DecisionsRequest) -> wire.DecisionsReply:
         """Those of the wanted decisions that are made, from the first one on as many as fit a message.
 
-        That a cohort was burnt is not told where the key server has had its sum: nobody but the key server knows
+        Phones never see that a cohort was burnt whose sum the key server has had: nobody but the key server knows
         whether it has decrypted it, so phones must not take their budget back.
         """
-        refuse_too_many(wanted)
-        with self._database.reading() as run:  # one after the other: what does not fit is not even read
-            rows = (run(_DECISION, (each.query, each.cohort)).fetchone() for each in wanted)
-            return wire.DecisionsReply(
-                decisions=_that_fit(
-                    (wire.Decision.FromString(row[0]) for row in rows if row is not None), ANONYMOUS_REPLY_BYTES
-                )
-            )
+        refuse_too_many(request.wanted)
+        found = (self._store.decision_for_phones(each.query, each.cohort) for each in request.wanted)
+        return wire.DecisionsReply(
+            decisions=_fitting((each for each in found if each is not None), ANONYMOUS_REPLY_BYTES)
+        )
 
-    def refuse_others(self, query_id: str, analyst: str | None) -> None:
-        """Refuse an analyst whose query it is not.
+    # To analysts, by their names; None where they have none.
 
-        Raises:
-            Refused: NOT_PERMITTED; UNKNOWN_QUERY where there is no such query.
-        """
-        with self._database.reading() as run:
-            row = run("SELECT owner FROM queries WHERE id = ?", (query_id,)).fetchone()
-        if row is None:
-            raise Refused(Refusal.UNKNOWN_QUERY, f"there is no query of the name {query_id!r}")
-        if row[0] != analyst:
-            raise Refused(Refusal.NOT_PERMITTED, f"{query_id!r} is another analyst's query")
-
-    def status(self, query_id: str) -> wire.QueryStatus:
-        """Where a query is.
+    def status(self, request: wire.StatusRequest | wire.AbortRequest, analyst: str | None = None) -> wire.QueryStatus:
+        """The status of an analyst's query.
 
         Raises:
-            Refused: There is none; or the key server would not countersign it, for the reason that is given.
-
+            Refused: UNKNOWN_QUERY; NOT_PERMITTED for another analyst's query; or the key server's reason if it has
+                refused to countersign the query.
         """
-        with self._database.reading() as run:
-            row = run(f"{_QUERIES} WHERE id = ?", (query_id,)).fetchone()
-            if row is None:
-                raise Refused(Refusal.UNKNOWN_QUERY, f"there is no query of the name {query_id!r}")
-            if row[4] is not None and row[2] == wire.ANNOUNCED:
-                raise Refused(Refusal[row[4]], row[5])
-            return self._status(run, row)
+        query = self._store.query_named(request.id)
+        if query is None:
+            raise Refused(Refusal.UNKNOWN_QUERY, f"there is no query of the name {request.id!r}")
+        if query.owner != analyst:
+            raise Refused(Refusal.NOT_PERMITTED, f"{request.id!r} is another analyst's query")
+        if query.is_rejected and query.refused is not None:
+            raise query.refused
+        return self._status(query)
 
-    def queries(self, owner: str | None = None) -> wire.ListReply:
+    def list_queries(self, analyst: str | None = None) -> wire.ListReply:
         """An analyst's queries, the latest first, as many as fit a message; also those that were refused."""
-        with self._database.reading() as run:
-            rows = run(f"{_QUERIES} WHERE owner IS ? ORDER BY number DESC", (owner,))
-            return wire.ListReply(queries=_that_fit((self._status(run, row) for row in rows), REPLY_BYTES))
+        found = (self._store.query_named(query_id) for query_id in self._store.query_ids_of(analyst))
+        return wire.ListReply(
+            queries=_fitting((self._status(query) for query in found if query is not None), REPLY_BYTES)
+        )
 
-    def _status(
-        self, run: Execute, row: tuple[int, bytes, int, int | None, str | None, str | None]
-    ) -> wire.QueryStatus:
-        number, content, phase, closes, refusal, _ = row
+    def _status(self, query: StoredQuery) -> wire.QueryStatus:
+        content = self._store.content(query.digest)
+        if content is None:
+            raise Refused(Refusal.UNKNOWN_QUERY)
+        phase = phase_of(query.phase, is_refused=query.refused is not None)
         left = 0
-        where = phase_of(phase, is_refused=refusal is not None)
-        if where == wire.ANNOUNCED:
+        if phase == wire.ANNOUNCED:
             left = Query.from_bytes(content).closes_after * 1000
-        elif where == wire.COLLECTING and closes is not None:
-            left = max(0, closes - milliseconds(self._now()))
+        elif phase == wire.COLLECTING and query.closes is not None:
+            left = max(0, query.closes - milliseconds(self._now()))
         cohorts = [
-            wire.CohortStatus(
-                contributors=contributors, decision=None if answer is None else wire.Decision.FromString(answer)
-            )
-            for contributors, answer in run(_COHORTS, (number,)).fetchall()
+            wire.CohortStatus(contributors=each.contributors, decision=each.decision)
+            for each in self._store.cohorts(query.digest)
         ]
-        return wire.QueryStatus(query=content, phase=where, closes_in_ms=left, cohorts=cohorts)
+        return wire.QueryStatus(query=content, phase=phase, closes_in_ms=left, cohorts=cohorts)
 
 
 def refuse_odd_phone(phone: bytes) -> None:
-    """Refuse whoever is no phone."""
+    """Refuse a phone's id of another length."""
     if len(phone) != PHONE_BYTES:
         raise Refused(Refusal.MALFORMED, f"the id of a phone has {PHONE_BYTES} bytes: got {len(phone)}")
 
@@ -157,30 +157,11 @@ def refuse_too_many(wanted: Sequence[wire.DecisionWanted]) -> None:
         raise Refused(Refusal.OVERSIZED, f"{MAX_WANTED} decisions can be asked for at once: got {len(wanted)}")
 
 
-_ANNOUNCED = """
-SELECT digest, queries.agreement_key, countersignature, dealt.cohort, closes FROM queries
-JOIN dealt ON dealt.query = number AND dealt.phone = ?
-LEFT JOIN receipts ON receipts.query = number AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
-WHERE phase = ? AND closes > ? ORDER BY receipts.phone IS NOT NULL, closes, number
-"""
-_CONTENT = """
-SELECT content, pruned, verify_key FROM queries LEFT JOIN dealt ON dealt.query = number AND dealt.phone = ?
-WHERE digest = ? AND countersignature IS NOT NULL
-"""
-_DECISION = """
-SELECT answer FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ? AND NOT withheld
-"""
-_COHORTS = """
-SELECT contributors, answer FROM sums LEFT JOIN decisions USING (query, cohort) WHERE query = ? ORDER BY cohort
-"""
-_QUERIES = "SELECT number, content, phase, closes, refusal, detail FROM queries"
-
-
-def _that_fit(pieces: Iterable[Piece], most: int) -> Iterator[Piece]:
+def _fitting(items: Iterable[Item], most: int) -> Iterator[Item]:
     """From the first one on as many as fit a reply, and one in any case."""
     size = 0
-    for piece in pieces:
-        size += piece.ByteSize()
-        if size > most and size > piece.ByteSize():
+    for item in items:
+        size += item.ByteSize()
+        if size > most and size > item.ByteSize():
             return
-        yield piece
+        yield item

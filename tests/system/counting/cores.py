@@ -21,8 +21,11 @@ from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded
 from reticent.storage.database import Database
+from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
+from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg.counting.closing import abort
+from reticent_agg.store import Lease
 from reticent_keys import (
     Identity,
     KeyPair,
@@ -64,7 +67,7 @@ class Cores(World):
     """Both servers, on files that outlive them."""
 
     decider: type[Decider] = Decider
-    aggregation_server: type[AggregationServer] = AggregationServer
+    aggregation_store: type[SqliteStore] = SqliteStore
 
     def __init__(self) -> None:
         super().__init__(Runner())
@@ -132,8 +135,9 @@ class Cores(World):
         self._journal = journal.database
 
     def _open_aggregation(self) -> None:
-        self.aggregation = self.aggregation_server(
-            self.folder / "aggregation.db",
+        self._store = self.aggregation_store(self.folder / "aggregation.db")
+        self.aggregation = AggregationServer(
+            self._store,
             identity=self._identity.public,
             now=lambda: self.now(AGGREGATION),
             rng=secure(),
@@ -142,7 +146,7 @@ class Cores(World):
 
     def _serve(self, party: str, work: Callable[[], Result], kill: Kill | None) -> Result:
         """Have a server do something; whoever is refused has changed nothing, and whoever asks somebody dead waits."""
-        database = self._journal if party == KEYS else self.aggregation._changed
+        database = self._journal if party == KEYS else self._store.database
         before = dump(database)
         try:
             with trap([database], kill):
@@ -167,11 +171,11 @@ class Cores(World):
     def _delivered(self, call: str, message: Message, kill: Kill | None) -> Message:
         if call == "Standing":
             terms = self._serve(KEYS, self.keys.terms, None)
-            self._serve(AGGREGATION, lambda: self.aggregation.learned(copied(terms)), kill)
+            self._serve(AGGREGATION, lambda: self.aggregation.queries.learn(copied(terms)), kill)
             return copied(terms)
         if isinstance(message, wire.AnnounceRequest):
             query = Query.from_bytes(message.query)
-            if not self.aggregation.can_judge(query):
+            if not self.aggregation.queries.can_judge(query):
                 self._delivered("Standing", wire.StandingRequest(), None)  # as the service does
         party = KEYS if call in {"Join", "Renew", "Leave"} else AGGREGATION
         return copied(self._serve(party, lambda: self._work(call, copied(message)), kill))
@@ -180,7 +184,7 @@ class Cores(World):
         """What the servers' services do with a call."""
         keys, aggregation = self.keys, self.aggregation
         if call == "Contribute":
-            (outcome,) = aggregation.contribute([message])
+            (outcome,) = aggregation.collection.contribute([message])
             if isinstance(outcome, Refused):
                 raise outcome
             return outcome
@@ -188,20 +192,29 @@ class Cores(World):
             "Join": keys.members.join,
             "Renew": keys.members.renew,
             "Leave": keys.members.leave,
-            "Announcements": aggregation.announcements,
-            "Query": aggregation.query,
-            "Key": aggregation.key,
-            "Decisions": aggregation.decisions,
-            "Announce": aggregation.announce,
-            "Status": aggregation.status,
-            "Abort": aggregation.abort,
+            "Announcements": aggregation.replies.announcements,
+            "Query": aggregation.replies.query,
+            "Key": aggregation.replies.key,
+            "Decisions": aggregation.replies.decisions,
+            "Announce": self._announce,
+            "Status": aggregation.replies.status,
+            "Abort": self._abort,
         }
         return methods[call](message)
+
+    def _announce(self, request: wire.AnnounceRequest) -> wire.QueryStatus:
+        query = self.aggregation.queries.announce(request.query)
+        return self.aggregation.replies.status(wire.StatusRequest(id=query.id))
+
+    def _abort(self, request: wire.AbortRequest) -> wire.QueryStatus:
+        self.aggregation.replies.status(request)
+        abort(self._store, request.id)
+        return self.aggregation.replies.status(request)
 
     # The link between the servers.
 
     def countersign(self, fault: Fault) -> None:
-        for query in self.aggregation.uncountersigned():
+        for _, query in self.aggregation.queries.to_countersign():
             content = query.to_bytes()
             try:
                 deals = self._across(
@@ -209,35 +222,35 @@ class Cores(World):
                     fault,
                 )
                 told = [copied(deal) for deal in deals]
-                work = functools.partial(self.aggregation.countersigned, query, told)
+                work = functools.partial(self.aggregation.queries.countersign, query, told)
                 self._serve(AGGREGATION, work, _after(fault))
             except Unreachable:
                 return
             except Refused as refused:
-                self.aggregation.refused(query, refused)
+                self.aggregation.store.reject(query.digest, refused)
 
     def close_due(self, kill: Kill | None) -> None:
         try:
-            self._serve(AGGREGATION, self.aggregation.close_due, kill)
+            self._serve(AGGREGATION, self.aggregation.closing.close_due, kill)
         except Unreachable:
             return
 
     def decide(self, fault: Fault, which: int) -> None:
-        undecided = self.aggregation.undecided()
-        if not undecided:
+        items = self._store.to_decide()
+        if not items:
             return
-        query, cohort, _ = undecided[which % len(undecided)]
-        head = self.aggregation.request(query, cohort)
-        assert head is not None
-        messages = [copied(each) for each in self.aggregation.asking(head)]
+        now = milliseconds(self.now(AGGREGATION))
+        head = self._store.claim(items[which % len(items)], Lease("the only driver", now, now + 1))
+        assert isinstance(head, wire.DecideHead)
+        messages = [copied(each) for each in self.aggregation.closing.messages(head)]
         receipts = [receipt for each in messages[1:] for receipt in each.receipts.receipts]
         try:
             decision = self._asked_to_decide(messages[0].head, receipts, fault)
-            self._serve(AGGREGATION, lambda: self.aggregation.decided(copied(decision)), _after(fault))
+            self._serve(AGGREGATION, lambda: self.aggregation.closing.decide(copied(decision)), _after(fault))
         except Unreachable:
             return
         except Refused as refused:
-            self.aggregation.not_decided(head, refused)
+            self.aggregation.closing.refuse(head, refused)
 
     async def ask_to_decide(self, head: wire.DecideHead, receipts: Sequence[wire.Receipt]) -> wire.Decision:
         return self._asked_to_decide(copied(head), [copied(each) for each in receipts], Fault.NONE)
@@ -269,7 +282,7 @@ class Cores(World):
         self.close_due(None)
         self.countersign(Fault.NONE)
         self.close_due(None)
-        for _ in range(2 * len(self.aggregation.requests())):  # one that was aborted may be refused once
+        for _ in range(2 * len(self.aggregation.store.to_decide())):  # one that was aborted may be refused once
             self.decide(Fault.NONE, 0)
 
     # The key server's operator.
@@ -295,7 +308,7 @@ class Cores(World):
             return run(sql, values).fetchall()
 
     def collected(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self.aggregation._changed.reading() as run:
+        with self._store.database.reading() as run:
             return run(sql, values).fetchall()
 
     def pair(self, key_id: str) -> KeyPair:

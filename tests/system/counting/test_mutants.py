@@ -14,9 +14,8 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Norms, Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer
-from reticent_agg.counting.collection import Outcome
-from reticent_agg.database import opened
+from reticent_agg import SqliteStore
+from reticent_agg.store import CohortBatch, Put
 from reticent_client import Situation
 from reticent_client.counting.contribution import prepare, values_of
 from reticent_keys import SqliteJournal
@@ -34,33 +33,33 @@ FOUND = settings(FAST, max_examples=1000, phases=(Phase.generate,), derandomize=
 Rows = list[tuple[Any, ...]]
 
 
-class Hasty(AggregationServer):
+class Hasty(SqliteStore):
     """Acknowledges before it commits: what it has acknowledged last is not on disk until something else is."""
 
     before: tuple[Rows, Rows, Rows] | None = None
 
-    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
         self.before = self.rows()
-        return super().contribute(contributions)
+        return super().put_contributions(batches, now)
 
     def rows(self) -> tuple[Rows, Rows, Rows]:
-        with self._changed.reading() as run:
+        with self.database.reading() as run:
             queries = run("SELECT number, phase FROM queries").fetchall()
             return queries, run("SELECT * FROM sums").fetchall(), run("SELECT * FROM receipts").fetchall()
 
 
 class HastyCores(Cores):
-    aggregation_server = Hasty
+    aggregation_store = Hasty
 
     def kill(self, party: str) -> None:
-        assert isinstance(self.aggregation, Hasty)
-        self._now, self._before = self.aggregation.rows(), self.aggregation.before
+        assert isinstance(self._store, Hasty)
+        self._now, self._before = self._store.rows(), self._store.before
         super().kill(party)
 
     def lost(self) -> None:
         if self._before is None or self._before[0] != self._now[0]:
             return
-        with closing(opened(self.folder / "aggregation.db")) as database, database.transaction() as run:
+        with closing(SqliteStore(self.folder / "aggregation.db")) as store, store.database.transaction() as run:
             run("DELETE FROM sums")
             run("DELETE FROM receipts")
             for row in self._before[1]:

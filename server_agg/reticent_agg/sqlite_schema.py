@@ -1,17 +1,14 @@
-"""What the aggregation server keeps, in one SQLite file.
-
-Of a contribution there is a receipt, and its part in the sum of its cohort. No row holds its ciphertexts, but the
-quotients of successive sums in a write-ahead log do. They become worthless when the key server erases the query's key.
-"""
+"""The tables of an aggregation server's SQLite file."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from reticent.storage.database import Database, FileFormat
+from reticent.storage.database import FileFormat
 from reticent_agg.errors import BadStore
 
-__all__ = ["KIND", "opened"]
+__all__ = ["FORMAT", "NO_COHORT"]
+
+NO_COHORT = -1
+"""In place of a cohort, in the lease of a countersignature."""
 
 # Times are milliseconds of Unix time; phases are those of the wire. A query's number stands for its digest in the
 # tables with a row for each phone.
@@ -25,7 +22,6 @@ CREATE TABLE queries (
     digest BLOB NOT NULL UNIQUE,
     id TEXT NOT NULL UNIQUE,
     content BLOB NOT NULL,
-    plaintexts INTEGER NOT NULL,
     phase INTEGER NOT NULL,
     announced INTEGER NOT NULL,
     owner TEXT,
@@ -79,11 +75,13 @@ CREATE TABLE decisions (
     withheld INTEGER NOT NULL,
     PRIMARY KEY (query, cohort)
 );
+CREATE TABLE leases (
+    query INTEGER NOT NULL,
+    cohort INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    expires INTEGER NOT NULL,
+    PRIMARY KEY (query, cohort)
+);
 """
 
-KIND = FileFormat("an aggregation server's file", 0x52414747, 1, _SCHEMA, BadStore, command="reticent agg migrate")
-
-
-def opened(path: Path | None) -> Database:
-    """The file, made where there is none; None for one in memory."""
-    return Database(path, KIND)
+FORMAT = FileFormat("an aggregation server's file", 0x52414747, 1, _SCHEMA, BadStore)

@@ -1,0 +1,385 @@
+"""The aggregation server's store in one SQLite file.
+
+Of a contribution the file has a receipt, and its part in the sum of its cohort. No row holds its ciphertexts, but the
+quotients of successive sums in the write-ahead log do. They become worthless when the key server erases the query's
+key.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from reticent.protocol import Refusal, Refused
+from reticent.storage.database import Database, Execute, Reader
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.sqlite_contributions import contents_from, in_parts, marks, put
+from reticent_agg.sqlite_schema import FORMAT, NO_COHORT
+from reticent_agg.store import (
+    AggregationStore,
+    CohortBatch,
+    CohortState,
+    CohortSum,
+    CountersignedDeal,
+    DealtPhone,
+    DealtQuery,
+    Lease,
+    NewQuery,
+    Put,
+    StoredQuery,
+    StoredRequest,
+    WorkItem,
+)
+
+__all__ = ["SqliteStore"]
+
+
+class SqliteStore(AggregationStore):
+    """A store in a file. Threads and processes may share the file; readers do not wait for a writer.
+
+    Args:
+        path: Where the file is, or will be; None for a store in memory.
+
+    Raises:
+        BadStore: The file is damaged, foreign or of another version.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.database = Database(path, FORMAT)
+        self._reader = self.database if path is None else Reader(path)
+
+    def serve_alone(self) -> AbstractContextManager[None]:
+        """Be the one process that serves from the file; other processes may read it, prune it, and abort queries.
+
+        Raises:
+            Occupied: Another process serves from it.
+        """
+        return self.database.claim()
+
+    def close(self) -> None:
+        self.database.close()
+        self._reader.close()
+
+    # Public keys.
+
+    def put_key(self, key_id: bytes, content: bytes) -> None:
+        with self.database.transaction() as run:
+            run("INSERT OR IGNORE INTO keys VALUES (?, ?)", (key_id, content))
+
+    def key(self, key_id: bytes) -> bytes | None:
+        content: bytes | None = self._value("SELECT content FROM keys WHERE id = ?", key_id)
+        return content
+
+    # Queries.
+
+    def announce(self, query: NewQuery) -> StoredQuery:
+        with self.database.transaction() as run:
+            known = _query(run, "id", query.id)
+            if known is not None and not (known.is_rejected and known.owner == query.owner):
+                return known
+            run("DELETE FROM queries WHERE id = ?", (query.id,))
+            run(
+                "INSERT INTO queries (digest, id, content, owner, announced, phase) VALUES (?, ?, ?, ?, ?, ?)",
+                (*query, wire.ANNOUNCED),
+            )
+            return _known(run, query.digest)
+
+    def query(self, digest: bytes) -> StoredQuery | None:
+        with self._reader.reading() as run:
+            return _query(run, "digest", digest)
+
+    def query_named(self, query_id: str) -> StoredQuery | None:
+        with self._reader.reading() as run:
+            return _query(run, "id", query_id)
+
+    def content(self, digest: bytes) -> bytes | None:
+        content: bytes | None = self._value("SELECT content FROM queries WHERE digest = ?", digest)
+        return content
+
+    def query_ids(self) -> list[str]:
+        return [query_id for (query_id,) in self._rows("SELECT id FROM queries ORDER BY number DESC")]
+
+    def query_ids_of(self, owner: str | None) -> list[str]:
+        rows = self._rows("SELECT id FROM queries WHERE owner IS ? ORDER BY number DESC", owner)
+        return [query_id for (query_id,) in rows]
+
+    def countersign(self, digest: bytes, deal: CountersignedDeal) -> bool:
+        with self.database.transaction() as run:
+            row = run("SELECT number, phase, aborted FROM queries WHERE digest = ?", (digest,)).fetchone()
+            if row is None or row[1] != wire.ANNOUNCED:
+                return False
+            number, _, aborted = row
+            run(_COUNTERSIGN, (deal.agreement_key, deal.countersignature, wire.COLLECTING, deal.closes, number))
+            for phone in sorted(deal.phones, key=lambda each: each.phone):
+                run("INSERT INTO dealt VALUES (?, ?, ?, ?)", (number, phone.phone, phone.verify_key, phone.cohort))
+            for cohort, enough in enumerate(deal.enough):
+                run("INSERT INTO sums VALUES (?, ?, ?, 0, ?)", (number, cohort, enough, deal.zero))
+            run("DELETE FROM leases WHERE query = ?", (number,))
+            if aborted:
+                _burn(run, digest)
+            return True
+
+    def reject(self, digest: bytes, refused: Refused) -> None:
+        with self.database.transaction() as run:
+            run(_REFUSE, (refused.refusal.name, refused.detail, digest, wire.ANNOUNCED))
+            run(_END_LEASE, (digest, NO_COHORT))
+
+    def prune(self, before: int) -> list[str]:
+        decided = self._rows(_DECIDED_BEFORE, wire.DECIDED, before)
+        for number, _ in decided:
+            with self.database.transaction() as run:
+                for table in ("dealt", "receipts", "requests"):
+                    run(f"DELETE FROM {table} WHERE query = ?", (number,))  # noqa: S608  # one of three names
+                run("UPDATE queries SET pruned = 1 WHERE number = ?", (number,))
+        rejected = self._rows(_REJECTED_BEFORE, wire.ANNOUNCED, before)
+        for number, _ in rejected:
+            with self.database.transaction() as run:
+                run("DELETE FROM queries WHERE number = ? AND refusal IS NOT NULL", (number,))
+        return [query_id for _, query_id in sorted(decided + rejected)]
+
+    # Phones and their contributions.
+
+    def dealt_to(self, phone: bytes, now: int) -> list[DealtQuery]:
+        return [DealtQuery(*row) for row in self._rows(_DEALT_TO, phone, wire.COLLECTING, now)]
+
+    def dealt(self, digest: bytes, phones: Sequence[bytes]) -> dict[bytes, DealtPhone]:
+        found = {}
+        for some in in_parts(phones):
+            for phone, verify_key, cohort, *contents in self._rows(_DEALT.format(marks(some)), digest, *some):
+                found[phone] = DealtPhone(verify_key, cohort, None if contents[1] is None else contents_from(*contents))
+        return found
+
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+        with self.database.transaction() as run:
+            return [put(run, batch, now) for batch in batches]
+
+    # Closing, and decisions.
+
+    def due(self, now: int) -> list[bytes]:
+        return [digest for (digest,) in self._rows(_DUE, wire.COLLECTING, now)]
+
+    def next_due(self) -> int | None:
+        due: int | None = self._value("SELECT min(closes) FROM queries WHERE phase = ?", wire.COLLECTING)
+        return due
+
+    def close_query(self, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead]) -> bool:
+        with self.database.transaction() as run:
+            return _close(run, digest, make_request)
+
+    def abort(self, query_id: str) -> StoredQuery | None:
+        with self.database.transaction() as run:
+            query = _query(run, "id", query_id)
+            if query is None or query.is_rejected:
+                return query
+            run("UPDATE queries SET aborted = 1 WHERE id = ? AND phase = ?", (query_id, wire.ANNOUNCED))
+            _burn(run, query.digest)
+            return _known(run, query.digest)
+
+    def cohorts(self, digest: bytes) -> list[CohortState]:
+        return [
+            CohortState(contributors, None if answer is None else wire.Decision.FromString(answer))
+            for contributors, answer in self._rows(_COHORTS, digest)
+        ]
+
+    def receipts(self, digest: bytes, cohort: int, after: bytes, limit: int) -> list[wire.Receipt]:
+        return [
+            wire.Receipt(
+                phone=phone,
+                agreement_key=agreement_key,
+                ciphertexts_hash=ciphertexts_hash,
+                seeded=bool(seeded),
+                signature=signature,
+            )
+            for phone, agreement_key, ciphertexts_hash, seeded, signature in self._rows(
+                _RECEIPTS, digest, cohort, after, limit
+            )
+        ]
+
+    def decide(self, decision: wire.Decision, check: Callable[[StoredRequest], None], now: int) -> wire.Decision | None:
+        with self.database.transaction() as run:
+            row = run(_REQUEST, (decision.query, decision.cohort)).fetchone()
+            if row is None:
+                return None
+            number, head, burn, sent = row
+            check(StoredRequest(wire.DecideHead.FromString(head), bool(burn)))
+            withheld = decision.outcome == wire.BURNT and sent
+            content = decision.SerializeToString(deterministic=True)
+            run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?, ?)", (number, decision.cohort, content, withheld))
+            run(_DECIDED, (wire.DECIDED, now, number, wire.CLOSING))
+            place = number, decision.cohort
+            run("DELETE FROM leases WHERE query = ? AND cohort = ?", place)
+            (answer,) = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
+            return wire.Decision.FromString(answer)
+
+    def decision_for_phones(self, digest: bytes, cohort: int) -> wire.Decision | None:
+        answer = self._value(_DECISION_FOR_PHONES, digest, cohort)
+        return None if answer is None else wire.Decision.FromString(answer)
+
+    def withdraw_burn(self, digest: bytes, cohort: int) -> None:
+        with self.database.transaction() as run:
+            run(_WITHDRAW_BURN, (digest, cohort))
+
+    def lose(self, digest: bytes, refused: Refused) -> None:
+        with self.database.transaction() as run:
+            run(_REFUSE, (refused.refusal.name, refused.detail, digest, wire.CLOSING))
+
+    # Work for the link to the key server.
+
+    def to_countersign(self) -> list[WorkItem]:
+        return [WorkItem(digest) for (digest,) in self._rows(_TO_COUNTERSIGN, wire.ANNOUNCED)]
+
+    def to_decide(self) -> list[WorkItem]:
+        return [WorkItem(digest, cohort, bool(burn)) for digest, cohort, burn in self._rows(_TO_DECIDE)]
+
+    def claim(self, item: WorkItem, lease: Lease) -> wire.CountersignRequest | wire.DecideHead | None:
+        cohort = NO_COHORT if item.cohort is None else item.cohort
+        with self.database.transaction() as run:
+            message = _to_send(run, item)
+            if message is None:
+                return None
+            row = item.query, cohort, lease.owner, lease.expires, lease.now
+            if run(_LEASE, row).rowcount != 1:
+                return None
+            if isinstance(message, wire.DecideHead) and message.ciphertexts:
+                run(_SENT, (item.query, cohort))
+            return message
+
+    def release(self, item: WorkItem, owner: str) -> None:
+        cohort = NO_COHORT if item.cohort is None else item.cohort
+        with self.database.transaction() as run:
+            run(_RELEASE, (item.query, cohort, owner))
+
+    def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._reader.reading() as run:
+            return run(statement, values).fetchall()
+
+    def _value(self, statement: str, *values: Any) -> Any:
+        rows = self._rows(statement, *values)
+        return rows[0][0] if rows else None
+
+
+_COUNTERSIGN = """
+UPDATE queries SET agreement_key = ?, countersignature = ?, phase = ?, closes = ?, refusal = NULL WHERE number = ?
+"""
+_REFUSE = "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?"
+_DECIDED_BEFORE = "SELECT number, id FROM queries WHERE phase = ? AND decided < ? AND NOT pruned"
+_REJECTED_BEFORE = "SELECT number, id FROM queries WHERE phase = ? AND refusal IS NOT NULL AND announced < ?"
+_DEALT_TO = """
+SELECT digest, queries.agreement_key, countersignature, dealt.cohort, closes FROM queries
+JOIN dealt ON dealt.query = number AND dealt.phone = ?
+LEFT JOIN receipts ON receipts.query = number AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
+WHERE phase = ? AND closes > ? ORDER BY receipts.phone IS NOT NULL, closes, number
+"""
+_DEALT = """
+SELECT dealt.phone, verify_key, dealt.cohort, agreement_key, ciphertexts_hash, seeded FROM dealt
+LEFT JOIN receipts ON receipts.query = dealt.query AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
+WHERE dealt.query = (SELECT number FROM queries WHERE digest = ?) AND dealt.phone IN ({})
+"""
+_DUE = """
+SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
+    SELECT 1 FROM sums WHERE query = number AND contributors < enough
+)) ORDER BY number
+"""
+_COHORTS = """
+SELECT contributors, answer FROM sums LEFT JOIN decisions USING (query, cohort)
+WHERE query = (SELECT number FROM queries WHERE digest = ?) ORDER BY cohort
+"""
+_RECEIPTS = """
+SELECT phone, agreement_key, ciphertexts_hash, seeded, signature FROM receipts
+WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
+"""
+_REQUEST = """
+SELECT number, head, burn, sent FROM requests JOIN queries ON number = query WHERE digest = ? AND cohort = ?
+"""
+_DECIDED = """
+UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE number = ? AND phase = ?
+AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
+"""
+_DECISION_FOR_PHONES = """
+SELECT answer FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ? AND NOT withheld
+"""
+_TO_COUNTERSIGN = "SELECT digest FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number"
+_TO_DECIDE = """
+SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
+LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+"""
+_LEASE = """
+INSERT INTO leases VALUES ((SELECT number FROM queries WHERE digest = ?), ?, ?, ?)
+ON CONFLICT (query, cohort) DO UPDATE SET owner = excluded.owner, expires = excluded.expires
+WHERE owner = excluded.owner OR expires <= ?
+"""
+_RELEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ? AND owner = ?"
+_QUERY = """
+SELECT digest, id, owner, phase, announced, closes, refusal, detail, pruned FROM queries WHERE {} = ?
+"""
+_END_LEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
+_WITHDRAW_BURN = """
+UPDATE requests SET burn = 0 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?
+"""
+_SENT = "UPDATE requests SET sent = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
+_BURN = "UPDATE requests SET burn = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?)"
+_UNCOUNTERSIGNED = "SELECT content FROM queries WHERE digest = ? AND phase = ? AND refusal IS NULL"
+_UNDECIDED = """
+SELECT head, burn FROM requests JOIN queries ON number = query
+LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
+"""
+
+
+def _query(run: Execute, column: str, value: bytes | str) -> StoredQuery | None:
+    row = run(_QUERY.format(column), (value,)).fetchone()
+    if row is None:
+        return None
+    digest, query_id, owner, phase, announced, closes, refusal, detail, pruned = row
+    refused = None if refusal is None else Refused(Refusal[refusal], detail)
+    return StoredQuery(
+        digest, query_id, owner, wire.Phase.ValueType(phase), announced, closes, refused, pruned=bool(pruned)
+    )
+
+
+def _known(run: Execute, digest: bytes) -> StoredQuery:
+    query = _query(run, "digest", digest)
+    if query is None:
+        raise AssertionError("the query was read or written in this transaction")
+    return query
+
+
+def _close(
+    run: Execute, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead], *, burn: bool = False
+) -> bool:
+    (number, phase) = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
+    if phase != wire.COLLECTING:
+        return False
+    run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
+    sums = run("SELECT cohort, contributors, ciphertexts FROM sums WHERE query = ?", (number,)).fetchall()
+    for each in itertools.starmap(CohortSum, sums):
+        head = make_request(each).SerializeToString()
+        run("INSERT INTO requests (query, cohort, head, burn) VALUES (?, ?, ?, ?)", (number, each.cohort, head, burn))
+    run("UPDATE sums SET ciphertexts = x'' WHERE query = ?", (number,))
+    return True
+
+
+def _burn(run: Execute, digest: bytes) -> None:
+    """Close a query that collects, and have all its cohorts burnt."""
+
+    def without_ciphertexts(each: CohortSum) -> wire.DecideHead:
+        return wire.DecideHead(query=digest, cohort=each.cohort, contributors=each.contributors)
+
+    _close(run, digest, without_ciphertexts, burn=True)
+    run(_BURN, (digest,))
+
+
+def _to_send(run: Execute, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
+    """What the key server is asked about an item, as of now; None where nothing is to be asked."""
+    if item.cohort is None:
+        row = run(_UNCOUNTERSIGNED, (item.query, wire.ANNOUNCED)).fetchone()
+        return None if row is None else wire.CountersignRequest(query=row[0])
+    row = run(_UNDECIDED, (item.query, item.cohort)).fetchone()
+    if row is None:
+        return None
+    head = wire.DecideHead.FromString(row[0])
+    if row[1]:
+        head.ClearField("ciphertexts")
+    return head
