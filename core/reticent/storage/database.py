@@ -1,4 +1,4 @@
-"""One SQLite file that is ours, for its owner only: what was written is on disk when the writing returns."""
+"""A SQLite file that only its owner may read: a transaction is on disk when it ends."""
 
 import contextlib
 import errno
@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from reticent.errors import ReticentError
 from reticent.storage.files import OWNER_ONLY, drafted, sync_folder
 
-__all__ = ["Database", "Execute", "FileFormat", "InUse", "Readable", "Reader", "claimed", "migrate"]
+__all__ = ["Database", "Execute", "FileFormat", "InUse", "Readable", "Reader", "claimed"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
 
-_PRIMARY = 0xFF  # of SQLite's codes for errors, which say more above it
+_PRIMARY = 0xFF  # the part of SQLite's extended error codes that is the error itself
 _ERRNO = {
     sqlite3.SQLITE_BUSY: errno.EBUSY,
     sqlite3.SQLITE_LOCKED: errno.EBUSY,
@@ -38,44 +38,39 @@ class InUse(ReticentError):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """What a file is, and what to say of one that is something else."""
+    """The format of a file. A file of another format or version is refused.
+
+    Args:
+        name: With an article, as in "is not a ledger".
+        application: SQLite's application id.
+        version: Of the schema. A program reads its own version only.
+        schema: In SQL.
+        refused: What is raised with a sentence about a file that is damaged, foreign or of another version.
+    """
 
     name: str
-    """As in "is not a ledger"."""
     application: int
-    """SQLite's mark of whose file it is."""
     version: int
     schema: str
-    """How version 1 begins, in SQL."""
     refused: Callable[[str], Exception]
-    """What is raised with a sentence about a file that is damaged, foreign or of another version."""
-    migrations: tuple[str, ...] = ()
-    """How each later version follows from the one before, in SQL. What was once in use never changes."""
-    command: str = ""
-    """What the user runs to bring an older file to this version, where there are migrations."""
 
-    def __post_init__(self) -> None:
-        if self.version != 1 + len(self.migrations):
-            raise ValueError(f"version {self.version} of {self.name} needs {self.version - 1} migrations")
-
-    def bring(self, run: Execute, version: int) -> None:
-        """Bring a file of some version, 0 where it is empty, to the present one."""
-        for script in (self.schema, *self.migrations)[version:]:
-            for statement in _statements(script):
-                run(statement)
+    def create(self, run: Execute) -> None:
+        """Make the tables in an empty file, and mark it."""
+        for statement in _statements(self.schema):
+            run(statement)
         run(f"PRAGMA user_version = {self.version}")
+        run(f"PRAGMA application_id = {self.application}")
 
 
 class Database:
-    """A file of a kind, or one in memory, shared by threads and processes.
+    """A file, or a database in memory, that threads and processes share.
 
-    All work is done within `reading` or `transaction`; the latter is a transaction that nobody else writes in. A
-    transaction within one of the same thread is a part of it.
+    All work is done within `reading` or `transaction`. One transaction runs at a time. A transaction within one of the
+    same thread is a part of it.
 
     Args:
-        path: Where the file is or will be; None for one in memory.
-        kind: What it is.
-        older: Whether a file of an older version is brought to the present one, rather than refused.
+        path: Of the file, which is made if there is none; None for a database in memory.
+        file_format: Of the file.
 
     >>> notes = FileFormat("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
     >>> database = Database(None, notes)
@@ -87,10 +82,9 @@ class Database:
     >>> database.close()
     """
 
-    def __init__(self, path: Path | None, kind: FileFormat, *, older: bool = False) -> None:
+    def __init__(self, path: Path | None, file_format: FileFormat) -> None:
         self.path = path
-        self._kind = kind
-        self._older = older
+        self._format = file_format
         self._lock = threading.RLock()
         self._owner: int | None = None  # the thread of the transaction that runs
         if path is not None:
@@ -106,13 +100,13 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Execute]:
-        """Execute statements; nobody else in this process does meanwhile."""
+        """Execute statements; the other threads of this process wait."""
         with self._lock, self._damage():
             yield self._execute
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Execute]:
-        """Execute statements that come true together, when this ends, or not at all."""
+        """Execute statements that take effect together when this ends, or not at all."""
         with self._lock, self._damage():
             if self._is_inside:
                 with self._savepoint():
@@ -124,7 +118,7 @@ class Database:
                 yield self._execute
                 self._execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:  # SQLite ends some of its own accord, on a full disk for example
+                if self._connection.in_transaction:  # SQLite itself ends some, on a full disk for example
                     self._execute("ROLLBACK")
                 raise
             finally:
@@ -154,25 +148,25 @@ class Database:
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
-        """Be the one process that serves from the file; others may still read and change it.
+        """Be the one process that serves from the file; other processes may still read and change it.
 
         Raises:
-            InUse: Another one does.
+            InUse: Another process does.
         """
         with contextlib.nullcontext() if self.path is None else claimed(self.path):
             yield
 
     def backup(self, path: Path) -> None:
-        """Copy all that is true at this moment to a new file, which is there whole or not at all.
+        """Copy the present content to a new file, whole or not at all.
 
-        Other processes go on meanwhile, other threads of this one wait.
+        Other processes continue meanwhile; other threads of this process wait.
 
         Raises:
             FileExistsError: The name is taken.
         """
         with drafted(path) as draft, self._lock:
             if self._connection.in_transaction:
-                raise ValueError("a backup cannot be made in the midst of a change")
+                raise ValueError("a backup cannot be made within a transaction")
             _create(draft)
             with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as copy:
                 try:
@@ -182,75 +176,72 @@ class Database:
                 except sqlite3.OperationalError as error:
                     raise _os_error(error, path) from error
             if found != "ok":
-                raise self._kind.refused(f"{self.path} is damaged: {found}")
+                raise self._format.refused(f"{self.path} is damaged: {found}")
 
     def close(self) -> None:
-        """Let go of the file. What was forgotten is then in its log no more either, unless others use it still."""
+        """Close the file. Deleted content is then gone from its log as well, unless another process uses the file."""
         with self._lock:
-            with contextlib.suppress(sqlite3.Error):  # whoever begins with the file next takes the log in
-                if self._connection.total_changes:  # who has only read leaves the file as it was
+            with contextlib.suppress(sqlite3.Error):  # the next process that opens the file does this
+                if self._connection.total_changes:  # a reader leaves the file as it was
                     self._connection.execute("PRAGMA busy_timeout = 0")
                     self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._connection.close()
 
     def _open(self) -> None:
-        """Make the tables of a new file, and refuse one that is not ours."""
-        kind = self._kind
+        """Make the tables of a new file, and refuse a file of another format."""
+        own = self._format
         with self.transaction() as run:
             (application,) = run("PRAGMA application_id").fetchone()
             (version,) = run("PRAGMA user_version").fetchone()
             (tables,) = run("SELECT count(*) FROM sqlite_master").fetchone()
-            if application == kind.application or (tables == 0 and application == 0):
+            is_new = tables == 0 and application == 0
+            if is_new or application == own.application:
                 self._keep_private()
-            if tables == 0 and application == 0:
-                kind.bring(run, 0)
-                run(f"PRAGMA application_id = {kind.application}")
-            elif application != kind.application:
-                raise kind.refused(f"{self.path} is not {kind.name}")
-            elif self._older and 0 < version < kind.version:
-                kind.bring(run, version)
-            elif version != kind.version:
-                way = f"; `{kind.command}` brings it there" if kind.command and 0 < version < kind.version else ""
-                raise kind.refused(f"{self.path} has format version {version}: this program reads {kind.version}{way}")
-            if missing := _shape_of(kind) - _shape(run):
-                raise kind.refused(
-                    f"{self.path} has no {'.'.join(min(missing))}: another version of this program made it, or damage"
+            if is_new:
+                own.create(run)
+            elif application != own.application:
+                raise own.refused(f"{self.path} is not {own.name}")
+            elif version != own.version:
+                raise own.refused(f"{self.path} has format version {version}: this program reads {own.version}")
+            if missing := _columns_of(own) - _columns(run):
+                raise own.refused(
+                    f"{self.path} has no {'.'.join(min(missing))}: it is damaged, or another program made it"
                 )
         with self.reading() as run:
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = FULL")
-            run("PRAGMA secure_delete = ON")  # what is forgotten is overwritten, when the log is taken in
+            run("PRAGMA secure_delete = ON")  # deleted content is overwritten at the next checkpoint
 
     def _keep_private(self) -> None:
-        """Have nobody else read the file, now that it is known to be ours, and what SQLite has put beside it."""
+        """Let only the owner read the file, and the files that SQLite puts beside it."""
         for end in () if self.path is None else ("", "-wal", "-shm", "-journal"):
-            with contextlib.suppress(PermissionError, FileNotFoundError):  # somebody else's, which they let us use
+            with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's, which we may use
                 Path(f"{self.path}{end}").chmod(OWNER_ONLY)
 
     @contextlib.contextmanager
     def _damage(self) -> Iterator[None]:
-        """What SQLite says of a file, as an error that names the file."""
+        """SQLite's errors, as errors that name the file."""
         try:
             yield
         except sqlite3.OperationalError as error:
             raise _os_error(error, self.path) from error
         except sqlite3.DatabaseError as error:
-            if type(error) is not sqlite3.DatabaseError:  # a statement that is wrong, or against a constraint
+            if type(error) is not sqlite3.DatabaseError:  # a wrong statement, or a violated constraint
                 raise
-            raise self._kind.refused(f"{self.path} is damaged, or not {self._kind.name}: {error}") from error
+            raise self._format.refused(f"{self.path} is damaged, or not {self._format.name}: {error}") from error
 
 
 class Readable(Protocol):
-    """Where statements can be run that change nothing."""
+    """A database for statements that change nothing."""
 
     def reading(self) -> contextlib.AbstractContextManager[Execute]:
-        """Execute statements; nobody else does here meanwhile."""
+        """Execute statements; other threads wait."""
 
 
 class Reader:
-    """A second way to a file that is open already, which does not wait for what is being written.
+    """A second connection to an open file, which does not wait for transactions.
 
-    The file itself is not opened and closed beside SQLite, which would lose the locks that this process has on it.
+    Only SQLite opens and closes the file: a plain close would release the locks of this process.
 
     Args:
         path: Of the file.
@@ -277,18 +268,6 @@ class Reader:
             self._connection.close()
 
 
-def migrate(path: Path, kind: FileFormat) -> None:
-    """Bring a file of an older version to the present one, at once or not at all, while no server has it.
-
-    Raises:
-        InUse: A server has it.
-    """
-    if not path.exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    with claimed(path), contextlib.closing(Database(path, kind, older=True)):
-        pass
-
-
 @contextlib.contextmanager
 def claimed(path: Path, occupied: Exception | None = None) -> Iterator[None]:
     """Be the one process that serves from a file.
@@ -312,15 +291,15 @@ def _os_error(error: sqlite3.OperationalError, path: Path | None) -> OSError:
 
 
 @lru_cache
-def _shape_of(kind: FileFormat) -> frozenset[tuple[str, str]]:
-    """The tables of the present version of a kind."""
+def _columns_of(file_format: FileFormat) -> frozenset[tuple[str, str]]:
+    """The columns of a new file."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-        kind.bring(empty.execute, 0)
-        return _shape(empty.execute)
+        file_format.create(empty.execute)
+        return _columns(empty.execute)
 
 
-def _shape(run: Execute) -> frozenset[tuple[str, str]]:
-    """Each table with each of its columns."""
+def _columns(run: Execute) -> frozenset[tuple[str, str]]:
+    """All columns, each with its table."""
     return frozenset(
         run(
             "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"

@@ -34,15 +34,15 @@ class GroupedDatabase(Database):
 
     Args:
         path: Where the file is or will be; None for one in memory.
-        kind: What it is.
+        file_format: Of the file.
     """
 
-    def __init__(self, path: Path | None, kind: FileFormat) -> None:
+    def __init__(self, path: Path | None, file_format: FileFormat) -> None:
         self._reader: Reader | None = None
         self._waiting = 0  # threads that wait to begin a change
         self._counting = threading.Lock()
         self._group: _Group | None = None
-        super().__init__(path, kind)
+        super().__init__(path, file_format)
         if path is not None:
             self._reader = Reader(path)
 

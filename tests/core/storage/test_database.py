@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from reticent.errors import ReticentError
-from reticent.storage.database import Database, FileFormat, InUse, migrate
+from reticent.storage.database import Database, FileFormat, InUse
 
 
 class BadNotes(ReticentError):
@@ -33,11 +33,8 @@ CREATE TRIGGER noted AFTER INSERT ON notes BEGIN
     INSERT INTO log VALUES ('; and more');
 END;
 """
-SECOND = "ALTER TABLE notes ADD COLUMN author TEXT NOT NULL DEFAULT 'nobody';"
-THIRD = "CREATE INDEX by_author ON notes (author); UPDATE notes SET author = upper(author)"
 
 ONE = FileFormat("a notebook", 0x4E4F5445, 1, FIRST, BadNotes)
-THREE = FileFormat("a notebook", 0x4E4F5445, 3, FIRST, BadNotes, (SECOND, THIRD), "notes migrate")
 
 
 @contextlib.contextmanager
@@ -69,79 +66,24 @@ class TestVersions:
             with database.reading() as run:
                 assert run("SELECT text FROM log").fetchall() == [("got a",), ("; and more",)]
 
-    def test_an_older_file_is_refused_and_the_way_named(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("version", [1, 3])
+    def test_another_version_is_refused_with_both_numbers_and_left_alone(self, tmp_path: Path, version: int) -> None:
         path = tmp_path / "notes.db"
-        with opened(path):
+        with opened(path, replace(ONE, version=version)):
             pass
         before = path.read_bytes()
         with pytest.raises(BadNotes) as caught:
-            Database(path, THREE)
-        assert str(caught.value) == (
-            f"{path} has format version 1: this program reads 3; `notes migrate` brings it there"
-        )
+            Database(path, replace(ONE, version=2))
+        assert str(caught.value) == f"{path} has format version {version}: this program reads 2"
         assert path.read_bytes() == before
 
-    def test_a_newer_file_is_refused(self, tmp_path: Path) -> None:
+    def test_a_file_that_cannot_be_made_stays_empty(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.db"
-        with opened(path, THREE):
-            pass
-        for refused in (lambda: Database(path, ONE), lambda: migrate(path, ONE)):
-            with pytest.raises(BadNotes, match=r"has format version 3: this program reads 1$"):
-                refused()
-
-    def test_an_older_file_is_brought_to_what_a_new_one_is(self, tmp_path: Path) -> None:
-        path, new = tmp_path / "notes.db", tmp_path / "new.db"
-        with opened(path) as database:
-            write(database, "a", "b")
-        with opened(new, THREE):
-            pass
-        migrate(path, THREE)
-        assert schema(path) == schema(new)
-        with opened(path, THREE) as database:
-            assert texts(database) == ["a", "b"]
-            with database.reading() as run:
-                assert run("SELECT DISTINCT author FROM notes").fetchall() == [("NOBODY",)]
-        migrate(path, THREE)  # again is no error
-
-    def test_from_each_version(self, tmp_path: Path) -> None:
-        two = replace(THREE, version=2, migrations=(SECOND,))
-        path, new = tmp_path / "notes.db", tmp_path / "new.db"
-        with opened(path, two), opened(new, THREE):
-            pass
-        migrate(path, THREE)
-        assert schema(path) == schema(new)
-
-    def test_a_migration_that_fails_changes_nothing(self, tmp_path: Path) -> None:
-        path = tmp_path / "notes.db"
+        with pytest.raises(OSError, match="no such table"):
+            Database(path, replace(ONE, schema=f"{FIRST} CREATE INDEX by_author ON lost (author);"))
+        assert schema(path) == []
         with opened(path) as database:
             write(database, "a")
-        before = schema(path)
-        wrong = replace(THREE, migrations=(SECOND, "CREATE INDEX by_author ON lost (author)"))
-        with pytest.raises(OSError, match="no such table"):
-            migrate(path, wrong)
-        assert schema(path) == before
-        with opened(path) as database:
-            assert texts(database) == ["a"]
-
-    def test_other_files_are_not_migrated(self, tmp_path: Path) -> None:
-        with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
-            other.execute("CREATE TABLE mine (a)")
-            other.commit()
-        (tmp_path / "text").write_text("text" * 1000)
-        for name in ("other.db", "text"):
-            before = (tmp_path / name).read_bytes()
-            with pytest.raises(BadNotes, match="not a notebook"):
-                migrate(tmp_path / name, THREE)
-            assert (tmp_path / name).read_bytes() == before
-        with pytest.raises(FileNotFoundError, match=r"nothing\.db"):
-            migrate(tmp_path / "nothing.db", THREE)
-        assert not (tmp_path / "nothing.db").exists()
-
-    def test_a_kind_has_a_migration_for_each_version(self) -> None:
-        with pytest.raises(ValueError, match="version 2 of a notebook needs 1 migrations"):
-            replace(ONE, version=2)
-        with pytest.raises(ValueError, match="version 1 of a notebook needs 0 migrations"):
-            replace(THREE, version=1)
 
     def test_what_is_no_sql_is_refused(self) -> None:
         with pytest.raises(ValueError, match="this is no SQL"):
@@ -159,8 +101,6 @@ class TestOneProcess:
                     pass
                 write(other, "from the command line")
             assert texts(server) == ["from the command line"]
-            with pytest.raises(InUse):
-                migrate(path, THREE)
         claim_elsewhere(path)
         assert stat.S_IMODE(Path(f"{path}.lock").stat().st_mode) == 0o600
 
@@ -269,7 +209,7 @@ class TestBackup:
 
     def test_is_not_made_in_the_midst_of_a_change(self, tmp_path: Path) -> None:
         with opened(tmp_path / "notes.db") as database:
-            with pytest.raises(ValueError, match="in the midst of a change"), database.transaction():
+            with pytest.raises(ValueError, match="within a transaction"), database.transaction():
                 database.backup(tmp_path / "copy.db")
             database.backup(tmp_path / "copy.db")
 
