@@ -1,0 +1,194 @@
+"""The journals keep what every journal must keep, and the checks find journals that do not."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.privacy import Query
+from reticent_keys import Journal, SqliteJournal
+from reticent_keys.journal import CountersignedQuery, Deal, Key, Phone, RecordedDecision
+from tests.keys.journal_checks import CHECKS
+from tests.keys.journal_setting import Interrupted, Setting, Storage, setting
+
+
+@dataclass(frozen=True)
+class Sqlite:
+    """The journal in a SQLite file."""
+
+    kind: type[SqliteJournal] = SqliteJournal
+
+    def open(self, path: Path) -> Journal:
+        return self.kind(path)
+
+    def content(self, journal: Journal) -> object:
+        assert isinstance(journal, SqliteJournal)
+        with journal.database.reading() as run:
+            tables = run("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+            return [run(f"SELECT * FROM {name}").fetchall() for (name,) in tables]  # noqa: S608
+
+    @contextlib.contextmanager
+    def interrupted(self, journal: Journal, step: int) -> Iterator[None]:
+        assert isinstance(journal, SqliteJournal)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(journal.database, "_execute", _interrupting(journal.database._execute, step))
+            yield
+
+    @contextlib.contextmanager
+    def interrupted_backup(self, journal: Journal) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(journal), "retire_keys", _interrupt)
+            yield
+
+
+def _interrupting(execute: Callable[..., Any], step: int) -> Callable[..., Any]:
+    left = step
+
+    def run(statement: str, values: Sequence[Any] = ()) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Interrupted
+        return execute(statement, values)
+
+    return run
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted
+
+
+def opened(storage: Storage, folder: Path) -> contextlib.AbstractContextManager[Setting]:
+    @contextlib.contextmanager
+    def made() -> Iterator[Setting]:
+        the = setting(storage, folder)
+        try:
+            yield the
+        finally:
+            the.journal.close()
+
+    return made()
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("storage", [Sqlite()], ids=["sqlite"])
+def test_a_journal_keeps_its_promises(storage: Storage, check: str, tmp_path: Path) -> None:
+    with opened(storage, tmp_path) as the:
+        CHECKS[check](the)
+
+
+class DecidesAgain(SqliteJournal):
+    def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
+        with self.database.transaction() as run:
+            run("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
+        return decision
+
+
+class DecidesWhatWasReadBefore(SqliteJournal):
+    """Looks for a decision before its transaction begins."""
+
+    def decide(self, query: int, cohort: int, decision: RecordedDecision, now: int) -> RecordedDecision:
+        found = self.decision(query, cohort)
+        with self.database.transaction() as run:
+            if found is None:
+                run("INSERT OR REPLACE INTO decisions VALUES (?, ?, ?, ?, ?)", (query, cohort, *decision, now))
+        return found or decision
+
+
+class NotesNothing(SqliteJournal):
+    def note_decryption(self, query: int, cohort: int, request: bytes) -> None:
+        pass
+
+
+class BacksUpOpen(SqliteJournal):
+    def backup(self, path: Path, now: int) -> None:
+        self.database.backup(path)
+        with contextlib.closing(SqliteJournal(path)) as copy, copy.database.transaction() as run:
+            run("UPDATE server SET copied = ?", (now,))
+
+
+class BacksUpInPlace(SqliteJournal):
+    """Retires the keys of a backup after it has its name."""
+
+    def backup(self, path: Path, now: int) -> None:
+        self.database.backup(path)
+        with contextlib.closing(SqliteJournal(path)) as copy:
+            copy.retire_keys()
+            with copy.database.transaction() as run:
+                run("UPDATE server SET copied = ?", (now,))
+
+
+class DealsByHalves(SqliteJournal):
+    """Records a query first, and its phones later."""
+
+    def countersign(self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int) -> CountersignedQuery:
+        dealt = None
+
+        def none(members: Sequence[int]) -> Deal:
+            nonlocal dealt
+            dealt = deal(members)
+            return Deal(dealt.agreement_key, ())
+
+        made = super().countersign(query, none, now)
+        with self.database.transaction() as run:
+            for phone, cohort in () if dealt is None else dealt.cohorts:
+                run("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", (made.number, phone, cohort))
+        return made
+
+
+class ChangesWhatWasReadBefore(SqliteJournal):
+    """Reads a phone before its transaction begins."""
+
+    def change_phone(self, phone_id: bytes, change: Callable[[Phone], Phone]) -> Phone:
+        changed = change(self.phone(phone_id))
+        return super().change_phone(phone_id, lambda _: changed)
+
+
+class InvitesForEver(SqliteJournal):
+    """Does not use an invitation up."""
+
+    def enrol(self, invitation: bytes, phone: Phone) -> Phone:
+        made = super().enrol(invitation, phone)
+        with self.database.transaction() as run:
+            run("UPDATE invitations SET phone = NULL WHERE hash = ?", (invitation,))
+        return made
+
+
+class DestroysTooEarly(SqliteJournal):
+    """Destroys a key when another one takes its place, whatever is undecided under it."""
+
+    def activate(self, key: Key, now: int) -> None:
+        super().activate(key, now)
+        with self.database.transaction() as run:
+            run("UPDATE keys SET state = 'DESTROYED' WHERE state = 'DRAINING'")
+
+
+class ForgetsItsOwner(SqliteJournal):
+    def take_ownership(self, identity: bytes) -> None:
+        with self.database.transaction() as run:
+            run("DELETE FROM server")
+            run("INSERT INTO server (identity) VALUES (?)", (identity,))
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (DecidesAgain, "a_cohort_is_decided_once_for_ever"),
+        (DecidesWhatWasReadBefore, "only_the_noted_request_is_decided"),
+        (NotesNothing, "only_the_noted_request_is_decided"),
+        (BacksUpOpen, "a_restored_journal_starts_closed"),
+        (BacksUpInPlace, "a_backup_that_is_interrupted_leaves_no_file"),
+        (DealsByHalves, "a_deal_that_fails_leaves_nothing"),
+        (DealsByHalves, "a_change_that_is_interrupted_leaves_nothing"),
+        (ChangesWhatWasReadBefore, "two_processes_agree"),
+        (InvitesForEver, "an_invitation_enrols_one_phone"),
+        (DestroysTooEarly, "one_key_is_active"),
+        (ForgetsItsOwner, "a_journal_belongs_to_one_server"),
+    ],
+)
+def test_a_journal_that_breaks_a_promise_is_found(broken: type[SqliteJournal], check: str, tmp_path: Path) -> None:
+    with opened(Sqlite(broken), tmp_path) as the, pytest.raises((AssertionError, pytest.fail.Exception)):
+        CHECKS[check](the)
