@@ -1,6 +1,8 @@
-"""The analyst: what to expect of a question, asking it through an aggregation server, and reading what is released."""
+"""The analyst: plan a query, announce it through an aggregation server, and read its release."""
 
+from reticent.privacy import Release
 from reticent_analyst.analyst import Analyst, Terms
+from reticent_analyst.client import Timeouts
 from reticent_analyst.errors import AnalystError, BadReply, NeverDecided, NotConfirmed, NotDecided
 from reticent_analyst.handle import Handle, Progress
 from reticent_analyst.plan import Plan, plan
@@ -18,6 +20,8 @@ __all__ = [
     "Progress",
     "Question",
     "QuestionSequence",
+    "Release",
     "Terms",
+    "Timeouts",
     "plan",
 ]

@@ -1,6 +1,6 @@
-"""The analyst's side: ask a query of real phones through the aggregation server, wait, and read what is released.
+"""The analyst: announce a query to real phones through the aggregation server, wait, and read the release.
 
-All of it blocks, so that it can be used from a notebook or a script as it is.
+All calls block, for notebooks and scripts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.keys import KEY_BYTES, identity_of
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
-from reticent_analyst.client import CountingClient, Hindered, Patience
+from reticent_analyst.client import CountingClient, OnOutage, Timeouts
 from reticent_analyst.errors import BadReply
-from reticent_analyst.handle import NEVER_ASKED, Handle, Progress, Watcher
+from reticent_analyst.handle import NEVER_ASKED, Handle, OnProgress, Progress
 from reticent_analyst.question import Question
 
 __all__ = ["Analyst", "Terms"]
@@ -26,11 +26,11 @@ __all__ = ["Analyst", "Terms"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a query can be asked of at present.
+    """What a question needs to become a query.
 
     Args:
-        population: How many phones are enrolled.
-        public_key: Under which they would encrypt.
+        population: The number of enrolled phones.
+        public_key: The active key, under which phones encrypt.
     """
 
     population: int
@@ -38,24 +38,22 @@ class Terms:
 
     @property
     def key_id(self) -> str:
-        """How a query names the key."""
+        """The id of the key, as in a query."""
         return self.public_key.key_id.hex()
 
 
 class Analyst:
-    """Counts real phones, through the aggregation server.
+    """Counts real phones through the aggregation server.
 
     Args:
-        address: Of the aggregation server, for analysts: host:port.
-        certificate: The analyst's own, with which it is let in; None where the server is on this machine and asks for
-            none.
-        identity: The key server's public Ed25519 key, which signs decisions: 32 bytes, or the 64 hexadecimal digits of
-            them, or the file `identity.pub` that holds these.
-        ledger: What the phones have spent, as far as is known here. A query that they would refuse is then refused
-            before anybody is asked.
-        patience: How long to wait for answers.
-        watcher: Told how far a query is, whenever that was looked at.
-        hindered: Told who is waited for, whenever a server has to be asked again.
+        address: The host:port at which the aggregation server listens for analysts.
+        certificate: The analyst's certificate; None if the server is on this machine and requires none.
+        identity: The key server's public Ed25519 key, which signs decisions: 32 bytes, their 64 hexadecimal digits, or
+            the file `identity.pub` that holds these.
+        ledger: The phones' spending, as far as the analyst knows. A query that exceeds it is not announced.
+        timeouts: How long to wait for replies.
+        on_progress: Called with a query's progress after each status call.
+        on_outage: Called before each retry, with the unavailable server and the seconds since the first attempt.
     """
 
     def __init__(
@@ -65,9 +63,9 @@ class Analyst:
         identity: bytes | str | Path,
         *,
         ledger: Ledger | None = None,
-        patience: Patience | None = None,
-        watcher: Watcher | None = None,
-        hindered: Hindered | None = None,
+        timeouts: Timeouts | None = None,
+        on_progress: OnProgress | None = None,
+        on_outage: OnOutage | None = None,
     ) -> None:
         if not isinstance(identity, bytes):
             identity = identity_of(str(identity))
@@ -75,8 +73,8 @@ class Analyst:
             raise ValueError(f"the key server's identity has {KEY_BYTES} bytes: got {len(identity)}")
         self._identity = identity
         self._ledger = ledger
-        self._watcher = watcher
-        self._client = CountingClient(address, certificate, patience or Patience(), hindered)
+        self._on_progress = on_progress
+        self._client = CountingClient(address, certificate, timeouts or Timeouts(), on_outage)
 
     def __repr__(self) -> str:
         return f"Analyst({self._client.address!r})"
@@ -90,56 +88,56 @@ class Analyst:
         self.close()
 
     def close(self) -> None:
-        """End the connection. Queries go on."""
+        """Close the connection. Queries continue."""
         self._client.close()
 
     def terms(self) -> Terms:
-        """How many phones could be asked now, and under which key.
+        """Fetch the number of enrolled phones and the active key.
 
         Raises:
-            Refused: The server says no.
-            Unreachable: It does not answer.
+            Refused: The server refuses.
+            Unreachable: The server does not reply.
         """
-        standing = self._client.standing()
+        terms = self._client.terms()
         try:
-            key = PublicKey.from_bytes(standing.public_key, simulation=True)  # it is for phones to refuse short ones
+            key = PublicKey.from_bytes(terms.public_key, simulation=True)  # phones refuse short keys
         except ValueError as error:
-            raise BadReply(f"what the aggregation server gives as the public key is none: {error}") from error
-        return Terms(standing.population, key)
+            raise BadReply(f"the aggregation server sent an invalid public key: {error}") from error
+        return Terms(terms.population, key)
 
     def query(self, question: Question, terms: Terms | None = None) -> Query:
-        """The query that asks this of the phones that are enrolled.
+        """The query for a question and the enrolled phones.
 
         Args:
-            question: What is wanted.
-            terms: What `terms` said; the present ones, unless given.
+            question: The question.
+            terms: A result of `terms`; fetched if None.
         """
         terms = terms or self.terms()
         return question.to_query(terms.population, terms.key_id)
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
-        """Ask the phones, wait until all cohorts are decided, and say what is released.
+        """Announce a query, wait until all cohorts are decided, and return the release.
 
-        A query that was asked before and is not decided yet is waited for.
+        If the query was announced before and is not decided yet, this only waits.
 
         Args:
-            query: What is asked.
-            counters: None: real phones take their own.
+            query: The query.
+            counters: None: real phones have their own counters.
 
         Raises:
             BudgetExceeded: The query costs more than is left in the ledger.
-            QueryBurnt: Too few phones answered.
+            QueryBurnt: Too few phones contributed.
             AlreadyDecided: The query was decided before; `find` has its result.
-            Refused: The server says no.
-            Unreachable: It does not answer.
-            BadReply: It says what the key server has not signed.
+            Refused: The server refuses.
+            Unreachable: The server does not reply.
+            BadReply: The reply is invalid, or not signed by the key server.
         """
         if counters is not None:
-            raise ValueError("real phones take their own counters: got some")
+            raise ValueError("real phones have their own counters: counters must be None")
         return self.start(query).result()
 
     def start(self, query: Query) -> Handle:
-        """Ask the phones, and return at once.
+        """Announce a query, and return at once.
 
         Raises:
             As `count`, but for `QueryBurnt`.
@@ -151,8 +149,8 @@ class Analyst:
         try:
             status = self._client.announce(query.to_bytes())
         except Refused as refused:
-            # What an attempt before this one has reserved is free where nobody was asked then either. Of a sequence
-            # another query may have been asked.
+            # An earlier attempt's reservation is free if no phone received the query then either. Another query of a
+            # sequence may have been received.
             is_left_over = before == "reserved" and query.sequence is None and refused.refusal in NEVER_ASKED
             if self._ledger is not None and (before is None or is_left_over):
                 self._ledger.give_back(query.account)
@@ -161,23 +159,23 @@ class Analyst:
         return handle
 
     def find(self, name: str) -> Handle:
-        """A query that was asked before, by its id.
+        """The handle of a query that was announced before, by its id.
 
         Raises:
             Refused: There is no such query.
         """
         handle = self._found(self._client.status(name))
         if handle.query.id != name:
-            raise BadReply(f"asked about {name!r}, the aggregation server speaks of {handle.query.id!r}")
+            raise BadReply(f"the status of {name!r} is of another query, {handle.query.id!r}")
         return handle
 
     def queries(self) -> list[Progress]:
-        """How far all queries are, the latest first; also those that the key server has refused."""
+        """The progress of all queries, the latest first, including those that the key server refused."""
         return [self._progress(status) for status in self._client.queries().queries]
 
     @staticmethod
     def _reserve(ledger: Ledger, query: Query) -> str | None:
-        """Set apart what a query costs; how its account stood before."""
+        """Reserve a query's cost. Returns the state of its account before."""
         before = next((entry.state for entry in ledger.entries() if entry.query == query.account), None)
         ledger.reserve(query.account, query.cost)
         return before
@@ -188,17 +186,17 @@ class Analyst:
         except Refused as refusal:
             if refusal.refusal is Refusal.NOT_PERMITTED:
                 raise
-            return False  # it is unknown, or was refused, and so its id is free
+            return False  # an unknown or refused query: its id is free
 
     def _progress(self, status: wire.QueryStatus) -> Progress:
         if status.phase != wire.REFUSED:
             return self._found(status).progress
         query = _query(status)
         try:
-            return self._found(self._client.status(query.id)).progress  # announced anew, meanwhile
+            return self._found(self._client.status(query.id)).progress  # announced again meanwhile
         except Refused as refused:
             nothing = (None,) * query.cohorts
-            return Progress(query, "refused", (0,) * query.cohorts, nothing, 0.0, refusal=str(refused))
+            return Progress(query, "refused", (0,) * query.cohorts, nothing, 0.0, str(refused))
 
     def _found(self, status: wire.QueryStatus) -> Handle:
         handle = self._handle(_query(status))
@@ -206,11 +204,11 @@ class Analyst:
         return handle
 
     def _handle(self, query: Query) -> Handle:
-        return Handle(query, self._client, self._identity, ledger=self._ledger, watcher=self._watcher)
+        return Handle(query, self._client, self._identity, ledger=self._ledger, on_progress=self._on_progress)
 
 
 def _query(status: wire.QueryStatus) -> Query:
     try:
         return Query.from_bytes(status.query)
     except ValueError as error:
-        raise BadReply(f"the aggregation server tells of a query that is none: {error}") from error
+        raise BadReply(f"the aggregation server sent an invalid query: {error}") from error

@@ -1,4 +1,4 @@
-"""`reticent count`: foresee what a query gives, ask it, and read what is released."""
+"""`reticent count`: plan a query, announce it, and read its release."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from reticent.paillier import KEY_BITS
 from reticent.privacy import QueryBurnt
 from reticent.tls.certificates import Certificate
 from reticent_analyst.analyst import Analyst, Terms
-from reticent_analyst.client import Patience
+from reticent_analyst.client import Timeouts
 from reticent_analyst.errors import NotConfirmed
 from reticent_analyst.handle import Handle, Progress
 from reticent_analyst.plan import Plan, plan
-from reticent_analyst.progress import Narration, watching
+from reticent_analyst.progress_display import ProgressDisplay
 from reticent_analyst.question import Question
 from reticent_analyst.render import show_plan, show_queries, show_release, terminal
 from reticent_analyst.resource_estimate import check_key_bits, encryption_seconds
@@ -40,59 +40,59 @@ app = App(
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Server:
-    """The aggregation server, and how to know who it speaks for.
+class ConnectionOptions:
+    """The options of a connection to the aggregation server.
 
     Args:
-        identity: The key server's identity, which signs decisions: 64 hexadecimal digits, or a file that holds them.
+        identity: The key server's identity, which signs decisions: 64 hexadecimal digits, or the file with them.
         analyst: The analyst's name, as in the certificate.
-        address: Of the aggregation server, for analysts: host:port.
+        address: The host:port at which the aggregation server listens for analysts.
         certs: The folder of certificates, with the analyst's own.
-        patience: For how many seconds a server that was there may be away; one that never was, for ten of them at most.
+        max_outage: Seconds that the server may be unavailable; at most ten if it never replied.
     """
 
     identity: str
     analyst: str
     address: str = ANALYSTS
     certs: Path = CERTIFICATES
-    patience: float = 600.0
+    max_outage: float = Timeouts.max_outage
 
     @contextmanager
-    def reached(self) -> Iterator[tuple[Analyst, Narration]]:
-        """The analyst's connection, while it is wanted, and who says what it waits for."""
-        patience = Patience(away=self.patience, poll=min(Patience.poll, self.patience))
+    def connected(self) -> Iterator[tuple[Analyst, ProgressDisplay]]:
+        """An analyst with this connection, and the display of what it waits for."""
+        timeouts = Timeouts(max_outage=self.max_outage, poll=min(Timeouts.poll, self.max_outage))
         certificate = Certificate.load(self.certs, self.analyst)
         with (
-            Narration() as narration,
+            ProgressDisplay() as display,
             Analyst(
-                self.address, certificate, self.identity, patience=patience, hindered=narration.hindered
+                self.address, certificate, self.identity, timeouts=timeouts, on_outage=display.on_outage
             ) as analyst,
         ):
-            narration.hindered(f"the aggregation server at {self.address}")
-            yield analyst, narration
+            display.show(f"waiting for the aggregation server at {self.address}")
+            yield analyst, display
 
 
 @app.command(name="plan")
-def foresee(
+def show_expected(
     file: Path, /, *, population: int | None = None, key_bits: int = KEY_BITS[0], as_json: AsJson = False
 ) -> None:
-    """Say what to expect of a query, before anybody is asked: errors, aborts, what liars can do, what it costs phones.
+    """Show what to expect of a query: errors, the risk of no release, liars, and resources of phones.
 
     Needs no server.
 
     Args:
         file: The question, in TOML.
-        population: How many phones are asked; what the file says unless given.
-        key_bits: The length of the key that phones encrypt under.
+        population: The number of phones; by default, that of the file.
+        key_bits: The length of the key under which phones encrypt.
         as_json: Write JSON for machines.
     """
     question = Question.load(file)
     if population is not None:
         question = replace(question, population=population)
     if question.population is None:
-        raise ValueError(f"{file} does not say how many phones are asked: write population = ..., or --population")
+        raise ValueError(f"{file} has no number of phones: add population = ..., or use --population")
     check_key_bits(key_bits)
-    _show_plan(_planned(question, question.population, "none", key_bits), as_json)
+    _write_plan(_plan(question, question.population, "none", key_bits), as_json)
 
 
 @app.command
@@ -100,94 +100,96 @@ def new(
     file: Path,
     /,
     *,
-    server: Server,
+    connection: ConnectionOptions,
     name: Annotated[str | None, Parameter(name="--id")] = None,
     yes: bool = False,
     wait: Annotated[bool, Parameter(negative="--no-wait")] = True,
     as_json: AsJson = False,
 ) -> int:
-    """Ask a query of real phones: show what to expect, ask whether to go on, announce it, and wait for the release.
+    """Announce a query to real phones: show the plan, ask for confirmation, announce, and wait for the release.
 
     Exits with 1 if the query is burnt.
 
     Args:
         file: The question, in TOML.
-        server: Where to ask.
-        name: The query's id, instead of the file's: a second attempt is another query.
-        yes: Do not ask whether to go on.
-        wait: Wait until the query is decided. Without it, `reticent count result` does.
+        connection: The connection to the aggregation server.
+        name: The query's id, instead of the file's. A second attempt needs a new id.
+        yes: Do not ask for confirmation.
+        wait: Wait until the query is decided. With --no-wait, get the release later by `reticent count result`.
         as_json: Write JSON for machines.
     """
     question = Question.load(file)
     if name is not None:
         question = replace(question, id=name)
-    with server.reached() as (analyst, narration):
+    with connection.connected() as (analyst, display):
         terms = analyst.terms()
-        narration.now("")
-        foreseen = _planned(question, terms.population, terms.key_id, terms.public_key.bits)
+        display.show("")
+        expected = _plan(question, terms.population, terms.key_id, terms.public_key.bits)
         if not as_json:
-            show_plan(terminal(), foreseen)
-        _confirm(foreseen, terms, yes=yes)
-        narration.hindered("the servers to take the query")
+            show_plan(terminal(), expected)
+        _confirm(expected, terms, yes=yes)
+        display.show("waiting for the servers to accept the query")
         try:
-            handle = analyst.start(foreseen.query)
+            handle = analyst.start(expected.query)
         except KeyboardInterrupt:
-            return _stopped(f"reticent count status {question.id} says whether it was asked")
+            return _stopped(f"to see whether the query was announced: reticent count status {question.id}")
         if wait:
-            return _tell_result(handle, narration, None, as_json=as_json)
-        _tell_standing([handle.progress], as_json=as_json)
+            return _write_result(handle, display, None, as_json=as_json)
+        _write_progress([handle.progress], as_json=as_json)
         return 0
 
 
 @app.command
-def status(name: str | None = None, /, *, server: Server, as_json: AsJson = False) -> None:
-    """Say how far a query is, or all of them.
+def status(name: str | None = None, /, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Show the progress of a query, or of all queries.
 
     Args:
-        name: The query's id; all queries unless given.
-        server: Where it was asked.
+        name: The query's id; all queries if not given.
+        connection: The connection to the aggregation server.
         as_json: Write JSON for machines.
     """
-    with server.reached() as (analyst, _):
-        _tell_standing(analyst.queries() if name is None else [analyst.find(name).progress], as_json=as_json)
+    with connection.connected() as (analyst, _):
+        _write_progress(analyst.queries() if name is None else [analyst.find(name).progress], as_json=as_json)
 
 
 @app.command
-def result(name: str, /, *, server: Server, timeout: float | None = None, as_json: AsJson = False) -> int:
-    """Wait for what a query gives, and show it. Asked again, it shows the same.
+def result(
+    name: str, /, *, connection: ConnectionOptions, timeout: float | None = None, as_json: AsJson = False
+) -> int:
+    """Wait for the release of a query, and show it. Later calls show the same.
 
-    Exits with 1 if the query is burnt, or not decided in time, or never will be.
+    Exits with 1 if the query is burnt, not decided in time, or can no longer be decided.
 
     Args:
         name: The query's id.
-        server: Where it was asked.
-        timeout: For how many seconds to wait; without end unless given.
+        connection: The connection to the aggregation server.
+        timeout: Seconds to wait; no limit if not given.
         as_json: Write JSON for machines.
     """
-    with server.reached() as (analyst, narration):
-        return _tell_result(analyst.find(name), narration, timeout, as_json=as_json)
+    with connection.connected() as (analyst, display):
+        return _write_result(analyst.find(name), display, timeout, as_json=as_json)
 
 
 @app.command
-def abort(name: str, /, *, server: Server, as_json: AsJson = False) -> None:
-    """Close a query now: what is not decided yet is burnt, and its phones take their budget back.
+def abort(name: str, /, *, connection: ConnectionOptions, as_json: AsJson = False) -> None:
+    """Close a query now. Its undecided cohorts are burnt, and their phones keep the budget.
 
     Args:
         name: The query's id.
-        server: Where it was asked.
+        connection: The connection to the aggregation server.
         as_json: Write JSON for machines.
     """
-    with server.reached() as (analyst, _):
+    with connection.connected() as (analyst, _):
         handle = analyst.find(name)
         before = handle.progress
         after = handle.abort()
         if before.phase in {"decided", "lost"}:
-            why = "was decided before" if before.phase == "decided" else "cannot even be burnt any more"
-            sys.stderr.write(f"{printable(repr(handle.query.id))} {why}: nothing is changed\n")
-        _tell_standing([after], as_json=as_json)
+            why = "was decided before" if before.phase == "decided" else "can no longer be burnt"
+            sys.stderr.write(f"{printable(repr(handle.query.id))} {why}: nothing changed\n")
+        _write_progress([after], as_json=as_json)
 
 
-def _planned(question: Question, population: int, key_id: str, key_bits: int) -> Plan:
+def _plan(question: Question, population: int, key_id: str, key_bits: int) -> Plan:
     query = question.to_query(population, key_id)
     return plan(
         query,
@@ -199,31 +201,33 @@ def _planned(question: Question, population: int, key_id: str, key_bits: int) ->
     )
 
 
-def _confirm(foreseen: Plan, terms: Terms, *, yes: bool) -> None:
-    """Go on only if that is wanted.
+def _confirm(expected: Plan, terms: Terms, *, yes: bool) -> None:
+    """Ask for confirmation.
 
     Raises:
-        NotConfirmed: It is not.
+        NotConfirmed: The analyst does not confirm.
     """
-    query = foreseen.query
+    query = expected.query
     if query.population > terms.population:
-        raise ValueError(f"{terms.population} phones are enrolled: {query.population} cannot be asked")
+        raise ValueError(
+            f"population must be at most the number of enrolled phones, {terms.population}: got {query.population}"
+        )
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ValueError("there is no terminal to ask whether to go on: --yes does without")
-    sys.stderr.write(f"Ask {query.population} phones, at ({query.epsilon:g}, {query.delta:g}) each? [y/N] ")
+        raise ValueError("confirmation needs a terminal: use --yes to announce without it")
+    sys.stderr.write(f"Announce to {query.population} phones, at ({query.epsilon:g}, {query.delta:g}) each? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        raise NotConfirmed(f"{query.id!r} was not asked, and nothing is spent")
+        raise NotConfirmed(f"{query.id!r} was not announced, and nothing is spent")
 
 
-def _tell_result(handle: Handle, narration: Narration, timeout: float | None, *, as_json: bool) -> int:
+def _write_result(handle: Handle, display: ProgressDisplay, timeout: float | None, *, as_json: bool) -> int:
     try:
-        with watching(handle, narration) as watcher:
-            release = handle.result(timeout, watcher)
+        with display.bar(handle.query):
+            release = handle.result(timeout, display.on_progress)
     except KeyboardInterrupt:
-        return _stopped(f"the query goes on: reticent count result {handle.query.id}")
+        return _stopped(f"the query continues: reticent count result {handle.query.id}")
     except QueryBurnt as burnt:
         if not as_json:
             raise
@@ -251,18 +255,18 @@ def _plain_burnt(burnt: QueryBurnt) -> dict[str, Any]:
     }
 
 
-def _tell_standing(found: list[Progress], *, as_json: bool) -> None:
+def _write_progress(queries: list[Progress], *, as_json: bool) -> None:
     if as_json:
-        _write([each.to_json() for each in found])
+        _write([each.to_json() for each in queries])
     else:
-        show_queries(terminal(), found)
+        show_queries(terminal(), queries)
 
 
-def _show_plan(foreseen: Plan, as_json: bool) -> None:
+def _write_plan(expected: Plan, as_json: bool) -> None:
     if as_json:
-        _write(foreseen.to_json())
+        _write(expected.to_json())
     else:
-        show_plan(terminal(), foreseen)
+        show_plan(terminal(), expected)
 
 
 def _write(content: Any) -> None:

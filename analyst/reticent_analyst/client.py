@@ -1,4 +1,4 @@
-"""Calls to the aggregation server's service for analysts, which are made again while it is away."""
+"""The analyst's calls to the aggregation server, with retries while it is unavailable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
 
-__all__ = ["CountingClient", "Hindered", "Patience", "TimeOver", "Waiting"]
+__all__ = ["CountingClient", "DeadlineExceeded", "OnOutage", "Timeouts"]
 
 _FIRST_DELAY = 0.1  # seconds before the first retry
 _REPLY_BYTES = 1 << 28  # a release of many counters, in many cohorts
@@ -31,163 +31,146 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.enable_retries", 0),  # they are made here
+    ("grpc.enable_retries", 0),  # this client retries
 )
 
-Asked = TypeVar("Asked", bound=Message)
-Answer = TypeVar("Answer", bound=Message)
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
+
+OnOutage = Callable[[str, float], None]
+"""Called before each retry, with the unavailable server and the seconds since the first attempt."""
 
 
-class TimeOver(Exception):
-    """The caller's time is over before an answer came."""
+class DeadlineExceeded(Exception):
+    """The caller's deadline passed before a reply came."""
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long an analyst waits, in seconds.
 
     Args:
-        call: For the answer to one call, and for a server that has never answered; no longer than `away` says.
-        away: For a server that has answered before, and is away.
-        poll: Between two looks at a query, at most.
-        monotonic: Says what time it is, in seconds since anything.
-        sleep: Has as many seconds pass.
+        call: For the reply to one call, and for a server that has never replied; at most `max_outage`.
+        max_outage: For a server that has replied before and is unavailable.
+        poll: Between two status calls, at most.
+        monotonic: The time in seconds, from any origin.
+        sleep: Sleeps for a number of seconds.
     """
 
     call: float = 10.0
-    away: float = 600.0
+    max_outage: float = 600.0
     poll: float = 5.0
     monotonic: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.poll <= self.away or self.call <= 0:
-            raise ValueError(f"waiting takes a time, and a server may be away for longer than a poll: got {self}")
+        if not 0 < self.poll <= self.max_outage or self.call <= 0:
+            raise ValueError(f"timeouts must be positive, and max_outage at least poll: got {self}")
 
     @property
     def backoff(self) -> Backoff:
-        """The delays between two looks, and between a failure and the next attempt."""
+        """The delays between two status calls, and between a failure and the next attempt."""
         return Backoff(min(_FIRST_DELAY, self.poll), self.poll, retry_after_limit=math.inf)
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """Until when to wait for one answer, and who is told of it.
-
-    Args:
-        until: When the caller's time is over, by the clock of the patience; None for never.
-        away: Told for how many seconds the server has not answered.
-    """
-
-    until: float | None = None
-    away: Callable[[float], None] | None = None
-
-    def left(self, now: float) -> float:
-        """The seconds that are left."""
-        return float("inf") if self.until is None else self.until - now
-
-
-_WITHOUT_END = Waiting()
-
-
-Hindered = Callable[[str], None]
-"""Told who is waited for, whenever a call has to be made again."""
-
-
 class CountingClient:
-    """The service `reticent.v1.Counting`, by mutual TLS.
+    """A client of the service `reticent.v1.Counting`, by mutual TLS.
 
     Args:
-        address: host:port.
-        certificate: The analyst's; None to speak in the clear, with a server on this machine.
-        patience: How long to wait.
-        hindered: Told who is waited for, whenever a call has to be made again.
+        address: The server's host:port.
+        certificate: The analyst's certificate; None for plain text, with a server on this machine.
+        timeouts: How long to wait.
+        on_outage: Called before each retry.
     """
 
     def __init__(
-        self, address: str, certificate: Certificate | None, patience: Patience, hindered: Hindered | None = None
+        self, address: str, certificate: Certificate | None, timeouts: Timeouts, on_outage: OnOutage | None = None
     ) -> None:
         self.address = address
-        self.patience = patience
+        self.timeouts = timeouts
         self._channel = _channel(address, certificate)
         self._server = CountingStub(self._channel)
-        self._has_answered = False
-        self._hindered = hindered or (lambda _: None)
+        self._has_replied = False
+        self._on_outage = on_outage or (lambda *_: None)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
-    def standing(self) -> wire.Terms:
-        """What can be asked at present."""
-        return self._ask(self._server.Standing, wire.StandingRequest())
+    def terms(self) -> wire.Terms:
+        """The enrolled phones and the active key."""
+        return self._call(self._server.Standing, wire.StandingRequest())
 
     def announce(self, query: bytes) -> wire.QueryStatus:
-        """Ask a query."""
-        return self._ask(self._server.Announce, wire.AnnounceRequest(query=query))
+        """Announce a query."""
+        return self._call(self._server.Announce, wire.AnnounceRequest(query=query))
 
-    def status(self, name: str, waiting: Waiting = _WITHOUT_END) -> wire.QueryStatus:
-        """How a query stands."""
-        return self._ask(self._server.Status, wire.StatusRequest(id=name), waiting)
+    def status(self, name: str, deadline: float = math.inf) -> wire.QueryStatus:
+        """The status of a query.
+
+        Args:
+            name: The query's id.
+            deadline: The latest instant of `timeouts.monotonic` for a reply.
+
+        Raises:
+            DeadlineExceeded: No reply came by then.
+        """
+        return self._call(self._server.Status, wire.StatusRequest(id=name), deadline)
 
     def abort(self, name: str) -> wire.QueryStatus:
-        """Close a query, and burn it."""
-        return self._ask(self._server.Abort, wire.AbortRequest(id=name))
+        """Close a query, and burn its undecided cohorts."""
+        return self._call(self._server.Abort, wire.AbortRequest(id=name))
 
     def queries(self) -> wire.ListReply:
         """All queries, the latest first."""
-        return self._ask(self._server.List, wire.ListRequest())
+        return self._call(self._server.List, wire.ListRequest())
 
-    def _ask(
-        self,
-        method: grpc.UnaryUnaryMultiCallable[Asked, Answer],
-        message: Asked,
-        waiting: Waiting = _WITHOUT_END,
-    ) -> Answer:
-        """A call, made again with longer and longer pauses while the server is away.
+    def _call(
+        self, method: grpc.UnaryUnaryMultiCallable[Request, Reply], request: Request, deadline: float = math.inf
+    ) -> Reply:
+        """Call a method, with retries while the server is unavailable.
 
         Raises:
-            Refused: The server says no.
-            Unreachable: It was away for too long.
-            TimeOver: There is no time left.
+            Refused: The server refuses.
+            Unreachable: The server was unavailable for too long.
+            DeadlineExceeded: The next attempt would be after the deadline.
         """
-        attempts = Attempts(self.patience.backoff, now=self.patience.monotonic)
+        now = self.timeouts.monotonic
+        attempts = Attempts(self.timeouts.backoff, now=now)
         while True:
-            attempts.timeout = self._timeout()
-            left = min(waiting.left(self.patience.monotonic()), attempts.left)
+            attempts.timeout = self._max_outage()
+            left = min(deadline - now(), attempts.left)
             try:
-                answer = method(message, timeout=min(self.patience.call, max(_FIRST_DELAY, left)))
+                reply = method(request, timeout=min(self.timeouts.call, max(_FIRST_DELAY, left)))
             except grpc.RpcError as error:
                 failure = failure_of(error)
             else:
-                self._has_answered = True
-                return answer
+                self._has_replied = True
+                return reply
             if isinstance(failure, Refused):
-                self._has_answered = True
+                self._has_replied = True
                 if not failure.refusal.retry:
                     raise failure
-            attempts.timeout = self._timeout()
+            attempts.timeout = self._max_outage()
             delay = attempts.failed(failure.retry_after if isinstance(failure, Refused) else None)
-            self._hindered(self._hindrance(failure))
+            self._on_outage(self._unavailable_server(failure), attempts.elapsed)
             if delay is None:
-                what = "has not answered" if isinstance(failure, Unreachable) else "cannot do this, and could not"
+                what = "did not reply" if isinstance(failure, Unreachable) else "was unavailable"
                 raise Unreachable(f"{self.address} {what} for {attempts.elapsed:.0f} s: {failure}")
-            if waiting.away is not None:
-                waiting.away(attempts.elapsed)
-            if delay > waiting.left(self.patience.monotonic()):
-                raise TimeOver
-            self.patience.sleep(delay)
+            if delay > deadline - now():
+                raise DeadlineExceeded
+            self.timeouts.sleep(delay)
 
-    def _timeout(self) -> float:
-        """For how long a server may be away."""
-        patience = self.patience
-        return patience.away if self._has_answered else min(patience.call, patience.away)
+    def _max_outage(self) -> float:
+        timeouts = self.timeouts
+        return timeouts.max_outage if self._has_replied else min(timeouts.call, timeouts.max_outage)
 
-    def _hindrance(self, failure: Refused | Unreachable) -> str:
+    def _unavailable_server(self, failure: Refused | Unreachable) -> str:
         if isinstance(failure, Unreachable):
             return f"the aggregation server at {self.address}"
-        is_behind = failure.refusal is Refusal.UNAVAILABLE and failure.detail == KEY_SERVER_AWAY
-        return f"the {KEY_SERVER}" if is_behind else f"the aggregation server ({failure})"
+        if failure.refusal is Refusal.UNAVAILABLE and failure.detail == KEY_SERVER_AWAY:
+            return f"the {KEY_SERVER}"
+        return f"the aggregation server ({failure})"
 
 
 def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:
@@ -196,5 +179,5 @@ def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:
             address, certificate.channel_credentials(), options=(*_OPTIONS, played_by(AGGREGATION_SERVER))
         )
     if not is_local(address):
-        raise ValueError(f"{address} may be another machine: an analyst shows a certificate there")
+        raise ValueError(f"{address} may be on another machine: an analyst needs a certificate for it")
     return grpc.insecure_channel(address, options=_OPTIONS)

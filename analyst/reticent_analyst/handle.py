@@ -1,40 +1,39 @@
-"""A query that was asked: how far it is, what became of it, and what is released.
+"""An announced query: its progress, its decisions and its release.
 
-Nothing is believed that the key server has not signed: a decision counts for the query and the cohort that it names.
+The analyst accepts only decisions that the key server has signed for this query and cohort.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from reticent.privacy import CohortSum, Ledger, Query, QueryBurnt, Release, estimate
-from reticent.protocol import Refusal, Refused, signed_by
-from reticent.protocol import statements as said
+from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.phases import OUTCOMES, PHASES, Outcome, Phase
 from reticent.v1 import counting_pb2 as wire
-from reticent_analyst.client import CountingClient, TimeOver, Waiting
+from reticent_analyst.client import CountingClient, DeadlineExceeded
 from reticent_analyst.errors import BadReply, NeverDecided, NotDecided
 
-__all__ = ["NEVER_ASKED", "Handle", "NeverDecided", "NotDecided", "Progress", "Watcher"]
+__all__ = ["NEVER_ASKED", "Handle", "OnProgress", "Progress"]
 
 NEVER_ASKED = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
-"""For these the key server does not countersign a query that was announced."""
+"""The refusals of the key server to countersign an announced query: no phone has received it."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a query is.
+    """The progress of a query.
 
     Args:
-        query: Which one.
-        phase: What is being done with it; it is "lost" where it will never be decided.
-        contributors: How many phones of each cohort have contributed.
-        outcomes: What became of each cohort; None where that is not decided.
-        closes_in: Seconds until collecting ends; 0 when it has.
-        away: For how many seconds the server has not answered.
-        refusal: Why it is refused.
+        query: The query.
+        phase: Its phase. It is "lost" if it can no longer be decided.
+        contributors: The contributions to each cohort so far.
+        outcomes: The outcome of each cohort; None if it is not decided.
+        closes_in: Seconds until collecting ends; 0 after that.
+        refusal: The reason, if the key server refused the query.
     """
 
     query: Query
@@ -42,7 +41,6 @@ class Progress:
     contributors: tuple[int, ...]
     outcomes: tuple[Outcome | None, ...]
     closes_in: float
-    away: float = 0.0
     refusal: str | None = None
 
     def __repr__(self) -> str:
@@ -52,11 +50,11 @@ class Progress:
 
     @property
     def decided(self) -> int:
-        """How many cohorts are decided."""
+        """The number of decided cohorts."""
         return sum(outcome is not None for outcome in self.outcomes)
 
     def to_json(self) -> dict[str, Any]:
-        """How far it is, as plain data."""
+        """The progress as plain data."""
         return {
             "id": self.query.id,
             "phase": self.phase,
@@ -68,18 +66,19 @@ class Progress:
         }
 
 
-Watcher = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
+"""Called with the progress after each status call."""
 
 
 class Handle:
-    """A query that was asked.
+    """An announced query.
 
     Args:
-        query: What.
-        client: By which the server is asked.
+        query: The query.
+        client: The connection to the aggregation server.
         identity: The key server's public Ed25519 key.
-        ledger: What the phones have spent; the query is booked there if it is reserved.
-        watcher: Told how far the query is, unless `result` is given another.
+        ledger: The phones' spending. The query's reservation is spent or given back when it is decided.
+        on_progress: The default of `result`.
     """
 
     def __init__(
@@ -89,63 +88,72 @@ class Handle:
         identity: bytes,
         *,
         ledger: Ledger | None = None,
-        watcher: Watcher | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self.query = query
         self._client = client
         self._identity = identity
         self._ledger = ledger
-        self._watcher = watcher or _watched_by_nobody
+        self._on_progress = on_progress or (lambda _: None)
         self._decisions: dict[int, wire.Decision] = {}
         self._release: Release | None = None
         self._burnt: QueryBurnt | None = None
         nothing = (0,) * query.cohorts
         self.progress = Progress(query, "announced", nothing, (None,) * query.cohorts, float(query.closes_after))
-        """How far the query was when that was last looked at."""
+        """The progress at the last status call."""
 
     def __repr__(self) -> str:
         return f"Handle({self.query.id!r}, {self.progress.phase})"
 
     def status(self) -> Progress:
-        """How far the query is."""
+        """Fetch the progress."""
         return self.read(self._client.status(self.query.id))
 
     def abort(self) -> Progress:
-        """Close the query, and have every cohort burnt that is not decided yet."""
+        """Close the query now. Its undecided cohorts are burnt."""
         return self.read(self._client.abort(self.query.id))
 
-    def result(self, timeout: float | None = None, watcher: Watcher | None = None) -> Release:
-        """Wait until all cohorts are decided. Asked again, it says the same.
+    def result(self, timeout: float | None = None, on_progress: OnProgress | None = None) -> Release:
+        """Wait until all cohorts are decided. Later calls return the same.
 
         Args:
-            timeout: For how many seconds; without end unless given.
-            watcher: Told how far the query is, whenever that was looked at.
+            timeout: Seconds to wait; no limit if None.
+            on_progress: Called with the progress after each status call.
 
         Raises:
             QueryBurnt: Fewer than half of the cohorts are left.
-            NotDecided: The time is over, and the query goes on.
-            NeverDecided: The key server was restored from a backup, and decides nothing about the query any more.
-            Unreachable: The server was away for longer than the patience with it.
-            Refused: The key server would not countersign the query, and no phone was asked.
-            BadReply: The server says what the key server has not signed.
+            NotDecided: The timeout passed. The query continues.
+            NeverDecided: The key server was restored from a backup, and can no longer decide the query.
+            Unreachable: The server was unavailable for longer than `Timeouts.max_outage`.
+            Refused: The key server did not countersign the query, so no phone received it.
+            BadReply: The reply is invalid, or not signed by the key server.
         """
-        patience = self._client.patience
-        waiting = Waiting(None if timeout is None else patience.monotonic() + timeout)
-        backoff, looks = patience.backoff, 0
+        timeouts, on_progress = self._client.timeouts, on_progress or self._on_progress
+        deadline = math.inf if timeout is None else timeouts.monotonic() + timeout
+        polls = 0
         while not self._is_settled:
-            self._look(waiting, timeout, watcher or self._watcher)
+            try:
+                on_progress(self.read(self._client.status(self.query.id, deadline)))
+            except DeadlineExceeded:
+                raise self._not_decided(timeout, f"{self._client.address} does not reply") from None
+            except Refused as refused:
+                if refused.refusal in NEVER_ASKED:
+                    self._book(is_spent=False)
+                raise
             if self.progress.phase == "lost":
                 raise NeverDecided(
-                    f"{self.query.id!r} will never be decided: the key server was restored from a backup, and does not "
-                    "know this query, or decides nothing under its key any more"
+                    f"{self.query.id!r} can no longer be decided: the key server was restored from a backup, and does "
+                    "not know the query or has retired its key"
                 )
             if not self._is_settled:
-                left = waiting.left(patience.monotonic())
+                closes_in = self.progress.closes_in
+                left = deadline - timeouts.monotonic()
                 if left <= 0:
-                    raise self._not_decided(timeout)
-                looks += 1
-                # Soon after closing there is something to see.
-                patience.sleep(min(backoff.delay(looks), left, self.progress.closes_in + backoff.first))
+                    rest = f"collecting ends in {closes_in:.0f} s" if closes_in else "collecting has ended"
+                    raise self._not_decided(timeout, rest)
+                polls += 1
+                backoff = timeouts.backoff
+                timeouts.sleep(min(backoff.delay(polls), left, closes_in + backoff.first))
         if self._release is None:
             assert self._burnt is not None  # noqa: S101  # it is one or the other
             raise self._burnt.with_traceback(None)
@@ -155,48 +163,32 @@ class Handle:
     def _is_settled(self) -> bool:
         return self._release is not None or self._burnt is not None
 
-    def _look(self, waiting: Waiting, timeout: float | None, watcher: Watcher) -> None:
-        def away(gone: float) -> None:
-            watcher(replace(self.progress, away=gone))
-
-        try:
-            status = self._client.status(self.query.id, replace(waiting, away=away))
-        except TimeOver:
-            raise self._not_decided(timeout, is_away=True) from None
-        except Refused as refused:
-            if refused.refusal in NEVER_ASKED:
-                self._book(is_spent=False)
-            raise
-        watcher(self.read(status))
-
-    def _not_decided(self, timeout: float | None, *, is_away: bool = False) -> NotDecided:
-        progress = self.progress
-        rest = f"collecting ends in {progress.closes_in:.0f} s" if progress.closes_in else "collecting is over"
-        if is_away:
-            rest = f"{self._client.address} does not answer"
+    def _not_decided(self, timeout: float | None, rest: str) -> NotDecided:
+        decided = f"{self.progress.decided} of {self.query.cohorts} cohorts are decided"
         return NotDecided(
-            f"{self.query.id!r} is not decided after {timeout or 0:g} s: {progress.decided} of its "
-            f"{self.query.cohorts} cohorts are, and {rest}; the query goes on"
+            f"{self.query.id!r} is not decided after {timeout or 0:g} s: {decided}, {rest}; the query continues"
         )
 
     def read(self, status: wire.QueryStatus) -> Progress:
-        """Check what the server says of the query, and keep what is decided.
+        """Check a status, and keep its decisions.
 
         Raises:
-            BadReply: It says what cannot be, or what the key server has not signed.
+            BadReply: The status is invalid, or a decision is not signed by the key server.
         """
         query = self.query
         if status.query != query.to_bytes():
-            raise BadReply(f"asked about {query.id!r}, the aggregation server speaks of another query")
+            raise BadReply(f"the status of {query.id!r} is of another query")
         if status.phase not in PHASES or status.phase == wire.REFUSED or len(status.cohorts) not in {0, query.cohorts}:
-            raise BadReply(f"the aggregation server tells of {len(status.cohorts)} cohorts of {query.id!r}")
+            raise BadReply(
+                f"the status of {query.id!r} is invalid: phase {status.phase}, {len(status.cohorts)} cohorts"
+            )
         for number, cohort in enumerate(status.cohorts):
             if cohort.HasField("decision"):
                 self._keep(number, cohort.decision)
         phase = PHASES[status.phase]
         if phase == "decided" and len(self._decisions) < query.cohorts:
             raise BadReply(
-                f"{query.id!r} is called decided, and {query.cohorts - len(self._decisions)} cohorts are not"
+                f"{query.id!r} is decided, but {query.cohorts - len(self._decisions)} cohorts have no decision"
             )
         if len(self._decisions) == query.cohorts:
             self._settle()
@@ -211,7 +203,7 @@ class Handle:
         return self.progress
 
     def _keep(self, number: int, decision: wire.Decision) -> None:
-        """A decision, if the key server has made it about this cohort."""
+        """Keep a decision, if the key server has signed it for this cohort."""
         before = self._decisions.get(number)
         if before is not None:
             if before != decision:
@@ -223,29 +215,29 @@ class Handle:
         self._decisions[number] = decision
 
     def _faults(self, number: int, decision: wire.Decision) -> Iterator[str]:
-        """What is wrong with it; only what comes before a fault has been looked at."""
+        """The faults of a decision. The caller takes the first only: later checks rely on earlier ones."""
         query = self.query
         if decision.contributors > max(query.cohort_populations):
             yield f"counts {decision.contributors} phones of {max(query.cohort_populations)}"
-        if not signed_by(self._identity, said.decision(decision), decision.signature):
+        if not signed_by(self._identity, statements.decision(decision), decision.signature):
             yield "is not signed by the key server"
         if decision.query != query.digest:
             yield "is about another query"
         if decision.cohort != number:
             yield f"is about cohort {decision.cohort}"
         if decision.outcome not in OUTCOMES:
-            yield "has no outcome"
+            yield "has an unknown outcome"
         if decision.outcome != wire.RELEASED and decision.sums:
-            yield "has sums, and is not released"
+            yield "has sums, but is not released"
         if decision.outcome == wire.RELEASED and decision.contributors < query.min_contributions:
-            yield f"releases {decision.contributors} contributions, of at least {query.min_contributions}"
+            yield f"releases {decision.contributors} contributions: at least {query.min_contributions} are required"
         if decision.outcome == wire.RELEASED and len(decision.sums) != query.size:
-            yield f"has {len(decision.sums)} sums, of {query.size} counters"
-        if any(said.shortest(said.number(each)) != each for each in decision.sums):
-            yield "has sums that are not written as they must be"
+            yield f"has {len(decision.sums)} sums for {query.size} counters"
+        if any(statements.shortest(statements.number(each)) != each for each in decision.sums):
+            yield "has sums that are not encoded in the shortest form"
 
     def _settle(self) -> None:
-        """Compute the release, and book what was spent. What was computed stands."""
+        """Compute the release once, and book what was spent."""
         if self._is_settled:
             return
         decisions = [self._decisions[number] for number in range(self.query.cohorts)]
@@ -264,14 +256,10 @@ class Handle:
             return
         if is_spent:
             self._ledger.spend(account)
-        elif self.query.sequence is None:  # of a sequence another query may have been answered
+        elif self.query.sequence is None:  # another query of a sequence may have spent the same reservation
             self._ledger.give_back(account)
 
 
 def _cohort_sum(decision: wire.Decision) -> CohortSum:
     is_released = decision.outcome == wire.RELEASED
-    return CohortSum(decision.contributors, tuple(map(said.number, decision.sums)) if is_released else None)
-
-
-def _watched_by_nobody(_: Progress) -> None:
-    pass
+    return CohortSum(decision.contributors, tuple(map(statements.number, decision.sums)) if is_released else None)

@@ -24,11 +24,11 @@ from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
-from reticent_analyst.client import Patience
+from reticent_analyst.client import Timeouts
 from reticent_sim.local_counts import LocalCounts
 
 SERVICE = "reticent.v1.Counting"
-HASTY = Patience(call=2.0, away=20.0, poll=0.05)
+HASTY = Timeouts(call=2.0, max_outage=20.0, poll=0.05)
 DEADLINE = 20.0  # seconds; more is a fault
 
 Phones = Callable[[Query], Sequence[CohortSum]]
@@ -132,7 +132,7 @@ class CountingServer:
     def analyst(self, name: str = "ann", **changes: Any) -> Analyst:
         """Somebody who asks here."""
         certificate = Certificate.load(self.folder, name)
-        return Analyst(self.address, certificate, self.signer.public, **{"patience": HASTY, **changes})
+        return Analyst(self.address, certificate, self.signer.public, **{"timeouts": HASTY, **changes})
 
     def collecting(self, query: Query, contributors: int = 0, closes_in_ms: int = 5000) -> wire.QueryStatus:
         """So many phones of each cohort have contributed."""

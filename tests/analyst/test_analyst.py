@@ -11,7 +11,7 @@ from reticent.protocol import Refused, Unreachable
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
-from reticent_analyst.client import Patience
+from reticent_analyst.client import Timeouts
 from reticent_analyst.question import Question
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountingServer, CountsOverTls
@@ -97,7 +97,7 @@ def test_an_abort_burns_what_is_not_decided(server: CountingServer, analyst: Ana
 
 
 def test_real_phones_take_their_own_counters(analyst: Analyst) -> None:
-    with pytest.raises(ValueError, match="real phones take their own"):
+    with pytest.raises(ValueError, match="real phones have their own"):
         analyst.count(asked(), np.ones((60, 2)))
 
 
@@ -119,7 +119,7 @@ def test_and_only_with_a_certificate_of_the_same_authority(server: CountingServe
     with CountingServer(tmp_path / "others") as other:
         certificate = Certificate.load(other.folder, "ann")
         with (
-            Analyst(server.address, certificate, server.signer.public, patience=Patience(call=0.5)) as analyst,
+            Analyst(server.address, certificate, server.signer.public, timeouts=Timeouts(call=0.5)) as analyst,
             pytest.raises(Unreachable),
         ):
             analyst.terms()
@@ -127,10 +127,10 @@ def test_and_only_with_a_certificate_of_the_same_authority(server: CountingServe
 
 
 def test_without_a_certificate_only_this_machine_is_spoken_to(server: CountingServer) -> None:
-    with pytest.raises(ValueError, match=r"counts\.example:443 may be another machine"):
+    with pytest.raises(ValueError, match=r"counts\.example:443 may be on another machine"):
         Analyst("counts.example:443", None, server.signer.public)
-    hasty = Patience(call=0.5)
-    with Analyst(server.address, None, server.signer.public, patience=hasty) as analyst, pytest.raises(Unreachable):
+    hasty = Timeouts(call=0.5)
+    with Analyst(server.address, None, server.signer.public, timeouts=hasty) as analyst, pytest.raises(Unreachable):
         analyst.terms()  # it asks for one
     assert server.calls == []
 

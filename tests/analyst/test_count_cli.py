@@ -89,7 +89,7 @@ def test_a_plan_says_what_to_expect(capsys: pytest.CaptureFixture[str], monkeypa
 
 def test_a_plan_needs_the_number_of_phones(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["count", "plan", file]) == 2
-    assert "does not say how many phones are asked" in capsys.readouterr().err
+    assert "has no number of phones: add population" in capsys.readouterr().err
     assert program.main(["count", "plan", file, "--population", "60", "--key-bits", "2048"]) == 0
 
 
@@ -136,7 +136,7 @@ def test_without_a_terminal_nobody_is_asked_by_mistake(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     _, err = run("new", file, code=2)
-    assert err == "reticent: there is no terminal to ask whether to go on: --yes does without\n"
+    assert err == "reticent: confirmation needs a terminal: use --yes to announce without it\n"
     assert "announce" not in server.calls
 
 
@@ -150,8 +150,8 @@ def test_whoever_sits_at_the_terminal_is_asked(
 
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     _, err = run("new", file, "--no-wait", code=code)
-    assert "Ask 60 phones, at (1, 1e-06) each? [y/N]" in err
-    assert ("'gym' was not asked, and nothing is spent" in err) == (code == 1)
+    assert "Announce to 60 phones, at (1, 1e-06) each? [y/N]" in err
+    assert ("'gym' was not announced, and nothing is spent" in err) == (code == 1)
     out, _ = run("status", "--json")
     assert [each["id"] for each in json.loads(out)] == ([] if code else ["gym"])
 
@@ -159,7 +159,7 @@ def test_whoever_sits_at_the_terminal_is_asked(
 def test_no_more_phones_are_asked_than_there_are(server: CountingServer, run: Run, file: str) -> None:
     Path(file).write_text("population = 61\n" + QUESTION)
     _, err = run("new", file, "--yes", code=2)
-    assert err == "reticent: 60 phones are enrolled: 61 cannot be asked\n"
+    assert err == "reticent: population must be at most the number of enrolled phones, 60: got 61\n"
     assert "announce" not in server.calls
 
 
@@ -173,7 +173,7 @@ def test_without_waiting_it_is_looked_at_later(server: CountingServer, run: Run,
     assert (standing["phase"], standing["contributors"], standing["outcomes"]) == ("collecting", [9] * 3, [None] * 3)
     _, err = run("result", "second", "--timeout", "2", code=1)
     assert err.splitlines()[-1].startswith(
-        "reticent: 'second' is not decided after 2 s: 0 of its 3 cohorts are, and collecting"
+        "reticent: 'second' is not decided after 2 s: 0 of 3 cohorts are decided, collecting"
     )
     threading.Timer(0.5, server.decided, [query, KNOWN]).start()
     out, _ = run("result", "second")
@@ -221,7 +221,7 @@ def test_an_abort_burns_the_query(run: Run, file: str) -> None:
     run("result", "gym", code=1)
     out, err = run("abort", "gym")
     assert rows(out)["gym"][:1] == ["burnt"]
-    assert err == "'gym' was decided before: nothing is changed\n"
+    assert err == "'gym' was decided before: nothing changed\n"
 
 
 def test_a_query_is_asked_once(server: CountingServer, run: Run, file: str) -> None:
@@ -251,7 +251,7 @@ def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, fil
         (["--certs", "nowhere"], "nowhere"),
         (["--analyst", "bob"], "bob"),
         (["--identity", "ab" * 31], "ab" * 31),
-        (["--patience", "0"], "waiting takes a time"),
+        (["--max-outage", "0"], "timeouts must be positive"),
     ],
 )
 def test_what_does_not_name_a_server_is_one_sentence(
@@ -317,19 +317,18 @@ def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: 
 HELP = """\
 Usage: reticent count COMMAND
 
-Ask phones to be counted: foresee what a query gives, ask it, read what is
-released.
+Count phones: plan a query, announce it, and read its release.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
-│ abort   Close a query now: what is not decided yet is burnt, and its phones  │
-│         take their budget back.                                              │
-│ new     Ask a query of real phones: show what to expect, ask whether to go   │
-│         on, announce it, and wait for the release.                           │
-│ plan    Say what to expect of a query, before anybody is asked: errors,      │
-│         aborts, what liars can do, what it costs phones.                     │
-│ result  Wait for what a query gives, and show it. Asked again, it shows the  │
+│ abort   Close a query now. Its undecided cohorts are burnt, and their phones │
+│         keep the budget.                                                     │
+│ new     Announce a query to real phones: show the plan, ask for              │
+│         confirmation, announce, and wait for the release.                    │
+│ plan    Show what to expect of a query: errors, the risk of no release,      │
+│         liars, and resources of phones.                                      │
+│ result  Wait for the release of a query, and show it. Later calls show the   │
 │         same.                                                                │
-│ status  Say how far a query is, or all of them.                              │
+│ status  Show the progress of a query, or of all queries.                     │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """
 

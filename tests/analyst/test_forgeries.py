@@ -60,19 +60,19 @@ FORGERIES: dict[str, tuple[Callable[[CountingServer, wire.QueryStatus], object],
     "another cohort's": (resigned(changed(cohort=2)), "is about cohort 2"),
     "a copy": (lambda _, status: status.cohorts[1].decision.CopyFrom(status.cohorts[0].decision), "is about cohort 0"),
     "more than there are": (resigned(changed(contributors=21)), "counts 21 phones of 20"),
-    "too few": (resigned(changed(contributors=11)), "releases 11 contributions, of at least 12"),
-    "no outcome": (resigned(changed(outcome=0)), "has no outcome"),
-    "another outcome": (resigned(changed(outcome=9)), "has no outcome"),
-    "burnt, with sums": (resigned(changed(outcome=wire.BURNT)), "has sums, and is not released"),
-    "void, with sums": (resigned(changed(outcome=wire.VOID)), "has sums, and is not released"),
-    "a sum too few": (resigned(sums(b"\x01")), "has 1 sums, of 2 counters"),
-    "a sum too many": (resigned(sums(b"\x01", b"\x02", b"\x03")), "has 3 sums, of 2 counters"),
-    "a long sum": (resigned(sums(b"\x01", b"\x00\x02")), "not written as they must be"),
-    "an empty sum": (resigned(sums(b"\x01", b"")), "not written as they must be"),
-    "none": (lambda _, status: status.cohorts[1].ClearField("decision"), "called decided, and 1 cohorts are not"),
-    "a cohort too few": (lambda _, status: status.cohorts.pop(), "tells of 2 cohorts"),
-    "a cohort too many": (lambda _, status: status.cohorts.append(status.cohorts[0]), "tells of 4 cohorts"),
-    "no phase": (lambda _, status: setattr(status, "phase", 9), "tells of"),
+    "too few": (resigned(changed(contributors=11)), "releases 11 contributions: at least 12 are required"),
+    "no outcome": (resigned(changed(outcome=0)), "has an unknown outcome"),
+    "another outcome": (resigned(changed(outcome=9)), "has an unknown outcome"),
+    "burnt, with sums": (resigned(changed(outcome=wire.BURNT)), "has sums, but is not released"),
+    "void, with sums": (resigned(changed(outcome=wire.VOID)), "has sums, but is not released"),
+    "a sum too few": (resigned(sums(b"\x01")), "has 1 sums for 2 counters"),
+    "a sum too many": (resigned(sums(b"\x01", b"\x02", b"\x03")), "has 3 sums for 2 counters"),
+    "a long sum": (resigned(sums(b"\x01", b"\x00\x02")), "not encoded in the shortest form"),
+    "an empty sum": (resigned(sums(b"\x01", b"")), "not encoded in the shortest form"),
+    "none": (lambda _, status: status.cohorts[1].ClearField("decision"), "is decided, but 1 cohorts have no decision"),
+    "a cohort too few": (lambda _, status: status.cohorts.pop(), "is invalid: phase 4, 2 cohorts"),
+    "a cohort too many": (lambda _, status: status.cohorts.append(status.cohorts[0]), "is invalid: phase 4, 4 cohorts"),
+    "no phase": (lambda _, status: setattr(status, "phase", 9), "is invalid: phase 9"),
     "another query": (
         lambda _, status: setattr(status, "query", asked("gym", epsilon=0.5).to_bytes()),
         "another query",
@@ -111,11 +111,11 @@ def test_a_query_is_found_under_its_own_name_only(server: CountingServer, analys
     with pytest.raises(BadReply, match=r"'other'.*'gym'"):
         analyst.find("other")
     server.standing["gym"].query = b"reticent.query.1\n"
-    with pytest.raises(BadReply, match="a query that is none"):
+    with pytest.raises(BadReply, match="an invalid query"):
         analyst.find("gym")
 
 
 def test_a_key_that_is_none_is_refused(server: CountingServer, analyst: Analyst) -> None:
     server.key = type("Key", (), {"to_bytes": lambda _: b"\x00\x01\x03\x02"})()
-    with pytest.raises(BadReply, match="public key is none"):
+    with pytest.raises(BadReply, match="invalid public key"):
         analyst.terms()

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 from reticent.privacy import CohortSum, Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.phases import KEY_SERVER_AWAY
-from reticent_analyst.progress import Narration
+from reticent_analyst.progress_display import ProgressDisplay
 from tests.agg.counting_server import DEADLINE, CountingServer
 from tests.analyst.clocks import SteppedClock
 from tests.analyst.command import KNOWN, PROGRAM, QUESTION
@@ -47,53 +48,53 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_it_is_said_after_a_moment_what_is_waited_for_and_again_when_it_is_something_else() -> None:
+def test_a_line_is_written_after_a_moment_and_again_for_a_new_subject() -> None:
     said, clock = io.StringIO(), SteppedClock()
-    narration = Narration(said, first=0.3, every=60.0, monotonic=clock.monotonic)
+    display = ProgressDisplay(said, first=0.3, every=60.0, monotonic=clock.monotonic)
 
     def after(seconds: float) -> str:
         clock.sleep(seconds)
-        narration.say()
+        display.write_line()
         return said.getvalue()
 
-    narration.now("first")
+    display.show("first")
     assert after(0.2) == ""
-    narration.now("")
+    display.show("")
     assert after(0.2) == ""  # it was over soon
-    narration.now("collecting: ", "1")
+    display.show("collecting: ", "1")
     assert after(0.2) == ""
-    narration.now("collecting: ", "2\x1b[2K")
+    display.show("collecting: ", "2\x1b[2K")
     assert after(0.2) == "collecting: 2\\x1b[2K\n"
-    narration.now("collecting: ", "3")
+    display.show("collecting: ", "3")
     assert after(50.0) == "collecting: 2\\x1b[2K\n"
-    narration.now("closing: ", "0 of 3")
+    display.show("closing: ", "0 of 3")
     assert after(0.2) == "collecting: 2\\x1b[2K\nclosing: 0 of 3\n"
 
 
-def test_and_again_now_and_then() -> None:
+def test_a_line_is_repeated_now_and_then() -> None:
     said, clock = io.StringIO(), SteppedClock()
-    narration = Narration(said, first=2.0, every=30.0, monotonic=clock.monotonic)
-    narration.now("collecting: ", "1")
+    display = ProgressDisplay(said, first=2.0, every=30.0, monotonic=clock.monotonic)
+    display.show("collecting: ", "1")
     for _ in range(100):
         clock.sleep(1.0)
-        narration.say()
+        display.write_line()
     assert said.getvalue().count("collecting: 1\n") == 4  # after 2, 32, 62 and 92 seconds
 
 
-def test_it_is_said_while_nobody_asks_for_it() -> None:
+def test_lines_are_written_by_a_thread() -> None:
     said = io.StringIO()
-    with Narration(said, first=0.0) as narration:
-        narration.now("collecting: ", "1")
+    with ProgressDisplay(said, first=0.0) as display:
+        display.show("collecting: ", "1")
         until(lambda: said.getvalue() == "collecting: 1\n")
 
 
-def test_a_key_server_that_is_away_is_said_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
+def test_an_unavailable_key_server_is_named_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
     server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 6
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--json") as asked:
         guard = threading.Timer(DEADLINE, asked.kill)
         guard.start()
         assert asked.stderr is not None
-        assert asked.stderr.readline() == "waiting for the key server\n"
+        assert re.fullmatch(r"waiting for the key server \(\d s\)\n", asked.stderr.readline())
         until(lambda: "gym" in server.standing)
         query = Query.from_bytes(server.standing["gym"].query)
         server.collecting(query, 7)
@@ -106,7 +107,7 @@ def test_a_key_server_that_is_away_is_said_without_a_terminal(server: CountingSe
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 @pytest.mark.parametrize("command", ["new", "result"])
-def test_whoever_stops_waiting_is_told_that_the_query_goes_on(
+def test_the_query_continues_after_an_interrupt(
     server: CountingServer, tmp_path: Path, command: str, is_terminal: bool
 ) -> None:
     if command == "result":
@@ -123,7 +124,7 @@ def test_whoever_stops_waiting_is_told_that_the_query_goes_on(
     err = os.read(ours, 1 << 20).decode() if is_terminal else err
     os.close(ours)
     assert asked.returncode == STOPPED
-    assert err.splitlines()[-1].endswith("stopped; the query goes on: reticent count result gym")
+    assert err.splitlines()[-1].endswith("stopped; the query continues: reticent count result gym")
     assert "Traceback" not in err
 
 
@@ -159,7 +160,7 @@ def test_what_is_lost_ends_with_1(server: CountingServer, tmp_path: Path) -> Non
     with begun(server, tmp_path, "result", "gym") as asked:
         _, err = asked.communicate(timeout=DEADLINE)
     assert asked.returncode == 1
-    assert err.startswith("reticent: 'gym' will never be decided: the key server was restored from a backup")
+    assert err.startswith("reticent: 'gym' can no longer be decided: the key server was restored from a backup")
     with begun(server, tmp_path, "status") as asked:
         out, _ = asked.communicate(timeout=DEADLINE)
     assert "gym: can no longer be decided: the key server was restored from a backup" in " ".join(out.split())

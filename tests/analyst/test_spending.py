@@ -183,7 +183,7 @@ def test_a_query_that_will_never_be_decided_is_not_waited_for(server: CountingSe
     with server.analyst(ledger=ledger) as analyst:
         handle = analyst.start(asked())
         server.lost(asked())
-        with pytest.raises(NeverDecided, match="'gym' will never be decided: the key server was restored"):
+        with pytest.raises(NeverDecided, match="'gym' can no longer be decided: the key server was restored"):
             handle.result()
         assert analyst.queries()[0].phase == "lost"
         assert len(ledger.entries()) == 1  # phones may never know that it was not released

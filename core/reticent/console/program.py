@@ -71,7 +71,7 @@ COMMANDS = (
     Command(
         name="count",
         app="reticent_analyst.cli:app",
-        help="Ask phones to be counted: foresee what a query gives, ask it, read what is released.",
+        help="Count phones: plan a query, announce it, and read its release.",
         extra="analyst",
     ),
     Command(

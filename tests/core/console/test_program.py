@@ -32,8 +32,7 @@ its user allows.
 │              they say, have it decided.                                      │
 │ certs        Make the certificates by which servers and analysts know each   │
 │              other.                                                          │
-│ count        Ask phones to be counted: foresee what a query gives, ask it,   │
-│              read what is released.                                          │
+│ count        Count phones: plan a query, announce it, and read its release.  │
 │ demo         Compare the checks on twenty people for a month.                │
 │ experiment   Make the figures and tables of the sources anew.                │
 │ keys         Run a key server: enrol phones, countersign queries, decrypt    │
