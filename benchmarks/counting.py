@@ -260,7 +260,7 @@ async def _serve(folder: Path) -> None:
     clock = SystemClock()
     server = _opened(folder)
     key = server.replies.key(wire.KeyRequest(key_id=bytes.fromhex((folder / KEY).read_text()))).public_key
-    credentials = certificate.server_credentials(callers_show_theirs=False)
+    credentials = certificate.server_credentials(mutual=False)
     echo = grpc.aio.server()
     echo.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(ECHO, {"Echo": grpc.unary_unary_rpc_method_handler(_echo)}),)
@@ -274,7 +274,7 @@ async def _serve(folder: Path) -> None:
         phones=LOCAL,
         analysts=LOCAL,
         phones_credentials=credentials,
-        analysts_credentials=certificate.server_credentials(callers_show_theirs=True),
+        analysts_credentials=certificate.server_credentials(mutual=True),
         limits=UNHINDERED,
     )
     async with service:

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from reticent.address import is_local
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
-from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, played_by
+from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, role_option
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.retry import Attempts, Backoff
 from reticent.tls.certificates import Certificate
@@ -176,7 +176,7 @@ class CountingClient:
 def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:
     if certificate is not None:
         return grpc.secure_channel(
-            address, certificate.channel_credentials(), options=(*_OPTIONS, played_by(AGGREGATION_SERVER))
+            address, certificate.channel_credentials(), options=(*_OPTIONS, role_option(AGGREGATION_SERVER))
         )
     if not is_local(address):
         raise ValueError(f"{address} may be on another machine: an analyst needs a certificate for it")

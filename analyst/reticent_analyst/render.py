@@ -11,7 +11,7 @@ from rich.table import Table
 from reticent.console.text import printable
 from reticent.privacy import Release
 from reticent.privacy.limits import QueryLimits
-from reticent.protocol.phases import in_words
+from reticent.protocol.phases import outcomes_text
 from reticent_analyst.handle import Progress
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
 
@@ -54,7 +54,7 @@ def show_queries(console: Console, queries: Sequence[Progress]) -> None:
     table = _table("query", "phase", "contributors", "population", "cohorts decided", "closes in")
     for each in queries:
         closes = f"{each.closes_in:.0f} s" if each.closes_in else "-"
-        phase = in_words([str(outcome) for outcome in each.outcomes]) if each.phase == "decided" else each.phase
+        phase = outcomes_text([str(outcome) for outcome in each.outcomes]) if each.phase == "decided" else each.phase
         decided = f"{each.decided} of {each.query.cohorts}"
         contributors = _number(sum(each.contributors))
         population = _number(each.query.population)

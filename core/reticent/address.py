@@ -9,7 +9,7 @@ import grpc
 
 from reticent.errors import ReticentError
 
-__all__ = ["AddressError", "bound", "check_address", "is_local", "network"]
+__all__ = ["AddressError", "bind", "check_address", "is_local", "network"]
 
 _HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
@@ -21,7 +21,7 @@ class AddressError(ReticentError):
     """Nobody can listen there."""
 
 
-def bound(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
+def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
     """Have a server listen at an address; the address, with the port that it got.
 
     Raises:

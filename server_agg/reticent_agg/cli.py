@@ -17,7 +17,7 @@ from cyclopts import App, Parameter
 from reticent.clock import SystemClock, first_of
 from reticent.console import process
 from reticent.console.configuration import configured
-from reticent.console.logs import begin
+from reticent.console.logs import start_logging
 from reticent.console.options import (
     AGGREGATION_SERVER,
     ANALYSTS,
@@ -30,7 +30,7 @@ from reticent.console.options import (
 from reticent.console.text import printable
 from reticent.protocol.channels import KEY_SERVER, channel
 from reticent.protocol.keys import identity_of
-from reticent.protocol.phases import PHASES, in_words, phase_of
+from reticent.protocol.phases import PHASES, outcomes_text, phase_of
 from reticent.randomness import secure
 from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import OWNER_ONLY_FOLDER, PUBLIC, create
@@ -95,7 +95,7 @@ def serve(
         log_level: The lowest level logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
-    begin(log_level, log_json)
+    start_logging(log_level, log_json)
     if not 0 < poll_interval <= dt.timedelta(days=1).total_seconds():
         raise ValueError(f"--poll-interval must lie between 0 and a day, in seconds: got {poll_interval:g}")
     clock, further = clock_from(simulated_clock, phones, analysts)
@@ -119,14 +119,14 @@ def serve(
             key_server=way,
             phones=phones,
             analysts=analysts,
-            phones_credentials=certificate.server_credentials(callers_show_theirs=False),
-            analysts_credentials=certificate.server_credentials(callers_show_theirs=True),
+            phones_credentials=certificate.server_credentials(mutual=False),
+            analysts_credentials=certificate.server_credentials(mutual=True),
             others=further,
             lease_owner=_LEASE_OWNER,
         )
         async with way, service:
-            process.say(f"listening for phones at {service.phones_address}")
-            process.say(f"listening for analysts at {service.analysts_address}")
+            process.print_line(f"listening for phones at {service.phones_address}")
+            process.print_line(f"listening for analysts at {service.analysts_address}")
             await first_of(stop.wait(), service.wait())
 
     with closing(server), store.serve_alone():
@@ -150,9 +150,9 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
     with _store_of(folder) as store:
         pruned = store.prune(milliseconds(before))
     for query_id in pruned:
-        process.say(f"{printable(query_id)}  pruned")
+        process.print_line(f"{printable(query_id)}  pruned")
     if not pruned:
-        process.say(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC")
+        process.print_line(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @app.command
@@ -167,7 +167,7 @@ def abort(query: str, /, *, folder: At = FOLDER) -> None:
     """
     with _store_of(folder) as store:
         found = abort_query(store, query)
-    process.say(f"{printable(query)}  {PHASES[phase_of(found.phase, is_refused=found.refused is not None)]}")
+    process.print_line(f"{printable(query)}  {PHASES[phase_of(found.phase, is_refused=found.refused is not None)]}")
 
 
 @app.command
@@ -219,5 +219,5 @@ def _line(query: QueryReport) -> str:
         "closing": f"{contributed}, {decided}",
         "decided": f"{contributed}{', pruned' if query.pruned else ''}",
     }
-    word = in_words(query.outcomes) if query.phase == "decided" else query.phase
+    word = outcomes_text(query.outcomes) if query.phase == "decided" else query.phase
     return printable(f"{query.id}  {word}  {what[query.phase]}")

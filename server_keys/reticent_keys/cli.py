@@ -17,7 +17,7 @@ from reticent.address import check_address
 from reticent.clock import Clock, SystemClock
 from reticent.console import process
 from reticent.console.configuration import configured
-from reticent.console.logs import begin
+from reticent.console.logs import start_logging
 from reticent.console.options import (
     AGGREGATION_SERVER,
     CERTIFICATES,
@@ -94,7 +94,7 @@ def serve(
         log_level: The lowest level that is logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
-    begin(log_level, log_json)
+    start_logging(log_level, log_json)
     _check_days("a membership", membership_days)
     clock, others = clock_from(simulated_clock, phones, decisions)
     certificate = Certificate.load(certs, "keys")
@@ -132,7 +132,7 @@ def rotate(
     opened = Folder(folder, bits=key_bits, simulation=simulation)
     opened.journal().close()  # fails early if there is no server
     made = opened.rotate(process.passphrase(passphrase_file), SystemClock().now, retire=retire)
-    process.say(f"the active key is {made}")
+    process.print_line(f"the active key is {made}")
 
 
 @app.command
@@ -171,7 +171,7 @@ def invite(
             invitation = Invitation(token, identity, authority, key_server, aggregation_server)
             path = output / f"{invitation_hash(token).hex()[:16]}.json"
             create(path, invitation.to_text().encode())
-            process.say(str(path))
+            process.print_line(str(path))
 
 
 @app.command
@@ -185,7 +185,7 @@ def revoke(phone: str, /, *, folder: At = FOLDER) -> None:
     with closing(Folder(folder).journal()) as journal:
         phone_id = administration.find_phone(journal, phone.rstrip("…"))
         is_new = administration.revoke(journal, phone_id)
-    process.say(f"phone {phone_id.hex()} {'is' if is_new else 'was'} revoked{'' if is_new else ' before'}")
+    process.print_line(f"phone {phone_id.hex()} {'is' if is_new else 'was'} revoked{'' if is_new else ' before'}")
 
 
 @app.command
@@ -200,7 +200,7 @@ def backup(target: Path, /, *, folder: At = FOLDER) -> None:
         folder: The folder with all files of the server.
     """
     Folder(folder).backup(target, SystemClock().now())
-    process.say(f"copied to {target}")
+    process.print_line(f"copied to {target}")
 
 
 @app.command
@@ -253,9 +253,9 @@ def _check_days(what: str, days: int) -> None:
 
 async def _serve(service: Service, server: KeyServer, stop: asyncio.Event) -> None:
     async with service:
-        process.say(f"identity {server.identity.hex()}")
-        process.say(f"listening for phones at {service.phones.address}")
-        process.say(f"listening for the aggregation server at {service.decisions.address}")
+        process.print_line(f"identity {server.identity.hex()}")
+        process.print_line(f"listening for phones at {service.phones.address}")
+        process.print_line(f"listening for the aggregation server at {service.decisions.address}")
         await stop.wait()
 
 

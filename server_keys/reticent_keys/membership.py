@@ -8,7 +8,7 @@ import secrets
 
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.invitation import TOKEN_BYTES
-from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, is_anybodys
+from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, has_small_order
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
@@ -49,7 +49,7 @@ class Members:
         """
         _check_size("invitation", request.invitation, TOKEN_BYTES)
         _check_size("verify_key", request.verify_key, KEY_BYTES)
-        if is_anybodys(request.verify_key):
+        if has_small_order(request.verify_key):
             raise Refused(Refusal.MALFORMED, "anybody can sign under this verify key")
         statement = statements.joining(request.invitation, request.verify_key)
         _check_signature(request.verify_key, statement, request.signature)

@@ -79,13 +79,13 @@ class Service:
         self.phones = Listener(
             phones,
             {ENROLMENT: self._enrolment(Admission(limits=of_phones)), **(others or {})},
-            credentials=certificate.server_credentials(callers_show_theirs=False),
+            credentials=certificate.server_credentials(mutual=False),
             limits=of_phones,
         )
         self.decisions = Listener(
             decisions,
             {DECIDING: self._deciding(Admission((AGGREGATION_SERVER,)))},
-            credentials=certificate.server_credentials(callers_show_theirs=True),
+            credentials=certificate.server_credentials(mutual=True),
         )
         self._entered = AsyncExitStack()
 

@@ -177,7 +177,7 @@ class CountingServer:
             "Abort": unary(admission, wire.AbortRequest, self._abort),
             "List": unary(admission, wire.ListRequest, self._list),
         }
-        credentials = Certificate.load(self.folder, "aggregation").server_credentials(callers_show_theirs=True)
+        credentials = Certificate.load(self.folder, "aggregation").server_credentials(mutual=True)
         async with Listener(self.address, {SERVICE: methods}, credentials=credentials) as listener:
             self.address = listener.address
             ready.set()

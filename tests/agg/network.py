@@ -67,7 +67,7 @@ class Deciding:
             "Countersign": stream_out(admission, wire.CountersignRequest, self.countersign),
             "Decide": stream_in(admission, wire.DecideRequest, self.decide),
         }
-        credentials = Certificate.load(self.certs, "keys").server_credentials(callers_show_theirs=True)
+        credentials = Certificate.load(self.certs, "keys").server_credentials(mutual=True)
         return Listener(address, {DECIDING: methods}, credentials=credentials)
 
     async def standing(self, _: wire.StandingRequest, _caller: Caller) -> wire.Terms:
@@ -153,8 +153,8 @@ async def network(
                 key_server=way,
                 phones=LOCAL,
                 analysts=LOCAL,
-                phones_credentials=mine.server_credentials(callers_show_theirs=False),
-                analysts_credentials=mine.server_credentials(callers_show_theirs=True),
+                phones_credentials=mine.server_credentials(mutual=False),
+                analysts_credentials=mine.server_credentials(mutual=True),
             ) as service,
             contextlib.AsyncExitStack() as stack,
         ):

@@ -17,7 +17,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refused, statements
 from reticent.protocol.calls import failure_of
-from reticent.protocol.channels import KEY_SERVER, played_by
+from reticent.protocol.channels import KEY_SERVER, role_option
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.randomness import secure
@@ -78,7 +78,7 @@ class LyingAggregation:
     @contextlib.contextmanager
     def _key_server(self) -> Iterator[DecidingStub]:
         credentials = self._target.credentials("aggregation")
-        with grpc.secure_channel(self._target.deciding, credentials, options=(played_by(KEY_SERVER),)) as channel:
+        with grpc.secure_channel(self._target.deciding, credentials, options=(role_option(KEY_SERVER),)) as channel:
             try:
                 yield DecidingStub(channel)
             except grpc.RpcError as error:

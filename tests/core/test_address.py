@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from reticent.address import AddressError, bound, check_address, network
+from reticent.address import AddressError, bind, check_address, network
 
 
 @pytest.mark.parametrize("address", ["keys.example.org:7101", "127.0.0.1:1", "[::1]:65535", "localhost:7101", "a_b:1"])
@@ -59,6 +59,6 @@ def test_whoever_has_a_network_is_one_caller(address: str, whose: str) -> None:
 def test_nobody_listens_at_a_port_that_is_none(port: str) -> None:
     async def scene() -> None:
         with pytest.raises(AddressError, match="ports end at 65535"):
-            bound(grpc.aio.server(), f"127.0.0.1:{port}", None)
+            bind(grpc.aio.server(), f"127.0.0.1:{port}", None)
 
     asyncio.run(scene())

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from reticent.address import AddressError, bound, is_local
+from reticent.address import AddressError, bind, is_local
 from reticent.protocol.calls import RETRY_AFTER
 from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import phone_pb2
@@ -96,7 +96,7 @@ class Broker:
             raise AddressError(f"cannot listen at {self._wanted}: it is taken")
         server = grpc.aio.server(options=_OPTIONS, compression=grpc.Compression.NoCompression)
         server.add_generic_rpc_handlers((self._handlers(),))
-        address = bound(server, self._wanted, self._credentials)
+        address = bind(server, self._wanted, self._credentials)
         await server.start()
         self._server, self.address = server, address
         return self

@@ -77,7 +77,7 @@ def learn(
     if weekend_days is not None and weekend is None:
         raise ValueError("--weekend-days means something only with --weekend")
     outputs = [path for path in (output, weekend, days, weekend_days) if path is not None]
-    files.check_apart(outputs, [traces, population])
+    files.check_distinct(outputs, [traces, population])
     files.check_writable(outputs)
     if everybody and user is not None:
         raise ValueError("--all pools all users and --user selects one: give only one of them")

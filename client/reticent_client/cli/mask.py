@@ -64,7 +64,7 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) 
         output: The file for the chain.
         smoothing: A number that is added to every count.
     """
-    files.check_apart([output], [days])
+    files.check_distinct([output], [days])
     MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
 
 
@@ -101,7 +101,7 @@ def policy(
         against: The chains that adversaries may know for certain, in place of the user's own.
         as_json: Write JSON.
     """
-    files.check_apart([output], [chain, *(against or ())])
+    files.check_distinct([output], [chain, *(against or ())])
     options: dict[str, object] = {
         "delta": delta,
         "plan": plan,
@@ -143,7 +143,7 @@ def filter_days(
         seed: A seed for the coins. For simulation only: anyone who knows the seed can undo suppressions.
         output: The file for the released days. The default is standard output.
     """
-    files.check_apart([output], [policy, days])
+    files.check_distinct([output], [policy, days])
     loaded = _policy(policy)
     mask = MaskIt(loaded, secure() if seed is None else seeded(seed))
     masked = [NamedDay(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]

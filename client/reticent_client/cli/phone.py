@@ -78,7 +78,7 @@ def join(
         asyncio.run(_enrolled(participant))
         member = participant.enrolment.member
         if member is not None:
-            process.say(status_view.membership(member))
+            process.print_line(status_view.membership(member))
 
 
 @app.command
@@ -156,7 +156,7 @@ def leave(*, store: StoreFile = STORE) -> None:
         participant = open_()
         participant.enrolment.leave()
         asyncio.run(_enrolled(participant))
-        process.say("left")
+        process.print_line("left")
 
 
 @app.command
@@ -177,7 +177,7 @@ def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
             Records(kept).all(),
             status_view.declined(kept),
         )
-    process.say(in_json(shown.to_json()) if as_json else shown.to_text())
+    process.print_line(in_json(shown.to_json()) if as_json else shown.to_text())
 
 
 class _Opening:

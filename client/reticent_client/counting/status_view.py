@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reticent.console.process import say
+from reticent.console.process import print_line
 from reticent.console.text import printable
 from reticent.privacy import Cost, Entry
 from reticent.privacy.cost import added
@@ -58,14 +58,14 @@ class Teller:
     def round(self, done: Round) -> None:
         """Tell one."""
         if self._as_json:
-            say(json.dumps(_round_to_json(done)))
+            print_line(json.dumps(_round_to_json(done)))
             return
         lines = dict(_lines(done))
         if not lines and not self._told:
             lines = {"": "nothing is asked of this phone"}
         for about, line in lines.items():
             if self._told.pop(about, None) != line:
-                say(_shown(line))
+                print_line(_shown(line))
             self._told[about] = line
         for about in list(self._told)[:-TOLD]:
             del self._told[about]

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from reticent.console.text import printable
 
-__all__ = ["LEVELS", "begin"]
+__all__ = ["LEVELS", "start_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -33,7 +33,7 @@ _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _log = logging.getLogger(__name__)
 
 
-def begin(level: str, as_json: bool) -> None:
+def start_logging(level: str, as_json: bool) -> None:
     """Write what is logged from now on, also of errors that nobody caught."""
     if level not in LEVELS:
         raise ValueError(f"a level is one of {', '.join(LEVELS)}: got {level!r}")

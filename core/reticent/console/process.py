@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-__all__ = ["open_many_files", "passphrase", "run", "say"]
+__all__ = ["open_many_files", "passphrase", "print_line", "run"]
 
 _LONGEST = 4096
 """Bytes of a passphrase."""
@@ -94,7 +94,7 @@ def _passphrase_in(path: Path) -> str:
     raise ValueError(f"{path} must hold one line, the passphrase, in UTF-8, of no more than {_LONGEST} bytes")
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Tell whoever started the process a line, at once; a server goes on when nobody listens."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.write(f"{text}\n")

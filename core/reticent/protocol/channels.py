@@ -13,8 +13,8 @@ __all__ = [
     "ROLES",
     "channel",
     "channel_credentials",
-    "played_by",
     "role_host",
+    "role_option",
 ]
 
 KEY_SERVER = "key server"
@@ -31,7 +31,7 @@ def channel_credentials(authority: bytes) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(authority)
 
 
-def played_by(server: str) -> tuple[str, str]:
+def role_option(server: str) -> tuple[str, str]:
     """The option of a channel that has only the server of this role answer.
 
     The certificates of both servers may name the same hosts. Whoever holds the one must not be taken for the other: the
@@ -55,7 +55,7 @@ def channel(address: str, credentials: grpc.ChannelCredentials | None, server: s
         ("grpc.max_reconnect_backoff_ms", 10_000),
     )
     if credentials is not None:
-        roles = () if server is None else (played_by(server),)
+        roles = () if server is None else (role_option(server),)
         return grpc.aio.secure_channel(address, credentials, options=(*options, *roles))
     if not is_local(address):
         raise ValueError(f"{address} may be another machine: it is spoken to with certificates only")

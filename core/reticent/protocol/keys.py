@@ -18,8 +18,8 @@ __all__ = [
     "SIGNATURE_BYTES",
     "AgreementKey",
     "SigningKey",
+    "has_small_order",
     "identity_of",
-    "is_anybodys",
     "shared_secret",
     "signed_by",
 ]
@@ -106,7 +106,7 @@ def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
     return True
 
 
-def is_anybodys(public: bytes) -> bool:
+def has_small_order(public: bytes) -> bool:
     """Whether this Ed25519 key is a point of small order, under which anybody can sign.
 
     Those are the points whose y is 0, 1 or -1, and the four points of order 8: twice one of them has y = 0, which is so

@@ -7,7 +7,7 @@ from typing import Literal
 
 from reticent.v1 import counting_pb2 as wire
 
-__all__ = ["KEY_SERVER_AWAY", "OUTCOMES", "PHASES", "Outcome", "Phase", "in_words", "phase_of"]
+__all__ = ["KEY_SERVER_AWAY", "OUTCOMES", "PHASES", "Outcome", "Phase", "outcomes_text", "phase_of"]
 
 Phase = Literal["announced", "refused", "collecting", "closing", "decided", "lost"]
 """Where a query is; "refused" where the key server does not countersign it, "lost" where it will never be decided."""
@@ -37,10 +37,10 @@ def phase_of(kept: int, *, is_refused: bool) -> wire.Phase.ValueType:
     return wire.Phase.ValueType(kept)
 
 
-def in_words(outcomes: Sequence[str]) -> str:
+def outcomes_text(outcomes: Sequence[str]) -> str:
     """What became of cohorts, in one phrase.
 
-    >>> in_words(["released"] * 3), in_words(["released", "burnt", "released"])
+    >>> outcomes_text(["released"] * 3), outcomes_text(["released", "burnt", "released"])
     ('released', '2 released, 1 burnt')
     """
     kinds = [each for each in OUTCOMES.values() if each in outcomes]

@@ -15,7 +15,7 @@ from typing import Self
 import grpc
 from grpc_health.v1 import health_pb2
 
-from reticent.address import bound, is_local
+from reticent.address import bind, is_local
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.admission import Admission, Caller, Handler, Limits, unary
 from reticent.rpc.connections import CONNECTIONS, ConnectionLimits
@@ -124,7 +124,7 @@ class Listener:
         )
         for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))
-        address = bound(server, self._wanted, self._credentials)
+        address = bind(server, self._wanted, self._credentials)
         await server.start()
         self._server, self.address = server, address
         if not address.startswith("unix"):

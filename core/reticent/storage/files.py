@@ -15,7 +15,7 @@ __all__ = [
     "OWNER_ONLY",
     "OWNER_ONLY_FOLDER",
     "PUBLIC",
-    "check_apart",
+    "check_distinct",
     "check_writable",
     "create",
     "drafted",
@@ -70,7 +70,7 @@ def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) ->
     A kill or a loss of power in the midst of it may leave some of the files new and the others old, each of them whole.
     """
     targets = [target for target, _ in contents]
-    check_apart(targets)
+    check_distinct(targets)
     check_writable(targets)
     drafts = [_beside(target) for target in targets]
     with contextlib.ExitStack() as spares, contextlib.ExitStack() as undo:  # what is undone needs the spares
@@ -86,7 +86,7 @@ def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) ->
         sync_folder(folder)
 
 
-def check_apart(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
+def check_distinct(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
     """Refuse an output that is an input, or another output, by whatever path; None is a file that nobody asked for."""
     asked = [output for output in outputs if output is not None]
     for output, read in product(asked, [path for path in inputs if path is not None]):

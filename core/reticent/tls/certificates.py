@@ -114,12 +114,12 @@ class Certificate:
         expires = certificate.not_valid_after_utc
         return cls(common_name(certificate), pem(authority), pem(certificate), pem(key), expires)
 
-    def server_credentials(self, callers_show_theirs: bool) -> grpc.ServerCredentials:
+    def server_credentials(self, mutual: bool) -> grpc.ServerCredentials:
         """To serve; only for callers that show a certificate of the same authority, where they have to."""
         return grpc.ssl_server_credentials(
             [(self.key, self.certificate)],
-            root_certificates=self.authority if callers_show_theirs else None,
-            require_client_auth=callers_show_theirs,
+            root_certificates=self.authority if mutual else None,
+            require_client_auth=mutual,
         )
 
     def channel_credentials(self) -> grpc.ChannelCredentials:

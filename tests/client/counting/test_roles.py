@@ -39,7 +39,7 @@ def served(certs: Path, holder: str, heard: list[Any]) -> Listener:
         "reticent.v1.Collecting": {"Contribute": unary(admission, wire.Contribution, hear)},
         "reticent.v1.Deciding": {"Standing": unary(admission, wire.StandingRequest, hear)},
     }
-    credentials = Certificate.load(certs, holder).server_credentials(callers_show_theirs=False)
+    credentials = Certificate.load(certs, holder).server_credentials(mutual=False)
     return Listener("127.0.0.1:0", services, credentials=credentials)
 
 

@@ -44,7 +44,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_an_event_is_an_object_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin("info", as_json=True)
+    logs.start_logging("info", as_json=True)
     before = dt.datetime.now(dt.UTC) - dt.timedelta(milliseconds=1)
     logging.getLogger("reticent.keys").info("%d of %s\nare in", 3, "five", extra={"query": "a\nb", "cohort": 2})
     [line] = written(capsys)
@@ -60,7 +60,7 @@ def test_an_event_is_an_object_in_a_line(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_event_is_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever a stranger has got into it looks like no other line."""
-    logs.begin("info", as_json=False)
+    logs.start_logging("info", as_json=False)
     logging.getLogger("reticent.keys").warning("from %s", "x\n2027 error\x1b[2J", extra={"query": "a b", "cohort": 2})
     err = capsys.readouterr().err
     assert err.count("\n") == 1
@@ -70,7 +70,7 @@ def test_an_event_is_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("as_json", [True, False])
 def test_nothing_secret_is_written(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
     """Neither bytes, nor messages of the wire, nor numbers as long as a ciphertext, wherever they are."""
-    logs.begin("debug", as_json=as_json)
+    logs.start_logging("debug", as_json=as_json)
     log = logging.getLogger("reticent.keys")
     message = wire.JoinRequest(invitation=KEY)
     secrets = (KEY, bytearray(KEY), memoryview(KEY), message, CIPHERTEXT, -CIPHERTEXT, mpz(CIPHERTEXT))
@@ -107,7 +107,7 @@ def test_whatever_is_logged_is_a_line(message: str, extra: dict[str, Any]) -> No
 
 
 def test_a_record_that_does_not_fit_its_arguments_is_still_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin("info", as_json=True)
+    logs.start_logging("info", as_json=True)
     logging.getLogger("a").info("%d of %d", "one")  # noqa: PLE1206  # that is what is tested
     logging.getLogger("a").info("%s", object())
     first, second = written(capsys)
@@ -116,7 +116,7 @@ def test_a_record_that_does_not_fit_its_arguments_is_still_a_line(capsys: pytest
 
 
 def test_an_error_has_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin("info", as_json=True)
+    logs.start_logging("info", as_json=True)
     try:
         {"found": 1}["lost"]
     except KeyError:
@@ -131,7 +131,7 @@ def fail(words: str) -> None:
 
 
 def test_a_trace_cannot_move_the_cursor_of_whoever_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin("info", as_json=False)
+    logs.start_logging("info", as_json=False)
     try:
         fail("said by others\x1b[2K\rall is well\u202e")
     except ValueError:
@@ -143,10 +143,10 @@ def test_a_trace_cannot_move_the_cursor_of_whoever_reads_it(capsys: pytest.Captu
 
 
 def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin("warning", as_json=True)
+    logs.start_logging("warning", as_json=True)
     logging.getLogger("a").info("no")
     logging.getLogger("a").warning("yes")
-    logs.begin("debug", as_json=True)  # in place of what was there
+    logs.start_logging("debug", as_json=True)  # in place of what was there
     logging.getLogger("a").debug("yes")
     assert [line["message"] for line in written(capsys)] == ["yes", "yes"]
 
@@ -154,11 +154,11 @@ def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("level", ["INFO", "", "loud"])
 def test_a_level_that_is_none_is_refused(level: str) -> None:
     with pytest.raises(ValueError, match=f"a level is one of debug, info, warning, error: got '{level}'"):
-        logs.begin(level, as_json=True)
+        logs.start_logging(level, as_json=True)
 
 
 def test_warnings_and_errors_of_threads_and_tasks_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.begin("info", as_json=True)
+    logs.start_logging("info", as_json=True)
 
     def fail() -> None:
         raise KeyError("in a thread")
@@ -194,7 +194,7 @@ def test_warnings_and_errors_of_threads_and_tasks_are_logged(capsys: pytest.Capt
 def test_what_ends_a_program_is_logged() -> None:
     code = """
         from reticent.console import logs
-        logs.begin("error", True)
+        logs.start_logging("error", True)
         raise KeyError("lost")
     """
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)

@@ -19,17 +19,17 @@ from reticent.console.process import passphrase
 
 SERVER = """
     import asyncio, sys
-    from reticent.console.process import run, say
+    from reticent.console.process import print_line, run
 
     async def main(stop):
-        say("ready")
+        print_line("ready")
         await stop.wait()
-        say("stopping")
+        print_line("stopping")
         await asyncio.sleep(float(sys.argv[1]))
-        say("stopped")
+        print_line("stopped")
 
     run(main)
-    say("done")
+    print_line("done")
 """
 
 

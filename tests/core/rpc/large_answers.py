@@ -18,7 +18,7 @@ async def main(folder: Path) -> None:
         return wire.KeyReply(public_key=bytes(int(request.key_id)))
 
     methods = {"Once": unary(Admission(), wire.KeyRequest, once)}
-    credentials = Certificate.load(folder, "keys").server_credentials(callers_show_theirs=False)
+    credentials = Certificate.load(folder, "keys").server_credentials(mutual=False)
     async with Listener("127.0.0.1:0", {SERVICE: methods}, credentials=credentials) as listener:
         sys.stdout.write(f"{listener.address}\n")
         sys.stdout.flush()

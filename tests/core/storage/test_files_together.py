@@ -79,9 +79,9 @@ def test_an_output_is_no_input_whatever_it_is_called(tmp_path: Path, monkeypatch
     os.link("in", "hard")
     for name in ("in", "./in", str(tmp_path / "in"), "soft", "hard", f"../{tmp_path.name}/in"):
         with pytest.raises(ValueError, match=r"^.* would overwrite in, which is read: "):
-            files.check_apart([Path("out"), Path(name)], inputs=[Path("other"), None, Path("in")])
+            files.check_distinct([Path("out"), Path(name)], inputs=[Path("other"), None, Path("in")])
     Path("dangling").symlink_to("out")
     for one, other in (("out", "./out"), ("dangling", "out"), ("hard", "soft")):
         with pytest.raises(ValueError, match=r"^each output needs a file of its own: "):
-            files.check_apart([Path(one), None, Path(other)])
-    files.check_apart([Path("out"), Path("hard"), None], inputs=[Path("none")])
+            files.check_distinct([Path(one), None, Path(other)])
+    files.check_distinct([Path("out"), Path("hard"), None], inputs=[Path("none")])
