@@ -16,7 +16,7 @@ from typing import Any
 
 from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
 from reticent.privacy.cost import NoiseKind
-from reticent.privacy.query import COSTS, LARGEST, MAX_FRACTION_BITS
+from reticent.privacy.query import COSTS, MAX_FRACTION_BITS, MAX_INTEGER
 from reticent.privacy.shares import MIN_DEVIATION
 from reticent.times import duration
 from reticent_analyst.cohort_odds import MAX_PHONES, CohortPlan, choose_cohorts
@@ -184,7 +184,7 @@ class Question:
                 raise ValueError(
                     f"{_named([name])} must be {'text' if _KINDS[name] is str else 'a number'}: got {value!r}"
                 )
-            if isinstance(value, int | float) and not abs(value) <= LARGEST:
+            if isinstance(value, int | float) and not abs(value) <= MAX_INTEGER:
                 raise ValueError(f"{_named([name])} is too large: got {value!r}")
         return cls(counters=counters, **found)
 
@@ -302,7 +302,7 @@ def _counter(name: str, bounds: Any) -> Counter:
 
 
 def _is_whole(bound: Any) -> bool:
-    return type(bound) in {int, float} and abs(bound) <= LARGEST and bound == int(bound)
+    return type(bound) in {int, float} and abs(bound) <= MAX_INTEGER and bound == int(bound)
 
 
 def _whole_seconds(length: int | dt.timedelta) -> int:

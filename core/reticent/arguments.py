@@ -50,11 +50,11 @@ def whole(name: str, value: Any) -> int:
     raise ValueError(f"{name} must be a whole number: got {value!r:.{_SHOWN}}")
 
 
-def checked_integer(name: str, value: Any, least: int) -> int:
-    """A whole number that is at least `least`."""
+def checked_integer(name: str, value: Any, minimum: int) -> int:
+    """A whole number that is at least `minimum`."""
     number = whole(name, value)
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}: got {value!r:.{_SHOWN}}")
+    if number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}: got {value!r:.{_SHOWN}}")
     return number
 
 

@@ -14,7 +14,7 @@ from reticent_keys.membership import end_membership, invitation_hash
 
 __all__ = ["find_phone", "invite", "revoke"]
 
-SHORTEST_PREFIX = 16
+MIN_PREFIX = 16
 """How many digits of a phone's id are enough to name it, if they name no other phone."""
 
 
@@ -39,9 +39,9 @@ def find_phone(journal: Journal, digits: str) -> bytes:
         first, last = (bytes.fromhex(digits.ljust(size, fill)) for fill in "0f")
     except ValueError:
         first = last = b""
-    if not SHORTEST_PREFIX <= len(digits) <= size or len(first) != PHONE_BYTES:
+    if not MIN_PREFIX <= len(digits) <= size or len(first) != PHONE_BYTES:
         raise ValueError(
-            f"give the {size} hexadecimal digits of a phone's id, or at least {SHORTEST_PREFIX} of them: got {digits!r}"
+            f"give the {size} hexadecimal digits of a phone's id, or at least {MIN_PREFIX} of them: got {digits!r}"
         )
     found = journal.phone_ids(first, last)
     if not found:

@@ -25,7 +25,7 @@ from reticent.randomness import is_seeded, seeded
 BLOCK = 65_536
 """So many phones are looked at at once, which bounds the memory."""
 
-LARGEST = 2.0**21
+MAX_VARIANCE = 2.0**21
 """Skellam noise of a larger variance is drawn as a rounded normal number, from which nobody could tell it."""
 
 Cohorts: TypeAlias = npt.NDArray[np.uint32]
@@ -217,7 +217,7 @@ def _noise(query: Query, variance: float, size: tuple[int, ...], rng: np.random.
     """Shares of this variance, in steps of the grid."""
     if variance == 0:
         return np.zeros(size, dtype=np.int64)
-    if query.noise == "skellam" and variance <= LARGEST:
+    if query.noise == "skellam" and variance <= MAX_VARIANCE:
         return skellam_share(variance, size, rng)
     deviation = math.ldexp(math.sqrt(variance), query.fraction_bits)
     if query.noise == "gaussian" and deviation <= MAX_DEVIATION:

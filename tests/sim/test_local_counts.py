@@ -57,7 +57,7 @@ def test_the_noise_is_exactly_the_sum_of_all_shares(absent: float, each_share: b
 
 def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a hundredth of the variance from which on that is done, nobody can tell either."""
-    monkeypatch.setattr("reticent_sim.local_counts.LARGEST", 1000.0)
+    monkeypatch.setattr("reticent_sim.local_counts.MAX_VARIANCE", 1000.0)
     monkeypatch.delattr("reticent_sim.local_counts.skellam_share")
     asked = bits(size=2000, l1=400, l2_squared=400)
     release = LocalCounts(seeded(4, "large")).count(asked, np.zeros((200, 2000)))

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from reticent.protocol import Refusal, SigningKey, statements
 from reticent.v1 import counting_pb2 as wire
 from tests.keys.phones import Phone
-from tests.system.city import LARGEST, City
+from tests.system.city import MAX_BYTES, City
 
 
 def resigned(city: City, **changes: Any) -> wire.JoinRequest:
@@ -131,7 +131,7 @@ BAD: dict[str, Bad] = {
     ),
     "contribute: something else": ("Collecting/Contribute", lambda c: c.said(0), R.CONFLICT),
     "contribute: late": ("Collecting/Contribute", lambda c: c.said(1, query=c.closed), R.LATE),
-    "contribute: oversized": ("Collecting/Contribute", lambda c: c.said(1, ciphertexts=bytes(LARGEST)), R.OVERSIZED),
+    "contribute: oversized": ("Collecting/Contribute", lambda c: c.said(1, ciphertexts=bytes(MAX_BYTES)), R.OVERSIZED),
     # Asking the aggregation server.
     "announcements: a short id": (
         "Collecting/Announcements",

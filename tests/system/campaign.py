@@ -38,7 +38,7 @@ from tests.system.callers import (
 )
 from tests.system.processes import Servers
 
-LEAST = 20  # requests in flight at each kill
+MIN_IN_FLIGHT = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 ALLOWED = ("--min-honest", "2", "--min-liars-share", "0")
 DIGITS = 8  # phones in a counter
@@ -114,8 +114,8 @@ class Campaign:
         self.chance = chance
         self.to_keys = Flights(chance)
         self.to_aggregation = Flights(chance)
-        self.keys = Killer(servers.keys, self.to_keys, LEAST)
-        self.aggregation = Killer(servers.aggregation, self.to_aggregation, LEAST)
+        self.keys = Killer(servers.keys, self.to_keys, MIN_IN_FLIGHT)
+        self.aggregation = Killer(servers.aggregation, self.to_aggregation, MIN_IN_FLIGHT)
         self.phones: list[Phone] = []
         self.asked: list[Asked] = []
         self.contradictions: list[str] = []

@@ -26,7 +26,7 @@ from tests.system.processes import ANALYST, PATIENCE, Process, Servers, reticent
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 PHONES = 8
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0", "--membership-days", "1")
-LARGEST = 1 << 20
+MAX_BYTES = 1 << 20
 
 ENROLMENT = {"Join": wire.JoinRequest, "Renew": wire.RenewRequest, "Leave": wire.LeaveRequest}
 DECIDING = {"Standing": wire.StandingRequest, "Countersign": wire.CountersignRequest, "Decide": wire.DecideRequest}

@@ -20,7 +20,7 @@ from tests.keys.phones import Contribution, Phone, request, summed
 from tests.system.processes import PATIENCE, Servers, reticent
 
 PHONES, COHORTS = 16, 2
-FEWEST = 5  # of the eight of a cohort
+MIN_CONTRIBUTIONS = 5  # of the eight of a cohort
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 
 Sent = tuple[wire.DecideHead, list[wire.Receipt]]
@@ -66,7 +66,7 @@ class Forwarder:
             "noise": "skellam",
             "population": PHONES,
             "cohorts": COHORTS,
-            "min_contributions": FEWEST,
+            "min_contributions": MIN_CONTRIBUTIONS,
             "liars": 1,
             "key_id": self.key.key_id.hex(),
             "closes_after": 3600,

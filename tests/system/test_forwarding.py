@@ -20,7 +20,7 @@ from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.errors import ForeignAnswer
 from tests.core.paillier.test_tags import _factors
 from tests.keys.phones import Phone, expected, summed, sums
-from tests.system.forwarder import COHORTS, FEWEST, OPTIONS, PHONES, Asked, Forwarder, Sent
+from tests.system.forwarder import COHORTS, MIN_CONTRIBUTIONS, OPTIONS, PHONES, Asked, Forwarder, Sent
 from tests.system.processes import PATIENCE, running
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
@@ -104,7 +104,7 @@ def test_a_phone_without_a_receipt_spoils_the_sum(forwarder: Forwarder) -> None:
 
 def test_the_sum_of_exactly_the_receipted_phones_is_released(forwarder: Forwarder) -> None:
     """Of all of a cohort, and of as few as may be."""
-    for without in (0, len(EVERYONE) - FEWEST):
+    for without in (0, len(EVERYONE) - MIN_CONTRIBUTIONS):
         asked = forwarder.asked()
         decision = forwarder.decided(asked.honest(without=without))
         assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(EVERYONE) - without)
@@ -113,9 +113,9 @@ def test_the_sum_of_exactly_the_receipted_phones_is_released(forwarder: Forwarde
 
 def test_too_few_are_burnt_and_never_decrypted(forwarder: Forwarder) -> None:
     asked = forwarder.asked()
-    few = asked.honest(without=len(EVERYONE) - FEWEST + 1)
+    few = asked.honest(without=len(EVERYONE) - MIN_CONTRIBUTIONS + 1)
     decision = forwarder.decided(few)
-    assert (decision.outcome, decision.contributors, list(decision.sums)) == (wire.BURNT, FEWEST - 1, [])
+    assert (decision.outcome, decision.contributors, list(decision.sums)) == (wire.BURNT, MIN_CONTRIBUTIONS - 1, [])
     assert forwarder.decided(few) == decision
     assert forwarder.refusal(asked.honest()) is Refusal.ALREADY_DECIDED
     assert forwarder.decisions(asked.query) == 1
@@ -176,7 +176,7 @@ BAD_RECEIPTS: dict[str, Callable[[Forwarder, Asked, Asked], Sent]] = {
         asked, [*of(asked)[1:], changed(of(asked)[0], seeded=True)]
     ),
     "fewer than are said": lambda _, asked, __: with_receipts(asked, of(asked)[1:], len(EVERYONE)),
-    "more than are said": lambda _, asked, __: with_receipts(asked, of(asked), FEWEST),
+    "more than are said": lambda _, asked, __: with_receipts(asked, of(asked), MIN_CONTRIBUTIONS),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reticent.protocol import Refusal
-from tests.system.campaign import ALLOWED, COHORTS, LEAST, START, Campaign
+from tests.system.campaign import ALLOWED, COHORTS, MIN_IN_FLIGHT, START, Campaign
 from tests.system.processes import RETICENT, Servers, running
 
 SEED = 5
@@ -51,7 +51,7 @@ async def campaign(servers: Servers, chance: random.Random, size: Size) -> None:
     decided = await held.decisions()
     assert not held.wrong(decided)
     assert len(held.kills) == size.kills
-    assert min(held.kills) >= LEAST
+    assert min(held.kills) >= MIN_IN_FLIGHT
     assert {len(each) for each in held.answers.values()} == {1}, "two answers about one cohort"
     for place, decision in decided.items():
         assert held.answers[place] == {decision.SerializeToString(deterministic=True)}

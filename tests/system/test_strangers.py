@@ -26,7 +26,7 @@ from tests.keys.phones import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad
 from tests.system.callers import in_turn
 from tests.system.city import (
-    LARGEST,
+    MAX_BYTES,
     METHODS,
     SERVICES,
     SHOWN,
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_malformed(city: City, method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_too_large_is_oversized(city: City, method: str) -> None:
     with city.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
-        call(channel, method, [bytes(LARGEST + 1)])
+        call(channel, method, [bytes(MAX_BYTES + 1)])
     assert refused.value.refusal is Refusal.OVERSIZED
 
 

@@ -9,7 +9,7 @@ from reticent.privacy import Query
 
 __all__ = ["QueryCache"]
 
-LARGEST = 16 << 20
+MAX_BYTES = 16 << 20
 """Bytes of all queries that are kept; one has up to a megabyte."""
 
 
@@ -36,6 +36,6 @@ class QueryCache:
             if digest not in self._contents:
                 self._bytes += len(content)
             self._contents[digest] = content
-            while self._bytes > LARGEST:
+            while self._bytes > MAX_BYTES:
                 self._bytes -= len(self._contents.popitem(last=False)[1])
         return True

@@ -24,7 +24,7 @@ __all__ = ["LEVELS", "start_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
-_LONGEST = 64
+_MAX_BITS = 64
 """Bits of a number that is written out."""
 
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -95,7 +95,7 @@ def _harmless(value: Any) -> Any:
         return f"<{len(value)} bytes>"
     if isinstance(value, Message):
         return f"<{type(value).__name__}>"
-    if isinstance(value, Integral) and int(value).bit_length() > _LONGEST:  # gmpy2's are no int
+    if isinstance(value, Integral) and int(value).bit_length() > _MAX_BITS:  # gmpy2's are no int
         return f"<{int(value).bit_length()} bits>"
     if isinstance(value, Mapping):
         return {str(_harmless(key)): _harmless(each) for key, each in value.items()}

@@ -16,7 +16,7 @@ from typing import Any
 
 __all__ = ["open_many_files", "passphrase", "print_line", "run"]
 
-_LONGEST = 4096
+_MAX_BYTES = 4096
 """Bytes of a passphrase."""
 
 _FILES = 65536
@@ -87,11 +87,11 @@ def _passphrase_in(path: Path) -> str:
             raise ValueError(f"{path} must belong to the user that runs this, and does not")
         if state.st_mode & _OTHERS:
             raise ValueError(f"{path} can be reached by others (mode {stat.S_IMODE(state.st_mode):04o}): chmod 600 it")
-        line = file.read(_LONGEST + 2).removesuffix(b"\n").removesuffix(b"\r")
+        line = file.read(_MAX_BYTES + 2).removesuffix(b"\n").removesuffix(b"\r")
     with contextlib.suppress(UnicodeDecodeError):  # which would carry the passphrase
-        if 0 < len(line) <= _LONGEST and b"\n" not in line:
+        if 0 < len(line) <= _MAX_BYTES and b"\n" not in line:
             return line.decode()
-    raise ValueError(f"{path} must hold one line, the passphrase, in UTF-8, of no more than {_LONGEST} bytes")
+    raise ValueError(f"{path} must hold one line, the passphrase, in UTF-8, of no more than {_MAX_BYTES} bytes")
 
 
 def print_line(text: str) -> None:

@@ -21,7 +21,7 @@ __all__ = [
     "thesis_sigma",
 ]
 
-LEAST = 2.3e-308  # a probability that is never understated: the smallest normal number
+MIN_PROBABILITY = 2.3e-308  # a probability that is never understated: the smallest normal number
 ULP = 2.0**-52
 THESIS_EPSILON = 1.0  # theorem 1 is stated up to here
 MAX_EPSILON = 100.0  # of integer noise
@@ -144,7 +144,7 @@ def _two_sided(shift: float, epsilon: float) -> float:
 def _cdf(x: float, far: float) -> float:
     """Phi(x), no less: x may be off by some ulps of `far`, the sum of the parts that it is the difference of."""
     allowance = 1 + ULP * (8 + 4 * abs(far) * (1 + abs(x)))
-    return max(math.erfc(-x / math.sqrt(2)) / 2 * allowance, LEAST)
+    return max(math.erfc(-x / math.sqrt(2)) / 2 * allowance, MIN_PROBABILITY)
 
 
 def _cell(l1: float, fraction_bits: int) -> float:

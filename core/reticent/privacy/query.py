@@ -34,7 +34,7 @@ from reticent.privacy.skellam import skellam_variance
 FORMAT = b"reticent.query.1\n"
 """How the canonical bytes of a query begin."""
 
-LARGEST = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 """What an integer of the encoding can be."""
 
 COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
@@ -365,7 +365,10 @@ def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
     checked = []
     for name, low, high in counters:
         _refuse_bad_text("a counter's name", name)
-        least, most = _whole(f"the low of {name!r}", low, -LARGEST), _whole(f"the high of {name!r}", high, -LARGEST)
+        least, most = (
+            _whole(f"the low of {name!r}", low, -MAX_INTEGER),
+            _whole(f"the high of {name!r}", high, -MAX_INTEGER),
+        )
         if not least <= 0 <= most or least == most:
             raise ValueError(f"a counter's bounds enclose 0 and one more number: {name!r} has {low} and {high}")
         checked.append(Counter(name, least, most))
@@ -377,9 +380,9 @@ def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
     return tuple(checked)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    number = checked_integer(name, value, least)
-    if number > LARGEST:
+def _whole(name: str, value: Any, minimum: int) -> int:
+    number = checked_integer(name, value, minimum)
+    if number > MAX_INTEGER:
         raise ValueError(f"{name} must fit 64 bits: got {number!r:.40}")
     return number
 

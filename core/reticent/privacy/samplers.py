@@ -31,7 +31,7 @@ MORE = 128  # bits that are drawn at a time after that
 DOUBT = 2.0**-37  # exp(-x) computed in floating point is this close to the truth, and closer
 TABLE_DOUBT = 2.0**-32  # the same for a sum of probabilities
 DIGITS = 40  # decimal digits at first, where floating point does not decide
-SMALLEST, LARGEST = 2.0**-40, 2.0**40
+MIN_SCALE, MAX_SCALE = 2.0**-40, 2.0**40
 MAX_MEAN = 2.0**30
 MAX_TABLE_MEAN = 2.0**20  # a Poisson variable of a larger mean is the sum of several
 MAX_SHIFT = 62  # nothing is left of a 64-bit integer
@@ -45,7 +45,7 @@ def discrete_laplace(scale: float, size: Size, rng: np.random.Generator) -> Inte
     >>> discrete_laplace(2.0, 5, seeded(1, "laplace")).shape
     (5,)
     """
-    numerator, denominator = _checked("scale", scale, LARGEST).as_integer_ratio()
+    numerator, denominator = _checked("scale", scale, MAX_SCALE).as_integer_ratio()
     return _laplace(numerator, denominator.bit_length() - 1, math.prod(np.atleast_1d(size)), rng).reshape(size)
 
 
@@ -56,7 +56,7 @@ def discrete_gaussian(sigma: float, size: Size, rng: np.random.Generator) -> Int
     >>> discrete_gaussian(2.0, (2, 3), seeded(1, "gaussian")).shape
     (2, 3)
     """
-    sigma = _checked("sigma", sigma, LARGEST)
+    sigma = _checked("sigma", sigma, MAX_SCALE)
     scale = math.floor(sigma) + 1
     square = Fraction(sigma) ** 2
     found: Integers = np.zeros(math.prod(np.atleast_1d(size)), dtype=np.int64)
@@ -90,7 +90,7 @@ def poisson(mean: float, size: Size, rng: np.random.Generator) -> Integers:
 
 def _checked(name: str, value: float, largest: float) -> float:
     number = checked_positive(name, value)
-    if not SMALLEST <= number <= largest:
+    if not MIN_SCALE <= number <= largest:
         raise ValueError(f"{name} must lie between 2^-40 and 2^{math.log2(largest):g}: got {value!r}")
     return number
 

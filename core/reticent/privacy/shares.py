@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reticent.arguments import checked_integer, checked_positive
-from reticent.privacy.samplers import LARGEST, MAX_MEAN, SMALLEST, Size, discrete_gaussian, poisson
+from reticent.privacy.samplers import MAX_MEAN, MAX_SCALE, MIN_SCALE, Size, discrete_gaussian, poisson
 
 __all__ = [
     "MAX_DEVIATION",
@@ -23,8 +23,8 @@ __all__ = [
 ]
 
 MIN_DEVIATION = 4.0  # of a Gaussian share, in steps of its grid: sums of such shares are discrete Gaussians
-MAX_DEVIATION = LARGEST  # of one, in the same steps, that can be drawn
-MIN_VARIANCE, MAX_VARIANCE = 2 * SMALLEST, 2 * MAX_MEAN  # of a Skellam share that can be drawn
+MAX_DEVIATION = MAX_SCALE  # of one, in the same steps, that can be drawn
+MIN_VARIANCE, MAX_VARIANCE = 2 * MIN_SCALE, 2 * MAX_MEAN  # of a Skellam share that can be drawn
 
 
 def share_variance(variance: float, min_contributions: int, liars: int) -> float:

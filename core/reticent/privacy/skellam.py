@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from reticent.arguments import checked_delta, checked_positive
-from reticent.privacy.gaussian import LEAST, bounded_epsilon
+from reticent.privacy.gaussian import MIN_PROBABILITY, bounded_epsilon
 from reticent.privacy.skellam_bound import (
     one_counter_from,
     one_counter_variance,
@@ -114,7 +114,7 @@ def _one_counter(variance: float, epsilon: float) -> float:
 
 
 def _two_tails(first: float, second: float) -> float:
-    return min(1.0, max(float(first + second), LEAST))
+    return min(1.0, max(float(first + second), MIN_PROBABILITY))
 
 
 def _last_unsafe(bound: float, epsilon: float, delta: float) -> float:
@@ -137,7 +137,7 @@ def _enumerated(variance: float, epsilon: float, square: int, total: int, bound:
     """The worst of all contributions within the norms, or infinity where listing its losses would take too long."""
     if 4 * variance > MAX_ATOMS:
         return math.inf
-    cut = max(bound * LEFT_OUT, LEAST)
+    cut = max(bound * LEFT_OUT, MIN_PROBABILITY)
     tails = upper_tails(variance, MAX_ENTRIES, NATS - math.log(cut))
     reach = int((tails.above > cut).sum())
     if (2 * reach + 1) ** 2 > MAX_ATOMS:

@@ -9,7 +9,7 @@ Private Federated Learning" (2021), theorem 3.5.
 import math
 
 from reticent.arguments import checked_positive
-from reticent.privacy.gaussian import LEAST, ULP, least
+from reticent.privacy.gaussian import MIN_PROBABILITY, ULP, least
 from reticent.privacy.skellam_loss import mass_at_zero
 
 __all__ = [
@@ -76,12 +76,12 @@ def worst_from(shift: float, epsilon: float) -> float:
         else:
             low = left
         values = {x: values.get(x) or _bound(shift, epsilon, math.exp(x)) for x in _inside(low, high)}
-    return min(1.0, max(min(values.values()), LEAST) * (1 + math.exp(-epsilon)))
+    return min(1.0, max(min(values.values()), MIN_PROBABILITY) * (1 + math.exp(-epsilon)))
 
 
 def one_counter_from(variance: float, epsilon: float) -> float:
     """Chernoff's bound on delta for one counter that changes by 1, at this variance and every larger one."""
-    return min(1.0, max(math.exp(epsilon - variance * _rate(epsilon)), LEAST) * (1 + math.exp(-epsilon)))
+    return min(1.0, max(math.exp(epsilon - variance * _rate(epsilon)), MIN_PROBABILITY) * (1 + math.exp(-epsilon)))
 
 
 def one_counter_variance(epsilon: float, delta: float) -> float:

@@ -11,7 +11,7 @@ from reticent.storage.database import Database, Execute, FileFormat, Reader
 
 __all__ = ["GroupedDatabase"]
 
-LARGEST_GROUP = 256
+MAX_GROUP = 256
 """Changes in one transaction."""
 PATIENCE = 1.0
 """Seconds after which a change is committed by its own thread, where the thread that should do it has died."""
@@ -97,7 +97,7 @@ class GroupedDatabase(Database):
                 raise
             finally:
                 self._owner = None
-                if not self._waiting or group.size >= LARGEST_GROUP:
+                if not self._waiting or group.size >= MAX_GROUP:
                     self._commit(group)
         finally:
             self._lock.release()

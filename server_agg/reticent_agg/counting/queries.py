@@ -24,7 +24,7 @@ __all__ = ["AnnouncedQuery", "Queries"]
 
 _log = logging.getLogger(__name__)
 
-LONGEST = dt.timedelta(days=366)
+MAX_DURATION = dt.timedelta(days=366)
 """The longest time for which a query may collect."""
 _CACHED = 256  # queries, and keys, that are not parsed again for each batch
 
@@ -236,8 +236,8 @@ def _parse(content: bytes) -> Query:
         query = Query.from_bytes(content)
     except ValueError as error:
         raise Refused(Refusal.BAD_QUERY, str(error)) from error
-    if query.closes_after > LONGEST.total_seconds():
-        raise Refused(Refusal.BAD_QUERY, f"a query collects for {LONGEST.days} days at most")
+    if query.closes_after > MAX_DURATION.total_seconds():
+        raise Refused(Refusal.BAD_QUERY, f"a query collects for {MAX_DURATION.days} days at most")
     return query
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from reticent_sim.world.people import EVERY_DAY, HOME, WEEKDAYS, WEEKEND
 
-FEWEST, USUAL, MOST = 7, 20.5, 39
+MIN_PLACES, USUAL, MAX_PLACES = 7, 20.5, 39
 """Places of a resident, besides where holidays are spent: Reality Mining's users have 7 to 40, on average 19."""
 SPREAD = 0.42  # of the logarithm of their number
 
@@ -59,7 +59,7 @@ class Place:
 
 def places(rng: np.random.Generator) -> list[Place]:
     """The places of a resident beside those of `EVERYBODY`, the dearest first."""
-    total = round(float(np.clip(rng.lognormal(np.log(USUAL) - SPREAD**2 / 2, SPREAD), FEWEST, MOST)))
+    total = round(float(np.clip(rng.lognormal(np.log(USUAL) - SPREAD**2 / 2, SPREAD), MIN_PLACES, MAX_PLACES)))
     shares = np.array([kind.share for kind in KINDS])
     chosen = rng.choice(len(KINDS), size=total - len(EVERYBODY), p=shares / shares.sum())
     taken = Counter(EVERYBODY)

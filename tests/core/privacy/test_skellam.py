@@ -16,7 +16,7 @@ from reticent.privacy import (
     skellam_renyi,
     skellam_variance,
 )
-from reticent.privacy.gaussian import LEAST
+from reticent.privacy.gaussian import MIN_PROBABILITY
 from reticent.privacy.skellam_bound import shift_of, worst_from
 from reticent.privacy.skellam_loss import _ratio, mass_at_zero, threshold, upper_tails
 from tests.core.privacy import oracle
@@ -228,7 +228,7 @@ def test_one_counter_is_not_below_the_exact_value_in_the_last_digits(variance: f
         exact = 2 * mpmath.fsum(mass) - mass[0]
         assert mass[1] / mass[0] < mpmath.exp(-mpmath.mpf(epsilon))
     found = skellam_delta(variance, epsilon, 1)
-    assert exact <= found <= max(exact * (1 + 1e-10), LEAST)
+    assert exact <= found <= max(exact * (1 + 1e-10), MIN_PROBABILITY)
 
 
 @pytest.mark.parametrize("variance", [0.1, 37.0, 1e3, 3e5])

@@ -28,7 +28,10 @@ from reticent_client.mask.policy import SILENT, START
 from reticent_client.mask.problem import Problem
 
 BUDGET = 1_000_000  # entries in the matrices of all programs, before they are kept small, times the effort
-SMALLEST, LARGEST = 40_000, 300_000  # entries that one program may always have, and never more than, times the effort
+MIN_ENTRIES, MAX_ENTRIES = (
+    40_000,
+    300_000,
+)  # entries that one program may always have, and never more than, times the effort
 SHARE = 4  # one program takes no more than this part of what is left
 SILENCES = (0.0, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)  # shares given up where rounding would break a bound
 FAINTEST = (
@@ -136,7 +139,7 @@ class Planner:
     def _limit(self) -> int:
         """How large the next program may be: early ones must leave something for those that begin the day."""
         left = (BUDGET * self.effort - self.spent) // SHARE
-        return min(max(left, SMALLEST * self.effort), LARGEST * self.effort)
+        return min(max(left, MIN_ENTRIES * self.effort), MAX_ENTRIES * self.effort)
 
     def _unprotected(self, window: Window) -> float:
         """What no policy can exceed in the window, since none exceeds it even if nothing has to be protected."""

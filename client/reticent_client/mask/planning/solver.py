@@ -17,7 +17,7 @@ INTERIOR = 2_000  # from this many variables on, interior point is faster than s
 TOLERANCES = (1e-9, 1e-7)  # of the solver
 ITERATIONS = 5_000  # that the solver may take, besides one for each variable
 MARGIN = 2e-9  # how far within the bounds repaired releases are put: the solver's tolerance, and some
-LONGEST = 1e9  # seconds, for no limit
+NO_LIMIT = 1e9  # seconds, for no limit
 
 
 def solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more: Any) -> Any:
@@ -35,7 +35,7 @@ def solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more:
                 "primal_feasibility_tolerance": tolerance,
                 "dual_feasibility_tolerance": tolerance,
                 "maxiter": ITERATIONS + len(objective),
-                "time_limit": min(max(seconds, 1e-3), LONGEST),
+                "time_limit": min(max(seconds, 1e-3), NO_LIMIT),
             },
             **more,
         )
@@ -60,7 +60,7 @@ def moved_within(released: Floats, mass: Floats, rows: Floats, limits: Floats) -
         np.ones(2 * count),
         np.concatenate([parts.T, -parts.T], axis=1),
         limits - released @ rows - MARGIN,
-        LONGEST,
+        NO_LIMIT,
         bounds=np.stack([np.zeros(2 * count), np.concatenate([np.maximum(room, 0.0), np.ones(count)])], axis=1),
     )
     moved = np.zeros(len(released))

@@ -14,7 +14,7 @@ from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, PUBLI
 NAME = "maskit-contexts"
 TITLE = "Utility over the number of sensitive contexts (figure 3.8)"
 
-FEWEST, MOST, PEOPLE = 15, 20, 25
+MIN_CONTEXTS, MAX_CONTEXTS, PEOPLE = 15, 20, 25
 """The text takes 25 people with 15 to 20 contexts."""
 COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 14)
 
@@ -22,10 +22,10 @@ COUNTS = (1, 2, 3, 4, 6, 8, 10, 12, 14)
 def run(runner: Runner) -> Result:
     """Compute the data of the figure."""
     counts = [len(subject.contexts) for subject in runner.subjects]
-    people = [subject for subject in runner.subjects if FEWEST <= len(subject.contexts) <= MOST][:PEOPLE]
+    people = [subject for subject in runner.subjects if MIN_CONTEXTS <= len(subject.contexts) <= MAX_CONTEXTS][:PEOPLE]
     if len(people) < 2:
         raise ValueError(
-            f"{NAME} needs two people with {FEWEST} to {MOST} contexts in the first half of their days: "
+            f"{NAME} needs two people with {MIN_CONTEXTS} to {MAX_CONTEXTS} contexts in the first half of their days: "
             f"there are {len(people)}, and the {len(counts)} participants have {min(counts)} to {max(counts)}"
         )
     sweep: Sweep = {count: Group(runner, at_random(runner, people, count), every=OPTIMAL_EVERY) for count in COUNTS}
