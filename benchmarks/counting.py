@@ -26,8 +26,7 @@ from benchmarks.measure import ONE_CORE, Row, memory, table
 from reticent.clock import SystemClock
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
-from reticent.protocol import SigningKey, plaintext_count
-from reticent.protocol import statements as said
+from reticent.protocol import SigningKey, plaintext_count, statements
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
@@ -97,7 +96,7 @@ class Crowd:
 
     def deals(self, identity: SigningKey) -> Iterator[wire.Deal]:
         """All phones."""
-        countersignature = identity.sign(said.countersigned(self.query.digest, AGREEMENT_KEY))
+        countersignature = identity.sign(statements.countersigned(self.query.digest, AGREEMENT_KEY))
         yield wire.Deal(agreement_key=AGREEMENT_KEY, countersignature=countersignature)
         for number in range(self.query.population):
             phone, key = self.phone(number)
@@ -110,7 +109,7 @@ class Crowd:
         made = wire.Contribution(
             query=self.query.digest, phone=phone, agreement_key=AGREEMENT_KEY, ciphertexts=ciphertexts, seeded=True
         )
-        made.signature = key.sign(said.contribution(made, self.query.key_id))
+        made.signature = key.sign(statements.contribution(made, self.query.key_id))
         return made
 
 

@@ -233,7 +233,7 @@ class Handle:
             yield f"releases {decision.contributors} contributions: at least {query.min_contributions} are required"
         if decision.outcome == wire.RELEASED and len(decision.sums) != query.size:
             yield f"has {len(decision.sums)} sums for {query.size} counters"
-        if any(statements.shortest(statements.number(each)) != each for each in decision.sums):
+        if any(statements.integer_to(statements.integer_from(each)) != each for each in decision.sums):
             yield "has sums that are not encoded in the shortest form"
 
     def _settle(self) -> None:
@@ -262,4 +262,4 @@ class Handle:
 
 def _cohort_sum(decision: wire.Decision) -> CohortSum:
     is_released = decision.outcome == wire.RELEASED
-    return CohortSum(decision.contributors, tuple(map(statements.number, decision.sums)) if is_released else None)
+    return CohortSum(decision.contributors, tuple(map(statements.integer_from, decision.sums)) if is_released else None)

@@ -114,7 +114,7 @@ class Decider:
                 also if the sum of another request was decrypted and no decision was recorded. Nothing changes then.
         """
         cohort = self._cohort(head)
-        request = statements.Request(head)
+        request = statements.RequestDigest(head)
         counted = _counted(head, request, receipts)
         earlier = self._journal.decision(cohort.recorded.number, cohort.number)
         if earlier is not None:
@@ -149,7 +149,7 @@ class Decider:
         return Cohort(head.cohort, query, recorded)
 
     def _burn(
-        self, cohort: Cohort, head: wire.DecideHead, request: statements.Request, receipts: Iterator[wire.Receipt]
+        self, cohort: Cohort, head: wire.DecideHead, request: statements.RequestDigest, receipts: Iterator[wire.Receipt]
     ) -> wire.Decision:
         contributors = sum(1 for _ in self._checked(cohort, receipts))
         is_small = contributors < cohort.query.min_contributions
@@ -177,7 +177,7 @@ class Decider:
                     raise Refused(Refusal.BAD_RECEIPTS, "there are two receipts of one phone")
                 if len(receipt.agreement_key) != KEY_BYTES:
                     raise Refused(Refusal.BAD_RECEIPTS, f"a receipt names an agreement key of {KEY_BYTES} bytes")
-                statement = statements.receipted(cohort.query.digest, cohort.query.key_id, cohort.number, receipt)
+                statement = statements.contribution_of(cohort.query.digest, cohort.query.key_id, cohort.number, receipt)
                 if not signed_by(verify_key, statement, receipt.signature):
                     raise Refused(Refusal.BAD_RECEIPTS, "a receipt is not signed by its phone")
                 seen.add(receipt.phone)
@@ -213,7 +213,7 @@ class Decider:
 
 
 def _counted(
-    head: wire.DecideHead, request: statements.Request, receipts: Iterable[wire.Receipt]
+    head: wire.DecideHead, request: statements.RequestDigest, receipts: Iterable[wire.Receipt]
 ) -> Iterator[wire.Receipt]:
     """The receipts, each added to the digest of the request; refused unless they are as many as the head says."""
     count = 0
@@ -240,7 +240,7 @@ def _ciphertexts(head: wire.DecideHead, query: Query, key: PublicKey) -> list[in
 
 
 def _decrypted(
-    cohort: Cohort, request: statements.Request, pair: KeyPair, ciphertexts: list[int], expected: ExpectedSum
+    cohort: Cohort, request: statements.RequestDigest, pair: KeyPair, ciphertexts: list[int], expected: ExpectedSum
 ) -> wire.Decision:
     padded = pair.decrypt(ciphertexts)
     plain = [centred(number - pads, pair.public.n) for number, pads in zip(padded, expected.pads, strict=True)]
@@ -254,7 +254,7 @@ def _decrypted(
     )
     if _are_equal(sums.tags, expected.tags, pair.public.bits):
         decision.outcome = wire.RELEASED
-        decision.sums.extend(map(statements.shortest, sums.counters))
+        decision.sums.extend(map(statements.integer_to, sums.counters))
     else:
         decision.outcome = wire.VOID
         decision.reason = NOT_THEIR_SUM

@@ -16,8 +16,7 @@ import numpy as np
 
 from reticent.paillier import PublicKey
 from reticent.privacy import CohortSum, Contributions, Ledger, Query, Release
-from reticent.protocol import Refusal, Refused, SigningKey
-from reticent.protocol import statements as said
+from reticent.protocol import Refusal, Refused, SigningKey, statements
 from reticent.randomness import seeded
 from reticent.rpc import Admission, Caller, unary
 from reticent.rpc.listener import Listener
@@ -48,13 +47,13 @@ def public_key() -> PublicKey:
 
 def signed(signer: SigningKey, decision: wire.Decision) -> wire.Decision:
     """The decision with the signer's signature, in place of any other."""
-    decision.signature = signer.sign(said.decision(decision))
+    decision.signature = signer.sign(statements.decision(decision))
     return decision
 
 
 def decision_of(query: Query, cohort: int, known: CohortSum, *, seeded: bool = False) -> wire.Decision:
     """What a key server decides, not signed."""
-    sums = [] if known.sums is None else [said.shortest(each) for each in known.sums]
+    sums = [] if known.sums is None else [statements.integer_to(each) for each in known.sums]
     return wire.Decision(
         query=query.digest,
         cohort=cohort,

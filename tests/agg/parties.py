@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reticent.privacy import Counter, Query
-from reticent.protocol import Refused, SigningKey
-from reticent.protocol import statements as said
+from reticent.protocol import Refused, SigningKey, statements
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, plaintext_count
 from reticent.randomness import seeded
 from reticent.storage.database import Database
@@ -71,14 +70,14 @@ class Phone:
             ciphertexts=ciphertexts,
             seeded=others.pop("seeded", False),
         )
-        statement = said.contribution(message, query.key_id)
+        statement = statements.contribution(message, query.key_id)
         message.signature = others.pop("signature", self.key.sign(statement))
         assert not others
         return message
 
     def fetching(self, query: Query) -> wire.QueryRequest:
         """The request for a query."""
-        signature = self.key.sign(said.fetching(query.digest, self.id))
+        signature = self.key.sign(statements.fetching(query.digest, self.id))
         return wire.QueryRequest(query=query.digest, phone=self.id, signature=signature)
 
 
@@ -106,7 +105,7 @@ class KeyServer:
     def deals(self, query: Query, **others: Any) -> list[wire.Deal]:
         """The deal in two messages."""
         key = others.pop("agreement_key", QUERY_KEY)
-        signature = others.pop("countersignature", self.identity.sign(said.countersigned(query.digest, key)))
+        signature = others.pop("countersignature", self.identity.sign(statements.countersigned(query.digest, key)))
         phones = others.pop("phones", None)
         if phones is None:
             phones = [
@@ -121,7 +120,7 @@ class KeyServer:
 
     def decision(self, head: wire.DecideHead, receipts: Iterable[wire.Receipt] = (), **others: Any) -> wire.Decision:
         """Release whatever it is; an empty head is burnt."""
-        request = said.Request(head)
+        request = statements.RequestDigest(head)
         request.add(receipts)
         made = wire.Decision(
             query=head.query,
@@ -132,7 +131,7 @@ class KeyServer:
         )
         for name, value in others.items():
             setattr(made, name, value)
-        made.signature = self.identity.sign(said.decision(made))
+        made.signature = self.identity.sign(statements.decision(made))
         return made
 
 

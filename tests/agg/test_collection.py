@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from reticent.privacy import Query
-from reticent.protocol import Refused
-from reticent.protocol import statements as said
+from reticent.protocol import Refused, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
@@ -33,7 +32,7 @@ def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Ti
     outcomes = server.collection.contribute(sent)
     for message, outcome in zip(sent, outcomes, strict=True):
         assert isinstance(outcome, wire.Acknowledgement)
-        assert outcome.contribution == said.digest(said.contribution(message, query.key_id))
+        assert outcome.contribution == statements.digest(statements.contribution(message, query.key_id))
     (head,) = parties.closed(server, time, query)
     assert (head.contributors, parties.phones_in(head)) == (3, {0, 3, 5})
     assert [(each.phone, each.signature) for each in parties.receipts_of(server, head)] == [

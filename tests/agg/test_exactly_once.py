@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from reticent.privacy import Query
-from reticent.protocol import Refused
-from reticent.protocol import statements as said
+from reticent.protocol import Refused, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.counting.collection import Outcome
@@ -180,7 +179,7 @@ class Workers:
 
     def digest(self, number: int) -> str:
         sent = Phone(number).contribution(self.query)
-        return said.digest(said.contribution(sent, self.query.key_id)).hex()
+        return statements.digest(statements.contribution(sent, self.query.key_id)).hex()
 
 
 def acknowledged_in(lines: Sequence[str], workers: Workers) -> set[int]:

@@ -192,5 +192,5 @@ def add_a_number(target: Target, invitations: Sequence[Invitation], folder: Path
 
 
 def _sums(decision: wire.Decision) -> str:
-    found = ", ".join(str(statements.number(each)) for each in decision.sums)
+    found = ", ".join(str(statements.integer_from(each)) for each in decision.sums)
     return f" {found}" if found else ""

@@ -107,4 +107,4 @@ def test_what_was_dealt_before_the_end_of_a_membership_is_still_counted(servers:
     contributions = [said(asked, phone) for phone in phones]
     decision = server.decide(asked, asked.product(*map(asked.opened, contributions)), contributions)
     assert decision.outcome == wire.RELEASED
-    assert [statements.number(each) for each in decision.sums] == [PHONES]
+    assert [statements.integer_from(each) for each in decision.sums] == [PHONES]

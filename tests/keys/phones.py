@@ -113,7 +113,7 @@ class Phone:
         ciphertexts = key.encrypt(padded, secure())
         digest = statements.ciphertexts_hash(ciphertexts_to(ciphertexts, key))
         receipt = wire.Receipt(phone=self.id, agreement_key=own.public, ciphertexts_hash=digest, seeded=seeded)
-        receipt.signature = self.signing.sign(statements.receipted(query.digest, query.key_id, cohort, receipt))
+        receipt.signature = self.signing.sign(statements.contribution_of(query.digest, query.key_id, cohort, receipt))
         return Contribution(ciphertexts, receipt, values)
 
 

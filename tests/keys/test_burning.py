@@ -58,7 +58,7 @@ def test_receipts_of_another_cohort_burn_nothing(house: House) -> None:
 def test_the_same_burn_gets_the_same_answer(house: House) -> None:
     head, receipts = burn(house, house.contributions(house.query(), 0))
     made = house.server.decider.decide(head, receipts)
-    request_of = statements.Request(head)
+    request_of = statements.RequestDigest(head)
     request_of.add(receipts)
     assert made.request == request_of.digest()
     assert house.server.decider.decide(head, receipts) == made

@@ -1,6 +1,6 @@
-"""Encryption for phones: Paillier's, with many counters in a plaintext and powers from a table.
+"""Paillier encryption for phones, with many counters in a plaintext and a table of powers.
 
-The key server's half, which makes keys and decrypts, is `reticent_keys`.
+The key server's part, which makes keys and decrypts, is in `reticent_keys`.
 """
 
 from reticent.paillier.ciphertexts import BadCiphertexts

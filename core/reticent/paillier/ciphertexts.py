@@ -1,4 +1,4 @@
-"""Ciphertexts as they come off the wire: which of them are none, and the sum of those that are."""
+"""Checks of received ciphertexts, and their product, which encrypts the sum of their plaintexts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["BadCiphertexts", "faults", "hidden", "product"]
 
 
 class BadCiphertexts(ValueError):
-    """Some of the numbers are no ciphertexts under this key.
+    """Some numbers are not ciphertexts under this key.
 
     Args:
-        found: What is wrong with them, by their places.
-        among: How many numbers there were.
+        found: The fault of each, by its place.
+        among: The number of numbers that were checked.
     """
 
     def __init__(self, found: Mapping[int, str], among: int) -> None:
@@ -26,15 +26,15 @@ class BadCiphertexts(ValueError):
 
 
 def hidden(plaintext: mpz | int, power: mpz | int, n: mpz | int) -> mpz:
-    """The ciphertext (1 + n)^plaintext · power modulo n²: `power` is an n-th power that nobody can guess."""
+    """The ciphertext (1 + n)^plaintext · power modulo n²; `power` is an unguessable n-th power."""
     return (1 + plaintext % n * mpz(n)) * power % (n * n)
 
 
 def product(ciphertexts: Sequence[int], n: mpz) -> mpz:
-    """The product modulo n², which is the ciphertext of the sum.
+    """The product modulo n², a ciphertext of the sum.
 
-    Whether the ciphertexts have a factor in common with n is asked of the product: it has one if and only if one of
-    them has. Only when that is so are they looked at singly.
+    The product has a factor in common with n if and only if one of the ciphertexts has one. So single ciphertexts are
+    checked only if the product fails.
 
     Raises:
         BadCiphertexts: Some are not between 0 and n², or have a factor in common with n.
@@ -53,13 +53,13 @@ def product(ciphertexts: Sequence[int], n: mpz) -> mpz:
 
 
 def faults(ciphertexts: Iterable[int], n: mpz) -> dict[int, str]:
-    """What is wrong with the bad ones among the ciphertexts, by their places, each looked at on its own."""
+    """The faults of the bad ciphertexts, by their places."""
     found = {place: _fault(ciphertext, n) for place, ciphertext in enumerate(ciphertexts)}
     return {place: fault for place, fault in found.items() if fault}
 
 
 def _is_whole(number: object) -> bool:
-    return type(number) is int or isinstance(number, mpz)  # a truth value is an int as well, and no ciphertext
+    return type(number) is int or isinstance(number, mpz)  # bool is a subclass of int, and not a ciphertext
 
 
 def _fault(ciphertext: int, n: mpz) -> str:

@@ -1,7 +1,7 @@
-"""Powers of one base, many times over: the slow half of an encryption, from a table.
+"""Many powers of one base from a table: the slow part of an encryption.
 
 The table is a comb (Lim and Lee, "More flexible exponentiation with precomputation", CRYPTO 1994): the exponent is
-written as a matrix with a row for each tooth, and every digit is a column of it. Entries are kept in the form that
+written as a matrix with a row for each tooth, and every digit is a column of it. The form of the entries
 makes products cheap. Any number a < n is a product a = (1 + n)^-t · c of some power c of the base and a little too
 much of the plaintext's generator, so an entry is the pair (a, t): the a of two entries multiply without a reduction
 modulo n², and the t are added and paid back once, with the plaintext.
@@ -22,10 +22,10 @@ __all__ = ["Blinding", "Comb", "FixedBase"]
 
 # Twice as much memory would save an eighth of the products, and take twice as long to build.
 TABLE_BYTES = 8_000_000
-OBJECT_BYTES = 72  # what a number takes in memory beside its digits, in a list
+OBJECT_BYTES = 72  # the memory of a number in a list, without its digits
 MAX_TEETH = 12
-# Building the table takes as long as about six powers without one. Who needs fewer does not build it, and who needs
-# more has lost about as much again.
+# Building the table takes as long as about six powers without it. Callers that need fewer never build it; others lose
+# at most about as much time again.
 POWERS_WITHOUT_TABLE = 6
 
 
@@ -38,15 +38,15 @@ class Blinding(NamedTuple):
 
 @dataclass(frozen=True)
 class Comb:
-    """How exponents are cut: digit (k, s) has a bit in each row, at column `depth` · s + k."""
+    """The division of exponents into digits: digit (k, s) has a bit in each row, at column `depth` · s + k."""
 
-    teeth: int  # rows, which are the bits of a digit
-    blocks: int  # parts of a row that have tables of their own; even
+    teeth: int  # rows: the bits of a digit
+    blocks: int  # parts of a row with their own tables; even
     depth: int  # columns in a block
 
     @classmethod
     def for_key(cls, key_bits: int) -> Comb:
-        """The comb with the fewest products among those whose table is small enough."""
+        """The comb with the fewest products whose table is small enough."""
         exponent_bits = key_bits // 2
         entry_bytes = 2 * (key_bits // 8 + OBJECT_BYTES)
         combs = [
@@ -66,7 +66,7 @@ class Comb:
 
     @property
     def products(self) -> int:
-        """Products modulo n² for one power: one for each two digits, and the squarings."""
+        """Products modulo n² for one power: one for two digits each, and the squarings."""
         return self.depth * self.blocks // 2 + self.depth - 1
 
     @property
@@ -75,7 +75,7 @@ class Comb:
         return self.teeth * self.blocks * self.depth
 
     def rows(self, exponent: int) -> list[list[int]]:
-        """Where in the table the digits of an exponent stand, by column of a block: `depth` rows of `blocks`."""
+        """The places in the table of an exponent's digits, by column of a block: `depth` rows of `blocks`."""
         content = np.frombuffer(exponent.to_bytes(_ceil(self.bits, 8), "little"), dtype=np.uint8)
         bits = np.unpackbits(content, count=self.bits, bitorder="little").reshape(self.teeth, -1)
         digits = (1 << np.arange(self.teeth)) @ bits  # (blocks · depth,)
@@ -87,7 +87,7 @@ class Comb:
 class FixedBase:
     """Powers of an n-th power modulo n², for exponents of half the bits of n.
 
-    It may be used from several threads. The first few powers are computed without the table.
+    Several threads may use it. It computes the first few powers without the table.
 
     Args:
         n: The modulus whose square everything is computed in.
@@ -114,7 +114,7 @@ class FixedBase:
             found = gmpy2.powmod_exp_list(self._base, exponents, self._n_squared)  # other threads run meanwhile
             return [Blinding(power, mpz(0)) for power in found]
         self.prepare()
-        assert self._table is not None  # noqa: S101  # tells the type checker what prepare() has done
+        assert self._table is not None  # noqa: S101  # prepare() has built it
         return [self._table.power(exponent) for exponent in exponents]
 
     def _worth_a_table(self, more: int) -> bool:
@@ -169,7 +169,7 @@ class _Entry(NamedTuple):
 
 
 def _products(generators: list[_Entry], n: mpz) -> list[_Entry]:
-    """The products of all subsets, the one of generators i, j, ... at place 2^i + 2^j + ..."""
+    """The products of all subsets; the product of generators i, j, ... is at place 2^i + 2^j + ..."""
     products = [_Entry(mpz(1), mpz(0), mpz(1))]
     for generator in generators:
         products += [product.times(generator, n) for product in products]
@@ -177,7 +177,7 @@ def _products(generators: list[_Entry], n: mpz) -> list[_Entry]:
 
 
 def _trimmed(number: mpz) -> mpz:
-    """A copy in as much memory as it needs: what a computation leaves behind may hold twice that."""
+    """A copy in no more memory than needed: the result of a computation may hold twice as much."""
     return number + 0
 
 

@@ -1,8 +1,8 @@
-"""Many counters in one plaintext, and with them a tag for the key server.
+"""Packing: many counters in one plaintext, with a tag for the key server.
 
-A plaintext is a row of slots, a counter in each and the tag on top. Adding plaintexts adds slot by slot, as long as
-every sum stays within its slot; how wide a slot must be is what this module works out, by whole numbers alone, so
-that phones and servers on any machine come to the same layout.
+A plaintext consists of slots, with one counter each, and a tag in its highest bits. Adding plaintexts adds their slots,
+if every sum fits its slot. This module computes the widths of the slots, in integers only, so that phones and servers
+on any machine get the same layout.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from reticent.paillier.tags import TAG_BITS
 __all__ = ["Packing", "Slot", "Sums", "noise_margin"]
 
 OVERFLOW_BITS = 40
-"""A release overflows with probability below 2 to the minus this, when nobody lies."""
+"""Without liars, a release overflows with probability below 2^-OVERFLOW_BITS."""
 
-SIGN_BITS = 2  # a plaintext stays below 2^(bits - 2), and so below n/2
-LN_2 = Fraction(7, 10)  # a little more than it is
+SIGN_BITS = 2  # a plaintext is below 2^(bits - 2), hence below n/2
+LN_2 = Fraction(7, 10)  # rounded up
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a counter stands."""
+    """The place of a counter."""
 
-    plaintext: int  # which of the plaintexts
+    plaintext: int  # index of the plaintext
     offset: int  # of its lowest bit
     width: int  # bits
-    lowest: int  # the smallest sum it can hold
+    lowest: int  # the smallest sum that fits
 
     @property
     def highest(self) -> int:
-        """The largest sum it can hold."""
+        """The largest sum that fits."""
         return self.lowest + (1 << self.width) - 1
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the plaintexts of a cohort held: the noisy sums of the counters, and the sum of the tags of each."""
+    """The content of a cohort's plaintexts: the noisy sums of the counters, and the sum of tags of each plaintext."""
 
     counters: list[int]
     tags: list[int]
@@ -50,8 +50,8 @@ class Sums:
 class Packing:
     """The layout of a query's plaintexts, which follows from the arguments alone.
 
-    Noise is what a phone adds to each of its counters: a Skellam share of the given variance, or a discrete Gaussian
-    share with this square of its scale.
+    A phone adds noise to each of its counters: a Skellam share of the given variance, or a discrete Gaussian
+    share with that squared scale.
 
         >>> packing = Packing([(0, 1)] * 400, contributors=1000, share_variance=0.1, cohorts=1, key_bits=3072)
         >>> packing.slots[0]
@@ -60,11 +60,11 @@ class Packing:
         2
 
     Args:
-        bounds: For each counter the least and the most that one user can add to it, without noise; 0 lies between
-            them, which is what a phone adds that is absent.
-        contributors: The most phones of a cohort that can answer.
-        share_variance: The variance of one phone's noise, in steps of the grid, the same for each counter.
-        cohorts: How many sums like this one a release consists of.
+        bounds: For each counter the least and the largest value of one user, without noise. The range must include 0,
+            the value of an absent phone.
+        contributors: The largest number of contributions to a cohort.
+        share_variance: The variance of one phone's noise in each counter, in steps of the grid.
+        cohorts: The number of cohorts, each with its own sums.
         key_bits: The length of the public key's n.
     """
 
@@ -88,7 +88,7 @@ class Packing:
         self.plaintexts = self.slots[-1].plaintext + 1
 
     def pack(self, values: Sequence[int], tags: Sequence[int]) -> list[int]:
-        """Run by the phone. The plaintexts that hold its values, noise included.
+        """Run by the phone. The plaintexts with its values, noise included.
 
         Args:
             values: One for each counter.
@@ -107,10 +107,10 @@ class Packing:
         return plaintexts
 
     def unpack(self, plaintexts: Sequence[int]) -> Sums:
-        """Run by the key server. What the slots hold, for any whole numbers whatsoever.
+        """Run by the key server. The content of the slots, for any integers.
 
-        A contribution with lies in it may overflow its slots into those above, and into the tag: what comes out then
-        means nothing, but something comes out.
+        A false contribution may overflow its slots into those above, and into the tag. Then the result is meaningless,
+        but there is one.
         """
         if len(plaintexts) != self.plaintexts:
             raise ValueError(f"there must be {self.plaintexts} plaintexts: got {len(plaintexts)}")
@@ -119,7 +119,7 @@ class Packing:
         for slot in self.slots:
             left = rest[slot.plaintext]
             counter = slot.lowest + (left - slot.lowest) % (1 << slot.width)
-            rest[slot.plaintext] = (left - counter) >> slot.width  # gives back what a negative counter borrowed
+            rest[slot.plaintext] = (left - counter) >> slot.width  # undoes the borrow of a negative counter
             counters.append(counter)
         return Sums(counters, [left >> gap for left, gap in zip(rest, self._gaps(), strict=True)])
 
@@ -168,18 +168,18 @@ class Packing:
 
 def _is_variance(number: object) -> bool:
     try:
-        return math.isfinite(number) and number >= 0  # type: ignore[arg-type,operator]  # what is no number raises
+        return math.isfinite(number) and number >= 0  # type: ignore[arg-type,operator]  # other types raise
     except TypeError:
         return False
 
 
 def noise_margin(share_variance: float, contributors: int, slots: int) -> int:
-    """How far the noise of any of the slots strays from 0, but for a probability below 2^-40.
+    """A bound on the absolute noise in all slots, which holds except with probability below 2^-40.
 
-    All `contributors` may answer, so their shares count, and not only those of the fewest that may be decrypted. By
-    Bernstein's inequality a sum of shares with variance V passes x with probability at most
-    exp(-x² / (2V + 2x/3)). With L for minus the logarithm of what that may be, on each side of each slot, the margin
-    is the smallest whole x with x² >= L · (2V + 2x/3).
+    The bound covers the shares of all `contributors`, not only of the fewest that may be decrypted. By Bernstein's
+    inequality, a sum of shares with variance V exceeds x with probability at most exp(-x² / (2V + 2x/3)). Let L be
+    minus the logarithm of the probability allowed for each side of each slot. The bound is the smallest integer x
+    with x² >= L · (2V + 2x/3).
     """
     variance = math.ceil(contributors * Fraction(share_variance))
     rarity = math.ceil(LN_2 * (OVERFLOW_BITS + 1 + (slots - 1).bit_length()))

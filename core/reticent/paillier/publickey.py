@@ -1,8 +1,8 @@
-"""The public key that phones encrypt under, with what is done under it.
+"""The public key under which phones encrypt, and its operations.
 
 Paillier's cryptosystem, with the randomness of Damgård, Jurik and Nielsen ("A generalization of Paillier's public-key
 system with applications to electronic voting", International Journal of Information Security 9, 2010): the n-th power
-that hides a plaintext is a power of one base, to an exponent of half the bits of n.
+that hides a plaintext is a power of one base, with an exponent of half the bits of n.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ KEY_BITS = (3072, 4096)
 """The lengths of n that phones accept."""
 
 SIMULATION_KEY_BITS = (1024, 2048)
-"""Lengths that are faster, and for simulation only."""
+"""Faster lengths, for simulation only."""
 
 MAX_SMALL_FACTOR = 1 << 16
 SMALL_ORDERS = gmpy2.lcm(*range(1, 101))
-LENGTH_BYTES = 2  # of the length of n, at the head of a key's bytes
-KEY_ID = b"reticent.paillier.key-id\x00"  # separates key ids from any other use of the same hash
+LENGTH_BYTES = 2  # of the length of n, the first bytes of a key
+KEY_ID = b"reticent.paillier.key-id\x00"  # separates key ids from other uses of the hash
 
 _tables: weakref.WeakValueDictionary[tuple[int, int], FixedBase] = weakref.WeakValueDictionary()
-_looking = threading.Lock()
+_tables_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """What a phone needs to encrypt. Making one checks all that can be checked without the secret key.
+    """A public key. Its constructor checks all that can be checked without the secret key.
 
-    A plaintext is a whole number of either sign, and less than half of n away from 0. Equal keys of one process share
-    one table, which is there as long as one of them is: keep the key, rather than reading it anew.
+    A plaintext is an integer between -n/2 and n/2. Equal keys of one process share one table, which exists as long as
+    one of them: keep the key instead of parsing it again.
 
     Args:
         n: The product of two secret primes, both 3 modulo 4.
-        base: h = -x² modulo n for a secret x; what hides a plaintext are powers of h^n modulo n².
+        base: h = -x² modulo n for a secret x; powers of h^n modulo n² hide plaintexts.
         simulation: Accept the lengths that are only good for simulation as well.
 
     Raises:
-        ValueError: This is no key: the sentence says why.
+        ValueError: The key is invalid; the message says why.
     """
 
     n: int
@@ -68,10 +68,10 @@ class PublicKey:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, simulation: bool = False) -> PublicKey:
-        """Run by the phone. The key that `to_bytes` wrote.
+        """Run by the phone. The key that `to_bytes` encoded.
 
         Raises:
-            ValueError: These bytes are no key.
+            ValueError: The bytes do not hold a valid key.
         """
         size = int.from_bytes(data[:LENGTH_BYTES], "big")
         if size == 0 or len(data) != LENGTH_BYTES + 2 * size:
@@ -84,7 +84,7 @@ class PublicKey:
         return key
 
     def to_bytes(self) -> bytes:
-        """The key in the only form that has this key id: the length of n in bytes, n, and the base."""
+        """The key in its only encoding: the length of n in bytes, n, and the base."""
         size = self.bits // 8
         return b"".join(
             [size.to_bytes(LENGTH_BYTES, "big"), self.n.to_bytes(size, "big"), self.base.to_bytes(size, "big")]
@@ -92,7 +92,7 @@ class PublicKey:
 
     @cached_property
     def key_id(self) -> bytes:
-        """32 bytes that name this key: the hash of its own bytes."""
+        """The name of the key: the SHA-256 hash of its bytes."""
         return hashlib.sha256(KEY_ID + self.to_bytes()).digest()
 
     @property
@@ -102,19 +102,19 @@ class PublicKey:
 
     @property
     def ciphertext_bytes(self) -> int:
-        """How long a ciphertext is on the wire."""
+        """The length of an encoded ciphertext."""
         return self.bits // 4
 
     def prepare(self) -> None:
-        """Build the table of powers now. Otherwise the seventh plaintext does."""
+        """Build the table of powers now, and not at the seventh plaintext."""
         self._powers.prepare()
 
     def encrypt(self, plaintexts: Sequence[int], rng: np.random.Generator) -> list[int]:
-        """Run by the phone. A ciphertext of each plaintext, each time another.
+        """Run by the phone. A fresh ciphertext of each plaintext.
 
         Args:
-            plaintexts: Whole numbers between -n/2 and n/2.
-            rng: Where the exponents come from: whoever can replay them can read the plaintexts.
+            plaintexts: Integers between -n/2 and n/2.
+            rng: The source of the exponents; anybody who can replay it can read the plaintexts.
         """
         numbers = [whole(f"plaintext {place}", plaintext) for place, plaintext in enumerate(plaintexts)]
         for place, number in enumerate(numbers):
@@ -123,18 +123,18 @@ class PublicKey:
         return self._hide(numbers, self._exponents(len(numbers), rng))
 
     def add(self, ciphertexts: Sequence[int]) -> int:
-        """Run by the aggregation server. A ciphertext of the sum; 1, which is one of 0, when there are none.
+        """Run by the aggregation server. A ciphertext of the sum; without ciphertexts it is 1, which encrypts 0.
 
         Raises:
-            BadCiphertexts: Some are no ciphertexts under this key; its `faults` says which.
+            BadCiphertexts: Some are not ciphertexts under this key; its `faults` lists them.
         """
         return int(checks.product(ciphertexts, self._modulus))
 
     def rerandomise(self, ciphertexts: Sequence[int], rng: np.random.Generator) -> list[int]:
-        """Run by the aggregation server. Other ciphertexts of the same plaintexts, as good as fresh ones.
+        """Run by the aggregation server. Fresh ciphertexts of the same plaintexts.
 
         Raises:
-            BadCiphertexts: Some are no ciphertexts under this key; its `faults` says which.
+            BadCiphertexts: Some are not ciphertexts under this key; its `faults` lists them.
         """
         self.check(ciphertexts)
         zeros = self._hide([0] * len(ciphertexts), self._exponents(len(ciphertexts), rng))
@@ -143,12 +143,12 @@ class PublicKey:
         ]
 
     def check(self, ciphertexts: Sequence[int]) -> None:
-        """Run by whoever receives them. Refuse what is no ciphertext under this key.
+        """Run by each receiver of ciphertexts. Refuse numbers that are not ciphertexts under this key.
 
-        A number that was encrypted under another key may well pass: a message has to name its key.
+        A ciphertext under another key may pass, so a message has to name its key.
 
         Raises:
-            BadCiphertexts: Some are none; its `faults` says which.
+            BadCiphertexts: Some are not ciphertexts; its `faults` lists them.
         """
         checks.product(ciphertexts, self._modulus)
 
@@ -172,7 +172,7 @@ class PublicKey:
 
     @cached_property
     def _powers(self) -> FixedBase:
-        with _looking:
+        with _tables_lock:
             powers = _tables.get((self.n, self.base))
             if powers is None:
                 powers = FixedBase(self._modulus, gmpy2.powmod(self.base, self.n, self._n_squared))
@@ -180,7 +180,7 @@ class PublicKey:
             return powers
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The other process checks the key again, and makes a table of its own.
+        # The receiving process checks the key again, and builds its own table.
         return type(self), (self.n, self.base, self.bits in SIMULATION_KEY_BITS)
 
     def __repr__(self) -> str:

@@ -1,12 +1,11 @@
-"""Tags and pads: how the key server knows what a sum is made of, without seeing any part of it.
+"""Tags and pads: they tell the key server which contributions a sum consists of, without any single one.
 
-Every plaintext of a contribution carries a tag. The tags of a sum add up to what the key server expects if exactly
-the phones that it expects are in the sum, each once, with this plaintext of this query.
+Each plaintext of a contribution carries a tag. The tags of a sum add up to the expected value only if the sum holds the
+expected contributions to this query, each once and in its place.
 
-A tag alone does not bind the counters beside it: who adds ciphertexts can also multiply them, and there are factors
-that turn a plaintext into one that fills the counters and leaves the tag as it was. So each plaintext also lies under
-a pad, uniform modulo n, that the key server takes away again. Any sum but the right one stays under a pad, and says
-nothing whatever.
+A tag alone does not bind the counters beside it: the server that adds ciphertexts can also multiply plaintexts, and
+some factors fill the counters and do not change the tag. So a pad, uniform modulo n, hides each plaintext as well. The
+key server subtracts the pads of the expected contributions. Any other sum stays hidden by a pad, and reveals nothing.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ TAG_BITS = 128
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
 NUMBER_BYTES = 4
-UNIFORM_BYTES = 16  # beyond the length of n, so that the remainder modulo n is uniform but for 2^-128
-TAG = b"reticent.paillier.tag\x00"  # separates tags from any other use of the same secret
+UNIFORM_BYTES = 16  # more than n has, so that the remainder modulo n is uniform up to 2^-128
+TAG = b"reticent.paillier.tag\x00"  # separates tags from other uses of the secret
 PAD = b"reticent.paillier.pad\x00"
 
 
 def tag(secret: bytes, query_digest: bytes, cohort: int, plaintext: int) -> int:
-    """Run by the phone, and by the key server. The tag of one plaintext of one phone's contribution.
+    """Run by the phone and by the key server. The tag of one plaintext of a contribution.
 
-    The first 128 bits of HMAC-SHA-256.
+    The tag is the first 128 bits of HMAC-SHA-256.
 
     Args:
-        secret: The 32 bytes that this one contribution shares with the key server.
-        query_digest: The 32 bytes that name the query.
+        secret: The 32 bytes that this contribution shares with the key server.
+        query_digest: The query's SHA-256 digest.
         cohort: The phone's cohort.
-        plaintext: Which of the contribution's plaintexts: without it, those of one phone could change places.
+        plaintext: The place of the plaintext; without it, plaintexts of one phone could be swapped.
     """
     _check(secret, query_digest)
     digest = hmac.digest(secret, TAG + query_digest + _place(cohort, plaintext), hashlib.sha256)
@@ -44,17 +43,17 @@ def tag(secret: bytes, query_digest: bytes, cohort: int, plaintext: int) -> int:
 
 
 def pad(secret: bytes, query_digest: bytes, cohort: int, plaintext: int, n: int) -> int:
-    """Run by the phone, and by the key server. What hides one plaintext of one phone's contribution, modulo n.
+    """Run by the phone and by the key server. The pad of one plaintext of a contribution, modulo n.
 
-    16 bytes more than n has, from SHAKE-256, modulo n. The phone encrypts `centred(plaintext + pad, n)`; of what it
-    decrypts, the key server takes `centred(plaintext - pads, n)`.
+    SHAKE-256 gives 16 bytes more than n has, which are reduced modulo n. The phone encrypts `centred(plaintext + pad,
+    n)`. The key server decrypts, and computes `centred(plaintext - pads, n)`.
 
     Args:
-        secret: The 32 bytes that this one contribution shares with the key server.
-        query_digest: The 32 bytes that name the query.
+        secret: The 32 bytes that this contribution shares with the key server.
+        query_digest: The query's SHA-256 digest.
         cohort: The phone's cohort.
-        plaintext: Which of the contribution's plaintexts.
-        n: The public key's.
+        plaintext: The place of the plaintext.
+        n: The modulus of the public key.
     """
     _check(secret, query_digest)
     if whole("n", n) < 1:
@@ -65,7 +64,7 @@ def pad(secret: bytes, query_digest: bytes, cohort: int, plaintext: int, n: int)
 
 
 def centred(number: int, n: int) -> int:
-    """The plaintext that a number stands for modulo n, which is odd: the one between -n/2 and n/2."""
+    """The number between -n/2 and n/2 that is congruent to `number` modulo n, which is odd."""
     rest = number % n
     return rest - n if 2 * rest > n else rest
 

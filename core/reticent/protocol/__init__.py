@@ -1,6 +1,6 @@
-"""What phones and the two servers say and sign when phones are counted.
+"""The protocol of private counting: signed statements, keys, layout of contributions, refusals.
 
-The messages themselves are in `reticent.v1.counting_pb2`; docs/protocol.md tells the whole story.
+The messages are in `reticent.v1.counting_pb2`; docs/protocol.md describes the protocol.
 """
 
 from reticent.protocol.keys import AgreementKey, SigningKey, shared_secret, signed_by

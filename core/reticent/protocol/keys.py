@@ -1,4 +1,4 @@
-"""The keys of phones and servers: to sign with, and to share a secret by. Nothing that they print tells them."""
+"""The keys of phones and servers, for signatures and shared secrets. They never print their secrets."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 PHONE_BYTES = 16
 _FIELD = 2**255 - 19
-_CURVE = -121665 * pow(121666, -1, _FIELD) % _FIELD  # d of the curve on which Ed25519 keys are points
-SECRET = b"reticent.secret.1\n"  # separates these secrets from any other that the same keys may share
+_CURVE = -121665 * pow(121666, -1, _FIELD) % _FIELD  # d of the curve of Ed25519
+SECRET = b"reticent.secret.1\n"  # separates these secrets from others of the same keys
 
 
 class _Secret:
-    """Bytes that are never shown."""
+    """A secret key, which is never printed."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(…)"
@@ -43,14 +43,14 @@ class _Secret:
 
 
 class SigningKey(_Secret):
-    """An Ed25519 key pair; a new one unless its 32 bytes are given."""
+    """An Ed25519 key pair: the one with these 32 bytes, or a new one."""
 
     def __init__(self, content: bytes | None = None) -> None:
         self._key = Ed25519PrivateKey.generate() if content is None else Ed25519PrivateKey.from_private_bytes(content)
         self.public = self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """The signature, always the same one, of a statement of `reticent.protocol.statements`."""
+        """The signature of a statement of `reticent.protocol.statements`; it is deterministic."""
         return self._key.sign(statement)
 
     def to_bytes(self) -> bytes:
@@ -59,17 +59,17 @@ class SigningKey(_Secret):
 
 
 class AgreementKey(_Secret):
-    """An X25519 key pair; a new one unless its 32 bytes are given."""
+    """An X25519 key pair: the one with these 32 bytes, or a new one."""
 
     def __init__(self, content: bytes | None = None) -> None:
         self._key = X25519PrivateKey.generate() if content is None else X25519PrivateKey.from_private_bytes(content)
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, other: bytes) -> bytes:
-        """What both holders come to, for `shared_secret`.
+        """The result of the key exchange, the same for both holders, for `shared_secret`.
 
         Raises:
-            ValueError: The other key is none.
+            ValueError: The other key is invalid.
         """
         return self._key.exchange(X25519PublicKey.from_public_bytes(other))
 
@@ -79,18 +79,18 @@ class AgreementKey(_Secret):
 
 
 def shared_secret(own: AgreementKey, *, phone: bytes, phone_key: bytes, query_key: bytes) -> bytes:
-    """The 32 bytes that one contribution shares with the key server, from which its tags and pads come.
+    """The 32 secret bytes that one contribution shares with the key server, from which its tags and pads come.
 
     HKDF-SHA-256 of the X25519 exchange; its info names the phone and both public keys.
 
     Args:
-        own: The key of whoever computes it, one of the two.
+        own: The secret key of the caller: the phone's or the key server's.
         phone: The phone's id.
-        phone_key: The phone's public X25519 key, of this contribution alone.
-        query_key: The key server's, of this query alone.
+        phone_key: The phone's public X25519 key for this contribution.
+        query_key: The key server's public X25519 key for this query.
 
     Raises:
-        ValueError: The other's key is no point of the curve with which a secret can be shared.
+        ValueError: No secret can be shared with the other key.
     """
     other = query_key if own.public == phone_key else phone_key
     derivation = HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=SECRET + phone + phone_key + query_key)
@@ -98,7 +98,7 @@ def shared_secret(own: AgreementKey, *, phone: bytes, phone_key: bytes, query_ke
 
 
 def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """Whether the signature is that of the holder of this public key."""
+    """Whether the holder of this public key made the signature."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
     except (InvalidSignature, ValueError):
@@ -109,8 +109,8 @@ def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
 def has_small_order(public: bytes) -> bool:
     """Whether this Ed25519 key is a point of small order, under which anybody can sign.
 
-    Those are the points whose y is 0, 1 or -1, and the four points of order 8: twice one of them has y = 0, which is so
-    where x² = -y², hence where d y⁴ + 2 y² = 1.
+    These are the points with y in {0, 1, -1}, and the four points of order 8. Doubling one of those four gives y = 0,
+    hence x² = -y², and so d y⁴ + 2 y² = 1.
     """
     y = (int.from_bytes(public, "little") & (2**255 - 1)) % _FIELD  # without the sign of x
     square = y * y % _FIELD
@@ -118,7 +118,7 @@ def has_small_order(public: bytes) -> bool:
 
 
 def identity_of(given: str) -> bytes:
-    """A key server's identity, its public Ed25519 key: from 64 hexadecimal digits, or from a file that holds them."""
+    """The identity of a key server, its public Ed25519 key, from 64 hexadecimal digits or a file with them."""
     digits = given.strip()
     if Path(given).is_file():
         digits = Path(given).read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""How the counters of a query lie in plaintexts, and those in a message: everyone works it out from the query alone."""
+"""The layout of a query's counters in plaintexts and messages, which follows from the query alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 MAX_CONTRIBUTION_BYTES = 1 << 18
-"""The bytes of a phone's message: room for over 300 ciphertexts, and not too much when many come at a time."""
+"""The size limit of a phone's message: room for over 300 ciphertexts, and bounded memory for many at a time."""
 
 
 @lru_cache(maxsize=256)
@@ -40,12 +40,12 @@ def packing_of(query: Query, key_bits: int) -> Packing:
 
 
 def plaintext_count(query: Query, key_bits: int) -> int:
-    """How many ciphertexts a contribution has."""
+    """The number of plaintexts, and of ciphertexts, of a contribution."""
     return packing_of(query, key_bits).plaintexts
 
 
 def contribution_bytes(query: Query, key_bits: int) -> int:
-    """How long the message is with which a phone takes part.
+    """The size of a contribution's message, in bytes.
 
     Raises:
         ValueError: A counter of the query does not fit a plaintext.
@@ -54,22 +54,22 @@ def contribution_bytes(query: Query, key_bits: int) -> int:
         query=query.digest,
         phone=bytes(PHONE_BYTES),
         cohort=query.cohorts - 1,
-        ciphertexts=bytes(plaintext_count(query, key_bits) * (key_bits // 4)),  # each twice as long as the key
+        ciphertexts=bytes(plaintext_count(query, key_bits) * (key_bits // 4)),  # each is twice as long as the key
         signature=bytes(SIGNATURE_BYTES),
     )
     return message.ByteSize()
 
 
 def ciphertexts_to(ciphertexts: list[int], key: PublicKey) -> bytes:
-    """Ciphertexts as they are on the wire: one after the other, big-endian, all of one length."""
+    """Ciphertexts as they are sent: concatenated, big-endian, all of one length."""
     return b"".join(ciphertext.to_bytes(key.ciphertext_bytes, "big") for ciphertext in ciphertexts)
 
 
 def ciphertexts_from(content: bytes, key: PublicKey) -> list[int]:
-    """Ciphertexts off the wire, not checked.
+    """Ciphertexts as they were received, unchecked.
 
     Raises:
-        ValueError: The length is that of no whole number of them.
+        ValueError: The length is not a multiple of the length of a ciphertext.
     """
     size = key.ciphertext_bytes
     if len(content) % size:

@@ -116,7 +116,7 @@ def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Targ
     except Refused as refused:
         return refused
     receipt = statements.receipt_of(message)
-    statement = statements.receipted(message.query, target.announced.query.key_id, message.cohort, receipt)
+    statement = statements.contribution_of(message.query, target.announced.query.key_id, message.cohort, receipt)
     if phone.contents is not None:
         return _acknowledgement(statement) if phone.contents == contents_of(receipt) else _conflict()
     if not signed_by(phone.verify_key, statement, message.signature):

@@ -49,6 +49,6 @@ def test_all_points_of_small_order_are_anybodys_in_all_their_forms() -> None:
                     assert has_small_order((form + sign).to_bytes(32, "little"))
 
 
-def test_no_key_that_somebody_holds_is_anybodys() -> None:
+def test_no_key_that_somebody_holds_has_small_order() -> None:
     assert not any(has_small_order(SigningKey().public) for _ in range(200))
     assert not has_small_order((2).to_bytes(32, "little"))

@@ -25,7 +25,7 @@ def _said(vector: dict[str, Any]) -> bytes:
         query, key_id, phone, cohort, key, ciphertexts, seeded = arguments
         contents = {"phone": phone, "agreement_key": key, "ciphertexts_hash": ciphertexts}
         receipt = wire.Receipt(seeded=seeded, **{name: bytes.fromhex(value) for name, value in contents.items()})
-        return statements.receipted(bytes.fromhex(query), key_id, cohort, receipt)
+        return statements.contribution_of(bytes.fromhex(query), key_id, cohort, receipt)
     kinds = ("joining", "membership", "renewal", "leaving", "countersigned", "fetching")
     say = {each: getattr(statements, each) for each in kinds}
     found: bytes = say[kind](*(bytes.fromhex(each) if isinstance(each, str) else each for each in arguments))
@@ -60,8 +60,8 @@ def test_what_is_signed_never_changes(vector: dict[str, Any]) -> None:
 
 def test_the_encoding_is_the_one_that_is_said() -> None:
     made = wire.Decision(query=b"q" * 32, cohort=1, outcome=wire.VOID, contributors=5, reason="ü", request=b"r" * 32)
-    made.sums.extend([statements.shortest(-300), b"\0"])
-    expected = _encoded(b"q" * 32, 1, 3, 5, 2, statements.shortest(-300), b"\0", 0, "ü", b"r" * 32)
+    made.sums.extend([statements.integer_to(-300), b"\0"])
+    expected = _encoded(b"q" * 32, 1, 3, 5, 2, statements.integer_to(-300), b"\0", 0, "ü", b"r" * 32)
     assert statements.decision(made) == b"reticent.decision.1\n" + expected
     assert statements.joining(b"i", b"v") == b"reticent.join.1\n" + _encoded(b"i", b"v")
     message = wire.Contribution(query=b"q", phone=b"p", cohort=7, agreement_key=b"a", ciphertexts=b"c", seeded=True)
@@ -98,7 +98,7 @@ def test_different_decisions_are_different_statements(one: wire.Decision, other:
 def test_a_request_has_the_same_digest_however_its_receipts_come(vector: dict[str, Any]) -> None:
     head = wire.DecideHead.FromString(bytes.fromhex(vector["head"]))
     receipts = [wire.Receipt.FromString(bytes.fromhex(each)) for each in vector["receipts"]]
-    together, singly = statements.Request(head), statements.Request(head)
+    together, singly = statements.RequestDigest(head), statements.RequestDigest(head)
     together.add(receipts)
     for each in receipts:
         singly.add([each])
@@ -111,12 +111,12 @@ def test_a_request_has_the_same_digest_however_its_receipts_come(vector: dict[st
 
 @pytest.mark.parametrize("vector", VECTORS["sums"], ids=lambda vector: vector["bytes"])
 def test_sums_have_no_byte_too_many(vector: dict[str, Any]) -> None:
-    assert statements.shortest(vector["number"]).hex() == vector["bytes"]
+    assert statements.integer_to(vector["number"]).hex() == vector["bytes"]
 
 
 @given(st.integers())
 def test_a_sum_comes_back(number: int) -> None:
-    content = statements.shortest(number)
+    content = statements.integer_to(number)
     assert int.from_bytes(content, "big", signed=True) == number
     if len(content) > 1:
         with pytest.raises(OverflowError):
