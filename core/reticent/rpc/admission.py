@@ -34,7 +34,9 @@ _MAX_DETAIL = 400  # characters: the detail of a refusal must fit a header
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Trailing: TypeAlias = tuple[tuple[str, str], ...]
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Handler: TypeAlias = "Callable[[int], grpc.RpcMethodHandler[Any, Any]]"
+"""A method, for a listener at this port: gRPC does not tell a call which listener it came to."""
+
 Request = TypeVar("Request", bound=Message)
 
 
@@ -108,13 +110,12 @@ class Admission:
         )
 
     @contextmanager
-    def admit(self, context: Context) -> Iterator[tuple[Caller, AdmittedCall]]:
+    def admit(self, context: Context, peer: Peer) -> Iterator[tuple[Caller, AdmittedCall]]:
         """The caller and its call, which counts as admitted inside this block.
 
         Raises:
             Refused: The caller may not call now, or not at all.
         """
-        peer = Peer.parse(context.peer())
         caller = Caller(peer.address, _name(context))
         if self.names is not None and not any(_has_role(caller.name, role) for role in self.names):
             raise Refused(Refusal.NOT_PERMITTED)
@@ -155,16 +156,12 @@ class Admission:
             raise asyncio.CancelledError from refused
         self.calls.mark_working(call)
 
-    async def serve(self, context: Context, request_type: type[Message], handling: Awaitable[None]) -> None:
+    async def serve(self, context: Context, peer: Peer, request_type: type[Message], handling: Awaitable[None]) -> None:
         """Serve a call, or refuse it with a reason that the caller may know."""
         failure = await _failure(request_type, handling)
         if failure is not None:
-            await self._refuse(context, *failure)
-
-    async def _refuse(self, context: Context, status: grpc.StatusCode, detail: str, trailing: Trailing) -> None:
-        peer = Peer.parse(context.peer())
-        written = self.replies.add_refusal(peer)
-        await self._written(peer, context.abort(status, detail, trailing), written)
+            written = self.replies.add_refusal(peer)
+            await self._written(peer, context.abort(*failure), written)
 
     async def _written(self, peer: Peer, writing: Coroutine[Any, Any, None], written: Callable[[], None]) -> None:
         """Wait until gRPC has written. Writing continues if the waiting is cancelled.
@@ -194,8 +191,8 @@ def unary(
         message_bytes: Size of the request, if less than the limits allow.
     """
 
-    async def handle(context: Context) -> None:
-        with admission.admit(context) as (caller, call):
+    async def handle(context: Context, peer: Peer) -> None:
+        with admission.admit(context, peer) as (caller, call):
             request = await _single(admission, request_type, call, context, message_bytes)
             await admission.reply(call, context, await respond(request, caller))
 
@@ -207,8 +204,8 @@ def stream_out(
 ) -> Handler:
     """One message in, many out."""
 
-    async def handle(context: Context) -> None:
-        with admission.admit(context) as (caller, call):
+    async def handle(context: Context, peer: Peer) -> None:
+        with admission.admit(context, peer) as (caller, call):
             request = await _single(admission, request_type, call, context)
             replies = cast("AsyncGenerator[Message]", respond(request, caller))
             async with aclosing(replies):  # at once, also when the caller has gone
@@ -232,20 +229,24 @@ def stream_in(
         while (content := await admission.receive(call, context)) is not None:
             yield _parsed(request_type, content, admission.limits.message_bytes)
 
-    async def handle(context: Context) -> None:
-        with admission.admit(context) as (caller, call):
+    async def handle(context: Context, peer: Peer) -> None:
+        with admission.admit(context, peer) as (caller, call):
             await admission.reply(call, context, await respond(requests(call, context), caller))
 
     return _handler(admission, request_type, handle)
 
 
 def _handler(
-    admission: Admission, request_type: type[Message], handle: Callable[[Context], Awaitable[None]]
+    admission: Admission, request_type: type[Message], handle: Callable[[Context, Peer], Awaitable[None]]
 ) -> Handler:
-    async def serve(_: AsyncIterator[bytes], context: Context) -> None:
-        await admission.serve(context, request_type, handle(context))
+    def at(port: int) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(_: AsyncIterator[bytes], context: Context) -> None:
+            peer = Peer.parse(context.peer(), port)
+            await admission.serve(context, peer, request_type, handle(context, peer))
 
-    return grpc.stream_stream_rpc_method_handler(cast("Any", serve))
+        return grpc.stream_stream_rpc_method_handler(cast("Any", serve))
+
+    return at
 
 
 async def _single(

@@ -7,11 +7,13 @@ and gRPC then ends the connection as if the other side had, and frees its memory
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
 import logging
 import os
 import socket
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ __all__ = ["CONNECTIONS", "ConnectionLimits", "Connections", "Peer"]
 _log = logging.getLogger(__name__)
 
 _DESCRIPTORS = "/dev/fd"  # of this process, on Linux and on macOS
+_PAUSE = 1.0  # seconds before connections are cut after all, if it failed
 
 
 @dataclass(frozen=True)
@@ -33,26 +36,30 @@ class Peer:
 
     Args:
         address: Of its machine; `unix` for a Unix socket, whose other end has none.
-        port: There.
+        port: There. A machine may connect to several listeners from one port.
+        listener: The port of the listener, at this end.
     """
 
     address: str
     port: int = 0
+    listener: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, listener: int) -> Self:
         """Parse gRPC's text for a peer.
 
-        >>> Peer.parse("ipv4:127.0.0.1:5000"), Peer.parse("ipv6:%5B::ffff:10.0.0.1%5D:5000")
-        (Peer(address='127.0.0.1', port=5000), Peer(address='10.0.0.1', port=5000))
-        >>> Peer.parse("ipv6:%5B2001:db8::1%5D:5000"), Peer.parse("unix:")
-        (Peer(address='2001:db8::1', port=5000), Peer(address='unix', port=0))
+        >>> Peer.parse("ipv4:127.0.0.1:5000", 7101)
+        Peer(address='127.0.0.1', port=5000, listener=7101)
+        >>> [Peer.parse(f"ipv6:%5B{each}%5D:5000", 7101).address for each in ("::ffff:10.0.0.1", "2001:db8::1")]
+        ['10.0.0.1', '2001:db8::1']
+        >>> Peer.parse("unix:", 0)
+        Peer(address='unix', port=0, listener=0)
         """
         kind, _, rest = text.partition(":")
         if not kind.startswith("ip"):
             return cls(kind)
         host, _, port = unquote(rest).rpartition(":")
-        return cls(_plain(host.strip("[]")), int(port))
+        return cls(_plain(host.strip("[]")), int(port), listener)
 
     @property
     def is_known(self) -> bool:
@@ -71,8 +78,6 @@ class _Connection:
 
     descriptor: int
     peer: Peer
-    port: int
-    """Of the listener."""
 
 
 class Connections:
@@ -109,13 +114,26 @@ class Connections:
         threading.Thread(target=self._cut_all, name="connections", daemon=True).start()
 
     def _cut_all(self) -> None:
-        while True:
-            with self._lock:
-                peers, self._to_cut = self._to_cut, set()
-                if not peers:
-                    self._cutting = False
-                    return
-            _shut_down([each for each in _connections() if each.peer in peers])
+        """Cut connections until there is none left to cut."""
+        while peers := self._take():
+            try:
+                _shut_down([each for each in _connections() if each.peer in peers])
+            except OSError as error:  # too many files are open
+                with self._lock:
+                    self._to_cut |= peers
+                _log.warning("connections cannot be cut yet: %s", error)
+                time.sleep(_PAUSE)
+            except BaseException:
+                with self._lock:
+                    self._to_cut |= peers
+                    self._cutting = False  # the next cut starts another thread
+                raise
+
+    def _take(self) -> set[Peer]:
+        with self._lock:
+            peers, self._to_cut = self._to_cut, set()
+            self._cutting = bool(peers)
+        return peers
 
 
 CONNECTIONS = Connections()
@@ -143,11 +161,15 @@ class ConnectionLimits:
         self._scans = 0
 
     def enforce(self) -> int:
-        """Cut connections above the limits, the oldest idle ones first; how many."""
+        """Cut connections above the limits, the oldest idle ones first; how many.
+
+        Raises:
+            OSError: The connections cannot be listed now: the process has too many open files.
+        """
         if len(_descriptors()) <= min(self._limit, self._limit_per_network):
             self._first_seen.clear()
             return 0
-        found = [each for each in _connections() if each.port == self._port]
+        found = [each for each in _connections() if each.peer.listener == self._port]
         self._scans += 1
         self._first_seen = {each.peer: self._first_seen.get(each.peer, self._scans) for each in found}
         excess = self._beyond_limits(found)
@@ -185,12 +207,8 @@ def _fair_limit(sizes: list[int], total: int, limit_per_network: int) -> int:
 
 
 def _descriptors() -> list[int]:
-    """The open files of this process; none if the system does not tell, and then no connection is cut."""
-    try:
-        return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208  # no paths are needed
-    except OSError as error:  # there is no such folder, or too many files are open
-        _log.warning("connections cannot be cut: %s", error)
-        return []
+    """The open files of this process."""
+    return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208  # no paths are needed
 
 
 def _connections() -> list[_Connection]:
@@ -200,12 +218,11 @@ def _connections() -> list[_Connection]:
         with _socket(descriptor) as held:
             if held is None:
                 continue
-            port = int(held.getsockname()[1])
             if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                listening.add(port)
+                listening.add(int(held.getsockname()[1]))
             elif (peer := _peer(held)) is not None:
-                found.append(_Connection(descriptor, peer, port))
-    return [each for each in found if each.port in listening]
+                found.append(_Connection(descriptor, peer))
+    return [each for each in found if each.peer.listener in listening]
 
 
 def _shut_down(connections: Collection[_Connection]) -> None:
@@ -224,7 +241,9 @@ def _socket(descriptor: int) -> Iterator[socket.socket | None]:
     """The TCP socket of a descriptor, if it is one: a duplicate, which stays what it is whatever gRPC closes."""
     try:
         duplicate = os.dup(descriptor)
-    except OSError:  # closed meanwhile
+    except OSError as error:
+        if error.errno != errno.EBADF:  # otherwise it was closed meanwhile
+            raise
         yield None
         return
     try:
@@ -243,7 +262,7 @@ def _peer(held: socket.socket) -> Peer | None:
         host, port = held.getpeername()[:2]
     except OSError:  # nobody is connected any more
         return None
-    return Peer(_plain(host), port)
+    return Peer(_plain(host), port, held.getsockname()[1])
 
 
 def _plain(host: str) -> str:

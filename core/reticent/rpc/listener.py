@@ -122,13 +122,15 @@ class Listener:
             compression=grpc.Compression.NoCompression,
             maximum_concurrent_rpcs=HELD_PER_ADMITTED * limits.in_flight,
         )
-        for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, dict(methods)),))
         address = bind(server, self._wanted, self._credentials)
+        port = 0 if address.startswith("unix") else int(address.rpartition(":")[2])
+        for name, methods in {**self._services, HEALTH: {"Check": self._health()}}.items():
+            handlers = {method: handler(port) for method, handler in methods.items()}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
         await server.start()
         self._server, self.address = server, address
-        if not address.startswith("unix"):
-            self._limiting = asyncio.create_task(self._limit_connections(int(address.rpartition(":")[2])))
+        if port:
+            self._limiting = asyncio.create_task(self._limit_connections(port))
         return self
 
     async def __aexit__(
@@ -152,7 +154,10 @@ class Listener:
         while True:
             await asyncio.sleep(pause)
             started = monotonic()
-            await asyncio.to_thread(limits.enforce)
+            try:
+                await asyncio.to_thread(limits.enforce)
+            except OSError as error:
+                _log.warning("connections cannot be limited now: %s", error)
             pause = max(CHECK_INTERVAL, _CHECK_SHARE * (monotonic() - started))
 
     def _health(self) -> Handler:

@@ -12,6 +12,7 @@ from reticent.protocol.calls import answered
 from reticent.protocol.channels import ANALYST, KEY_SERVER, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.rpc import Admission, Caller
+from reticent.rpc.connections import Peer
 from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
 from tests.core.rpc.scenes import HELLO, play, refusal
@@ -86,7 +87,7 @@ def test_an_analyst_cannot_pass_for_a_server(folder: Path) -> None:
 )
 def test_a_name_is_a_role_and_what_follows_a_blank(name: str | None, may: bool) -> None:
     async def scene() -> None:
-        entering = Admission((ANALYST,)).admit(_Stands(name))  # type: ignore[arg-type]
+        entering = Admission((ANALYST,)).admit(_Stands(name), Peer("127.0.0.1", 1, 7101))  # type: ignore[arg-type]
         with nullcontext() if may else pytest.raises(Refused, match="NOT_PERMITTED"), entering as (caller, _):
             assert caller.name == name
 
@@ -96,12 +97,8 @@ def test_a_name_is_a_role_and_what_follows_a_blank(name: str | None, may: bool) 
 class _Stands:
     """The context that admission reads."""
 
-    def __init__(self, name: str | None, peer: str = "ipv4:127.0.0.1:1") -> None:
+    def __init__(self, name: str | None) -> None:
         self._names = None if name is None else [name.encode()]
-        self._peer = peer
-
-    def peer(self) -> str:
-        return self._peer
 
     def auth_context(self) -> dict[str, list[bytes]]:
         return {} if self._names is None else {"x509_common_name": self._names}
@@ -117,7 +114,7 @@ class _Stands:
 )
 def test_a_caller_is_known_by_its_machine(peer: str, address: str) -> None:
     async def scene() -> None:
-        with Admission().admit(_Stands(None, peer)) as (caller, _):  # type: ignore[arg-type]
+        with Admission().admit(_Stands(None), Peer.parse(peer, 7101)) as (caller, _):  # type: ignore[arg-type]
             assert caller == Caller(address)
 
     play(scene())

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import socket
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import grpc
 import pytest
@@ -149,13 +152,13 @@ def test_the_connection_of_a_peer_is_cut_and_no_other(here: str, there: str) -> 
         port = server.getsockname()[1]
         with socket.create_connection((there, port)) as one, socket.create_connection((there, port)) as other:
             held = [server.accept()[0] for _ in range(2)]
-            peer = Peer(*one.getsockname()[:2])
-            assert {each.peer for each in connections._connections() if each.port == port} == {
+            peer = peer_of(one, port)
+            assert {each.peer for each in connections._connections() if each.peer.listener == port} == {
                 peer,
-                Peer(*other.getsockname()[:2]),
+                peer_of(other, port),
             }
             CONNECTIONS.cut(peer)
-            CONNECTIONS.cut(Peer("192.0.2.1", 1))  # who has gone already
+            CONNECTIONS.cut(Peer("192.0.2.1", 1, port))  # who has gone already
             one.settimeout(5.0)
             assert one.recv(1) == b""
             other.setblocking(False)
@@ -185,25 +188,123 @@ def test_a_descriptor_that_belongs_to_another_connection_by_now_is_left_alone() 
         second.close()
 
 
-def test_a_process_that_cannot_see_its_descriptors_goes_on(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It cuts nothing, says so, and cuts again when it can."""
+def peer_of(caller: socket.socket, listener: int) -> Peer:
+    """What the listener at this port calls the caller."""
+    host, port = caller.getsockname()[:2]
+    return Peer(host, port, listener)
+
+
+def test_only_the_connection_to_the_same_listener_is_cut() -> None:
+    """One source, of the same address and port, may be connected to several listeners. A server's own calls stay."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as phones,
+        socket.create_server(("127.0.0.1", 0)) as analysts,
+        connected_from("127.0.0.2", phones) as one,
+        connected_from("127.0.0.2", analysts, one.getsockname()[1]) as other,
+        socket.create_connection(analysts.getsockname()) as own,
+        phones.accept()[0],
+        analysts.accept()[0],
+        analysts.accept()[0],
+    ):
+        port = phones.getsockname()[1]
+        assert one.getsockname() == other.getsockname()
+        CONNECTIONS.cut(
+            Peer("127.0.0.1", analysts.getsockname()[1], port)
+        )  # as a stranger with that address and port might have it cut
+        CONNECTIONS.cut(peer_of(one, port))
+        one.settimeout(5.0)
+        assert one.recv(1) == b""
+        for each in (other, own):
+            each.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                each.recv(1)
+
+
+def connected_from(address: str, server: socket.socket, port: int = 0) -> socket.socket:
+    """A connection from this address and port, which another connection may have as well."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind((address, port))
+    made.connect(server.getsockname())
+    return made
+
+
+@contextlib.contextmanager
+def one_connection() -> Iterator[tuple[socket.socket, Peer]]:
+    """The caller's end of a connection, and its name at the other end."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as one,
         server.accept()[0],
     ):
-        peer = Peer(*one.getsockname())
+        yield one, peer_of(one, server.getsockname()[1])
+
+
+def test_a_connection_is_cut_as_soon_as_the_process_can_list_its_files(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or a connection that does not read its replies would stay, and its replies would count for ever."""
+    monkeypatch.setattr(connections, "_PAUSE", 0.05)
+    with one_connection() as (one, peer):
         with monkeypatch.context() as patch:
-            patch.setattr(connections, "_DESCRIPTORS", "/nowhere")
+            patch.setattr(os, "listdir", _too_many_files)
             CONNECTIONS.cut(peer)
-            while CONNECTIONS._cutting:
-                time.sleep(0.01)
-        assert "connections cannot be cut" in caplog.text
-        CONNECTIONS.cut(peer)
+            time.sleep(0.2)
+            one.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                one.recv(1)
+        assert "connections cannot be cut yet" in caplog.text
         one.settimeout(5.0)
         assert one.recv(1) == b""
+
+
+def test_a_connection_is_cut_also_where_its_descriptor_cannot_be_duplicated_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "_PAUSE", 0.05)
+    with one_connection() as (one, peer):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "dup", _too_many_files)
+            CONNECTIONS.cut(peer)
+            time.sleep(0.2)
+        one.settimeout(5.0)
+        assert one.recv(1) == b""
+
+
+def _too_many_files(_: object) -> NoReturn:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_connections_are_cut_after_an_error_of_the_thread_that_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be cut is cut by the next thread."""
+    ended: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", ended.append)
+    with one_connection() as (one, peer), one_connection() as (other, another):
+        with monkeypatch.context() as patch:
+            patch.setattr(connections, "_shut_down", lambda _: 1 / 0)
+            CONNECTIONS.cut(peer)
+            while not ended:
+                time.sleep(0.01)
+        CONNECTIONS.cut(another)
+        for each in (one, other):
+            each.settimeout(5.0)
+            assert each.recv(1) == b""
+
+
+def test_a_listener_stays_where_its_connections_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(connections, "_DESCRIPTORS", "/nowhere")
+
+    async def scene() -> None:
+        async with Listener("127.0.0.1:0", {}, credentials=None) as at:
+            await until(lambda: caplog.text.count("connections cannot be limited now") >= 2)
+            assert at._limiting is not None
+            assert not at._limiting.done()
+
+    play(scene())
 
 
 def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +317,7 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
         return scan()
 
     def peers(port: int) -> list[Peer]:
-        return [each.peer for each in scan() if each.port == port]
+        return [each.peer for each in scan() if each.peer.listener == port]
 
     monkeypatch.setattr(connections, "_connections", counted)
 
