@@ -1,4 +1,4 @@
-"""Where a server listens, and from where it is called."""
+"""Addresses of listeners and callers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["AddressError", "bind", "check_address", "is_local", "network"]
 _HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _PORTS = range(1, 1 << 16)
-_NETWORK = 64  # bits of an IPv6 address that say whose it is; the others are its owner's to choose
+_NETWORK = 64  # bits of an IPv6 address that name its owner's network
 
 
 class AddressError(ReticentError):
-    """Nobody can listen there."""
+    """A server cannot listen at an address."""
 
 
 def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:
-    """Have a server listen at an address; the address, with the port that it got.
+    """Let a server listen at an address; returns the address with its actual port.
 
     Raises:
-        AddressError: It is taken, or none.
+        AddressError: It is in use, or not an address.
     """
     parts = _HOST_AND_PORT.fullmatch(address)
-    if parts is not None and parts["port"] != "0" and not _is_port(parts["port"]):  # gRPC would listen somewhere else
+    if parts is not None and parts["port"] != "0" and not _is_port(parts["port"]):  # gRPC would listen at another port
         raise AddressError(f"cannot listen at {address}: ports end at {_PORTS[-1]}")
     try:
         if credentials is None:
@@ -41,7 +41,7 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
 
 
 def is_local(address: str) -> bool:
-    """Whether only this machine can speak to an address.
+    """Whether an address can be reached from this machine only.
 
     >>> [is_local(address) for address in ("127.0.0.1:1", "[::1]:1", "localhost:1", "unix:/tmp/a", "0.0.0.0:1")]
     [True, True, True, True, False]
@@ -58,7 +58,7 @@ def is_local(address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Refuse what cannot be where others reach a server: host:port, where an IPv6 address stands in brackets.
+    """Refuse an address that is not host:port, with an IPv6 address in brackets.
 
     >>> check_address("keys.example.org:7101"), check_address("[2001:db8::1]:7101")
     (None, None)
@@ -69,7 +69,7 @@ def check_address(address: str) -> None:
 
 
 def network(address: str) -> str:
-    """What is one caller: an IPv4 address, or the network of an IPv6 address.
+    """The unit of rate limits: an IPv4 address, or the /64 network of an IPv6 address.
 
     >>> network("10.0.0.1"), network("::ffff:10.0.0.1"), network("2001:db8::1")
     ('10.0.0.1', '10.0.0.1', '2001:db8::/64')

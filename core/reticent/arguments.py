@@ -1,4 +1,4 @@
-"""What the numbers that people give may be; anything else is one `ValueError` with the value."""
+"""Checks of numbers that callers give; each failure is one `ValueError` with the value."""
 
 import math
 from operator import index
@@ -11,7 +11,7 @@ __all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_
 MIN_DELTA = 1e-307
 """A smaller probability cannot be told from what rounding may hide: floats below 2.3e-308 have fewer digits."""
 
-_SHOWN = 40  # characters of a value that is no number
+_SHOWN = 40  # characters shown of a value that is not a number
 
 
 def checked_positive(name: str, value: Any) -> float:
@@ -41,7 +41,7 @@ def checked_delta(value: Any) -> float:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number of any size, as Python's own: also NumPy's or gmpy2's, and no truth value."""
+    """A whole number as `int`, of any size, also from NumPy or gmpy2; a bool is refused."""
     if not isinstance(value, bool | np.bool_):
         try:
             return index(value)
@@ -59,7 +59,7 @@ def checked_integer(name: str, value: Any, minimum: int) -> int:
 
 
 def _number(value: Any) -> float:
-    """The value as a float, or NaN where it is no number: text never is."""
+    """The value as a float, or NaN if it is not a number; text is not."""
     if isinstance(value, str | bytes):
         return math.nan
     try:

@@ -1,4 +1,4 @@
-"""Time, passed in: whoever acts by it asks a clock what it is, and to be woken."""
+"""Clocks, which are passed in: they tell the time and wait for an instant."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 _NAP = 30.0
-"""The longest sleep in seconds: a wall clock may be set, or stand still while the phone does."""
+"""The longest sleep in seconds: the wall clock may be set, or the phone suspended."""
 
 
 async def first_of(*waiting: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of them ends, and give the others up; what it raised is raised."""
+    """Wait until one of them ends, and cancel the others; raises what it raised."""
     tasks = {asyncio.create_task(each) for each in waiting}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -28,21 +28,21 @@ async def first_of(*waiting: Coroutine[Any, Any, object]) -> None:
 
 
 class Clock(Protocol):
-    """What is asked of a clock."""
+    """A source of time."""
 
     def now(self) -> dt.datetime:
         """The present instant, in UTC."""
 
     async def wait_until(self, instant: dt.datetime) -> None:
-        """Return once the instant has come, at once if it is over; sooner where the clock is set back meanwhile."""
+        """Return at the instant, at once if it has passed; earlier if the clock is set back meanwhile."""
 
 
 class SystemClock:
-    """The machine's clock, or a faster one for replays, which begins at an instant of its own.
+    """The machine's clock, or a faster one for replays that starts at a given instant.
 
     Args:
-        start: What the clock says at first; the present unless given.
-        speed: How many of its seconds pass in one.
+        start: The first instant; the present unless given.
+        speed: Its seconds per real second.
     """
 
     def __init__(self, start: dt.datetime | None = None, speed: float = 1.0) -> None:
@@ -59,7 +59,7 @@ class SystemClock:
         return self._start + dt.timedelta(seconds=(time.monotonic() - self._begun) * self._speed)
 
     async def wait_until(self, instant: dt.datetime) -> None:
-        """Return once the instant has come, or the clock was set back."""
+        """Return at the instant, or when the clock is set back."""
         before = self.now()
         while before <= (now := self.now()) < instant:
             before = now
@@ -68,7 +68,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved: for tests, and for simulations as fast as they go."""
+    """A clock that moves only when told to: for tests and fast simulations."""
 
     def __init__(self, start: dt.datetime) -> None:
         self._now = start
@@ -76,11 +76,11 @@ class ManualClock:
         self._order = itertools.count()
 
     def now(self) -> dt.datetime:
-        """The instant it stands at."""
+        """The present instant of this clock."""
         return self._now
 
     async def wait_until(self, instant: dt.datetime) -> None:
-        """Return once the clock was moved there."""
+        """Return when the clock has been moved to the instant."""
         if instant <= self._now:
             return
         reached = asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ class ManualClock:
         await reached
 
     async def move_to(self, instant: dt.datetime) -> None:
-        """Go there, stopping wherever somebody waits for."""
+        """Move to the instant, with a stop at each instant that a task waits for."""
         await self._settle()
         while self._waiting and self._waiting[0][0] <= instant:
             at, _, reached = heapq.heappop(self._waiting)
@@ -99,17 +99,17 @@ class ManualClock:
         self._now = max(self._now, instant)
 
     async def _settle(self) -> None:
-        """Let those who were woken do what they do, and wait again."""
+        """Let the tasks that woke up run until they wait again."""
         for _ in range(5):
             await asyncio.sleep(0)
 
 
 class PacedClock(ManualClock):
-    """A clock for replays: it goes from one moment that somebody waits for to the next, never faster than they follow.
+    """A clock for replays: it moves from one awaited instant to the next, and waits for slow tasks.
 
     Args:
-        start: What it says at first.
-        speed: How many of its seconds pass in one.
+        start: The first instant.
+        speed: Its seconds per real second.
     """
 
     def __init__(self, start: dt.datetime, speed: float) -> None:
@@ -119,7 +119,7 @@ class PacedClock(ManualClock):
         self._speed = speed
 
     async def run(self) -> None:
-        """Let time pass, for ever."""
+        """Let time pass."""
         while True:
             await self._settle()
             due = self._waiting[0][0] if self._waiting else self._now + dt.timedelta(seconds=self._speed)

@@ -1,6 +1,6 @@
 """The exceptions that Reticent raises on purpose.
 
-    ReticentError                something was asked properly, and cannot be done
+    ReticentError                a proper request that cannot be fulfilled
     └── MissingExtra             it needs an extra that is not installed
 
 Every role derives its own family from `ReticentError`. Bad arguments are a plain `ValueError`.
@@ -10,14 +10,14 @@ __all__ = ["MissingExtra", "ReticentError"]
 
 
 class ReticentError(Exception):
-    """What every exception of Reticent's own derives from."""
+    """The base of all exceptions of Reticent."""
 
 
 class MissingExtra(ReticentError, ImportError):
-    """What was asked needs a library that only an extra brings.
+    """A command or function needs a library of an extra.
 
     Args:
-        wanted: What was asked, as the user calls it.
+        wanted: The command or function, as the user calls it.
         extra: The extra that brings the library.
         module: The library.
     """

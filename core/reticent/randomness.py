@@ -1,11 +1,10 @@
-"""Where all noise and every coin of Reticent comes from.
+"""The source of all randomness in Reticent.
 
-A generator is always passed in. What protects a person draws from `secure()`; a simulation asks for
-`seeded(...)` by name, and whatever it touches says so, because `is_seeded` tells the two apart.
+A generator is always passed in. Everything that protects a person draws from `secure()`. A simulation uses
+`seeded(...)`, and its results say so: `is_seeded` tells the two apart.
 
 Both are NumPy generators over AES-128 in counter mode. The stream of `seeded` for a given seed and
-path is the same in every version of Reticent; what NumPy makes of it (its distributions) may change
-with NumPy.
+path is the same in every version of Reticent; NumPy's distributions may change with NumPy.
 """
 
 import hashlib
@@ -25,31 +24,31 @@ _STREAMS = b"reticent.streams"  # separates these keys from any other use of the
 
 
 def secure() -> np.random.Generator:
-    """A generator whose key nobody knows: 128 bits from the operating system.
+    """A generator with a secret key: 128 bits from the operating system.
 
-    It cannot be copied, pickled, reseeded, spawned from or asked for its state, since two phones
-    with the same noise have none: the difference of what they send shows what it hides. A process
-    that is forked gets a new key for each generator that it inherits.
+    It cannot be copied, pickled, reseeded, spawned from or asked for its state: the difference of two messages with
+    the same noise would show what the noise hides. A forked process gets a new key for each generator that it
+    inherits.
     """
     return _SecureGenerator(_SecureStream())
 
 
 def seeded(seed: int | str, *path: int | str) -> np.random.Generator:
-    """A generator for simulation, which anyone with the seed can replay.
+    """A generator for simulations: the seed replays it.
 
-    Streams of different seeds or paths are independent, so every part of a run takes its own:
+    Streams of different seeds or paths are independent, so each part of a run uses its own path:
 
         >>> seeded(7, "phone", 12).integers(100, size=3).tolist()
         [4, 88, 29]
 
     Whole numbers and text differ (`1` is not `"1"`), and so do `("ab", "c")` and `("a", "bc")`.
-    It can be pickled and continues where it was; to branch off, name another path.
+    A pickled generator continues where it was. Another path gives another stream.
     """
     return np.random.Generator(_as_numpy(_SeededStream(key=_key(seed, *path))))
 
 
 def is_seeded(rng: np.random.Generator) -> bool:
-    """Whether anyone could replay `rng`: true of all generators but those that `secure` made."""
+    """Whether a seed could replay `rng`: true for every generator that `secure` did not make."""
     return not (type(rng) is _SecureGenerator and type(cast("object", rng.bit_generator)) is _SecureStream)
 
 

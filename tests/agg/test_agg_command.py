@@ -86,7 +86,7 @@ def test_a_server_is_served_again_without_being_told_the_identity(home: Path) ->
     assert (home / "aggregation" / "aggregation.db").stat().st_mode & 0o777 == 0o600
     other = SigningKey().public.hex()
     assert "names another key server" in refused("serve", *FREE, "--identity", other)
-    assert "64 hexadecimal digits, or a file that holds them: got 'abc'" in refused("serve", *FREE, "--identity", "abc")
+    assert "64 hexadecimal digits, or a file with them: got 'abc'" in refused("serve", *FREE, "--identity", "abc")
 
 
 @pytest.mark.usefixtures("home")

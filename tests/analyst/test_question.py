@@ -127,7 +127,7 @@ def test_a_file_says_what_a_question_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "message"),
+    ("right", "wrong", "said"),
     [
         ("epsilon = 1.0", "", "needs epsilon: got"),
         ("absent = 0.2", "", r"needs \[expected\] absent: got delta"),
@@ -145,17 +145,17 @@ def test_a_file_says_what_a_question_says() -> None:
         ("[0, 7]", "7", "got visits = 7"),
         ("visits = [0, 7]", "", "at least one counter"),
         ("[counters]\nvisits = [0, 7]", "counters = 3", r"\[counters\] must be a table: got 3"),
-        ("delta = 1e-6", 'delta = 1e-6\ncloses_after = "soon"', "a length of time such as 1d"),
+        ("delta = 1e-6", 'delta = 1e-6\ncloses_after = "soon"', "a duration such as 1d"),
         ("absent = 0.2", "absent = 1.0", "absent must lie in"),
         ("absent = 0.2", "absent = 0.2\nrisk = 0", "risk must lie in"),
         ("delta = 1e-6", "delta = ", "Invalid value"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_one_sentence(right: str, wrong: str, message: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_meant_is_one_sentence(right: str, wrong: str, said: str, tmp_path: Path) -> None:
     assert right in SAMPLE
     path = tmp_path / "gym.toml"
     path.write_text(SAMPLE.replace(right, wrong, 1))
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ValueError, match=said) as refused:
         Question.load(path)
     assert str(refused.value).startswith(str(path))
 

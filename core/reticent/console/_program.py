@@ -1,4 +1,4 @@
-"""The command line as cyclopts sees it: imported only once cyclopts is known to be wanted."""
+"""The command line in cyclopts, which is imported only when it is needed."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,13 +20,13 @@ def run(
     app: cyclopts.App | None,
     arguments: Sequence[str],
 ) -> int:
-    """Runs the arguments and returns the exit code that the subcommand returned, or 0.
+    """Run the arguments; returns the exit code of the subcommand, or 0.
 
     Args:
         commands: All subcommands, for the help.
-        called: The one that the arguments ask for.
+        called: The subcommand of the arguments.
         app: Its app.
-        arguments: What the user wrote after `reticent`.
+        arguments: Everything after `reticent`.
     """
     program = cyclopts.App(
         name="reticent",
@@ -35,7 +35,7 @@ def run(
     )
     for command in commands:
         shown = app if command is called and app is not None else cyclopts.App(name=command.name)
-        if shown.default_command is None:  # which has a longer help of its own
+        if shown.default_command is None:  # a default command has a longer help of its own
             shown.help = command.help
         program.command(shown, name=command.name)
     try:

@@ -1,4 +1,4 @@
-"""Where options come from: the command line, else the environment, else a file."""
+"""Sources of options: the command line, else the environment, else a file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from cyclopts import App
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict, Env
 
-__all__ = ["FILE", "NAMED", "configured"]
+__all__ = ["FILE", "VARIABLE", "configured"]
 
 FILE = Path("reticent.toml")
-"""The file that is read where it is there, and none is named."""
+"""The file that is read if it exists and the environment names no other."""
 
-NAMED = "RETICENT_CONFIG"
-"""The environment's variable that names one."""
+VARIABLE = "RETICENT_CONFIG"
+"""The environment variable that names a file."""
 
 PROGRAMS = ("keys", "agg", "count", "phone")
-"""Those that read it, each its own tables."""
+"""The programs that read the file; each has tables of its own."""
 
 Source = Callable[[App, tuple[str, ...], ArgumentCollection], Any]
 
 
 def configured(name: str) -> list[Source]:
-    """What an app takes its options from, the strongest first.
+    """The sources of an app's options; the first one wins.
 
     Args:
-        name: The app's, such as "keys".
+        name: Of the app, such as "keys".
     """
 
     def environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -47,7 +47,7 @@ def configured(name: str) -> list[Source]:
 
 
 def _refuse_unknown_tables(path: Path, content: dict[str, Any], app: App, name: str) -> None:
-    """Refuse a table of no program, and one of no command of this program; those of others are theirs."""
+    """Refuse a table that is no program's, and a table of this program that is no command's."""
     program = next((each for each in app.app_stack.current_frame if name in each.name), None)
     own = content.get(name)
     unknown = [table for table in content if table not in PROGRAMS and table != name]
@@ -58,12 +58,12 @@ def _refuse_unknown_tables(path: Path, content: dict[str, Any], app: App, name: 
 
 
 def _within(name: str, commands: tuple[str, ...]) -> tuple[str, ...]:
-    """The commands that were given, beginning with the app's name, which is not there where it is called by itself."""
+    """The commands, with the app's name first: it is missing if the app runs by itself."""
     return commands if commands[:1] == (name,) else (name, *commands)
 
 
 def _file() -> tuple[Path, dict[str, Any]]:
-    named = os.environ.get(NAMED)
+    named = os.environ.get(VARIABLE)
     path = Path(named) if named else FILE
     try:
         return path, tomllib.loads(path.read_text(encoding="utf-8"))
@@ -71,5 +71,5 @@ def _file() -> tuple[Path, dict[str, Any]]:
         if named:
             raise
         return path, {}
-    except ValueError as error:  # no TOML, or no UTF-8
+    except ValueError as error:  # not TOML, or not UTF-8
         raise ValueError(f"{path} cannot be read as TOML: {error}") from error

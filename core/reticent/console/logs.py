@@ -1,7 +1,6 @@
-"""What a server says of itself: a line for each event, on standard error, as JSON or for people to read.
+"""Logs of a server on standard error: one line per event, as JSON or as text.
 
-Whatever is logged, bytes, messages of the wire and very long numbers are never written out: those are keys, shares,
-tokens and ciphertexts.
+Bytes, protobuf messages and very long numbers are never written: they may be keys, shares, tokens or ciphertexts.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ __all__ = ["LEVELS", "start_logging"]
 LEVELS = ("debug", "info", "warning", "error")
 
 _MAX_BITS = 64
-"""Bits of a number that is written out."""
+"""Bits of the longest number that is written."""
 
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record has: all else is an extra field."""
+"""Attributes of every record; all others are extra fields."""
 
 _log = logging.getLogger(__name__)
 
 
 def start_logging(level: str, as_json: bool) -> None:
-    """Write what is logged from now on, also of errors that nobody caught."""
+    """Write all logs from now on, and uncaught errors as well."""
     if level not in LEVELS:
         raise ValueError(f"a level is one of {', '.join(LEVELS)}: got {level!r}")
     handler = logging.StreamHandler(sys.stderr)
@@ -48,18 +47,18 @@ def start_logging(level: str, as_json: bool) -> None:
 
 
 class _Text(logging.Formatter):
-    """For people: one line, and the traceback below it."""
+    """Text: one line, and the traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
         extra = "".join(f" {key}={_shown(value)}" for key, value in _extra(record).items())
         line = printable(f"{_message(record)}{extra}")
         text = f"{_time(record)} {record.levelname.lower()} {record.name}: {line}"
-        trace = "\n".join(map(printable, _trace(self, record).splitlines()))  # which tells what others said as well
+        trace = "\n".join(map(printable, _trace(self, record).splitlines()))  # a traceback may quote strangers
         return f"{text}\n{trace}" if trace else text
 
 
 class _Json(logging.Formatter):
-    """For machines: an object in a line, whatever happens."""
+    """JSON: one object in one line, whatever is logged."""
 
     def format(self, record: logging.LogRecord) -> str:
         content = {
@@ -75,10 +74,10 @@ class _Json(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message, with what may be secret hidden. A record that does not fit its arguments is still a line."""
+    """The message without secrets. A record that does not fit its arguments is still one line."""
     arguments = record.args
-    shown: Any = _harmless(arguments) if isinstance(arguments, Mapping) else tuple(map(_harmless, arguments or ()))
-    message = str(_harmless(record.msg))
+    shown: Any = _redacted(arguments) if isinstance(arguments, Mapping) else tuple(map(_redacted, arguments or ()))
+    message = str(_redacted(record.msg))
     try:
         return message % shown if shown else message
     except (TypeError, ValueError, KeyError):
@@ -86,21 +85,21 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: _harmless(value) for key, value in vars(record).items() if key not in _OWN}
+    return {key: _redacted(value) for key, value in vars(record).items() if key not in _OWN}
 
 
-def _harmless(value: Any) -> Any:
-    """The value, or what there is instead of it."""
+def _redacted(value: Any) -> Any:
+    """The value, or a placeholder if it may be a secret."""
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
     if isinstance(value, Message):
         return f"<{type(value).__name__}>"
-    if isinstance(value, Integral) and int(value).bit_length() > _MAX_BITS:  # gmpy2's are no int
+    if isinstance(value, Integral) and int(value).bit_length() > _MAX_BITS:  # gmpy2's integers are not int
         return f"<{int(value).bit_length()} bits>"
     if isinstance(value, Mapping):
-        return {str(_harmless(key)): _harmless(each) for key, each in value.items()}
+        return {str(_redacted(key)): _redacted(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_harmless(each) for each in value]
+        return [_redacted(each) for each in value]
     return value
 
 
@@ -125,10 +124,10 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
         return
-    _log.critical("an error that nobody caught ends the program", exc_info=(kind, error, trace))
+    _log.critical("an uncaught error ends the program", exc_info=(kind, error, trace))
 
 
 def _uncaught_in_a_thread(failure: threading.ExceptHookArgs) -> None:
     if failure.exc_value is not None:
         name = failure.thread.name if failure.thread else None
-        _log.error("an error that nobody caught ends a thread", exc_info=failure.exc_value, extra={"thread_name": name})
+        _log.error("an uncaught error ends a thread", exc_info=failure.exc_value, extra={"thread_name": name})

@@ -1,4 +1,4 @@
-"""What the command lines of the roles have in common: options, where all meet on one machine, how things are shown."""
+"""Shared by the command lines of all roles: options, default addresses on one machine, JSON output."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = [
 
 CERTIFICATES = Path("certs")
 KEY_SERVER = "127.0.0.1:7101"
-"""Where phones enrol."""
+"""Address at which phones enrol."""
 DECISIONS = "127.0.0.1:7102"
-"""Where the key server countersigns and decides."""
+"""Address at which the key server countersigns and decides."""
 AGGREGATION_SERVER = "127.0.0.1:7201"
-"""Where phones contribute."""
+"""Address at which phones contribute."""
 ANALYSTS = "127.0.0.1:7202"
-"""Where the aggregation server is asked."""
+"""Address at which analysts call the aggregation server."""
 
 MAX_DAYS = 36_500
-"""The longest that anything is said to last."""
+"""The longest period that an option accepts."""
 
 AsJson = Annotated[bool, Parameter(name="--json")]
 
 
 def in_json(content: Any, *, indent: int | None = 2) -> str:
-    """What `--json` writes, without the end of the line."""
+    """The output of `--json`, without the final newline."""
     return json.dumps(content, indent=indent, allow_nan=False, default=_as_text)
 
 

@@ -2,9 +2,9 @@
 
 A role is imported only when its subcommand is called. A run ends with one of these codes:
 
-    0    done
-    1    done, and the answer is bad (an audit found a breach), or Reticent refuses
-    2    not done: wrong usage, bad input, an unreadable file, an extra that is not installed
+    0    success
+    1    success with a bad result (an audit found a breach), or a refusal
+    2    failure: wrong usage, bad input, an unreadable file, a missing extra
     130  stopped from the keyboard
 
 Errors are one sentence on standard error.
@@ -29,7 +29,7 @@ DONE, BAD_ANSWER, NOT_DONE, STOPPED = 0, 1, 2, 130
 
 @dataclass(frozen=True)
 class Command:
-    """One subcommand: where its cyclopts app is, and what must be installed for it."""
+    """A subcommand: its cyclopts app, and the extra that it needs."""
 
     name: str
     app: str  # "module:attribute"
@@ -47,13 +47,13 @@ COMMANDS = (
     Command(
         name="phone",
         app="reticent_client.cli.phone:app",
-        help="Take part in counts of which nobody learns more than sums.",
+        help="Take part in private counts, which reveal sums only.",
         extra="cli",
     ),
     Command(
         name="certs",
         app="reticent.tls.cli:app",
-        help="Make the certificates by which servers and analysts know each other.",
+        help="Make the certificates of servers and analysts.",
         extra="cli",
     ),
     Command(
@@ -65,7 +65,7 @@ COMMANDS = (
     Command(
         name="agg",
         app="reticent_agg.cli:app",
-        help="Run an aggregation server: ask phones, collect and add up what they say, have it decided.",
+        help="Run an aggregation server: announce queries, collect and add contributions.",
         extra="agg",
     ),
     Command(
@@ -83,12 +83,12 @@ COMMANDS = (
     Command(
         name="experiment",
         app="reticent_sim.experiments.cli:app",
-        help="Make the figures and tables of the sources anew.",
+        help="Reproduce the figures and tables of the sources.",
         extra="sim",
     ),
 )
 
-# The libraries that each extra brings, as they are imported.
+# The libraries of each extra, by the names under which they are imported.
 _CLI = ("cyclopts", "rich", "tzdata")
 _SERVER = ("scipy", "grpc_health", "phe")
 EXTRAS = {
@@ -104,15 +104,15 @@ EXTRAS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `reticent` with these arguments, or the process's own, and returns its exit code."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC writes lines of its own into the logs
+    """Run `reticent` with these arguments, or the process's own; returns the exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would write its own lines into the logs
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _say("stopped", STOPPED)
-    except BrokenPipeError:  # whoever read our output has stopped: there is nobody to tell
+    except BrokenPipeError:  # the reader of our output has stopped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_DONE
     except OSError as error:
@@ -125,14 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments == ["--version"]:  # the one answer that needs no extra
-        print(f"reticent {__version__}")  # noqa: T201  # printing is what was asked
+    if arguments == ["--version"]:  # needs no extra
+        print(f"reticent {__version__}")  # noqa: T201  # the output of --version
         return DONE
     called = next((each for each in COMMANDS if arguments[:1] == [each.name]), None)
     wanted = "the command line" if called is None else f"reticent {called.name}"
     _require("cli" if called is None else called.extra, wanted)
     try:
-        # Cyclopts is itself an extra, so the module that imports it is imported here.
+        # cyclopts is in an extra: import it only now.
         run = _load("reticent.console._program:run")
         app = None if called is None else _load(called.app)
         code: int = run(COMMANDS, called, app, arguments)
@@ -153,14 +153,14 @@ def _require(extra: str, wanted: str) -> None:
 
 
 def _explained(error: ModuleNotFoundError, wanted: str) -> ImportError:
-    """What to tell the user about a library that only some uses of a subcommand ask for."""
+    """The error for a library that only some uses of a subcommand need."""
     library = (error.name or "").partition(".")[0]
     extra = next((extra for extra, brought in EXTRAS.items() if library in brought), None)
     return error if extra is None else MissingExtra(wanted, extra, library)
 
 
 def _say(error: Exception | str, code: int) -> int:
-    print(f"reticent: {printable(str(error))}", file=sys.stderr)  # noqa: T201  # the user's own terminal, which obeys what others sent
+    print(f"reticent: {printable(str(error))}", file=sys.stderr)  # noqa: T201  # the user's terminal
     return code
 
 

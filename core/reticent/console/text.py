@@ -1,4 +1,4 @@
-"""Text of others, on a terminal or in a log of one's own."""
+"""Untrusted text on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    r"""The text as one line without what a terminal would obey: line breaks, colours, whatever moves its cursor.
+    r"""The text as one line, with control characters escaped: line breaks, colours, cursor movements.
 
     >>> printable("gym\x1b[2K\r")
     'gym\\x1b[2K\\r'

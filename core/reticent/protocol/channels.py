@@ -1,4 +1,4 @@
-"""The ways to the servers: over TLS, by the authority that everybody knows, to who plays the role that is meant."""
+"""Channels to the servers over TLS, which check the role of the server."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ __all__ = [
 KEY_SERVER = "key server"
 AGGREGATION_SERVER = "aggregation server"
 ANALYST = "analyst"
-"""The common names; an analyst's own name follows, after a blank."""
+"""Common names of certificates; an analyst's own name follows after a space."""
 
 ROLES = ".reticent.internal"
-"""How the names of roles end, under which no host is."""
+"""The domain of role names; no host is in it."""
 
 
 def channel_credentials(authority: bytes) -> grpc.ChannelCredentials:
-    """To call without a certificate, as phones do."""
+    """Credentials without a certificate of one's own, as phones use them."""
     return grpc.ssl_channel_credentials(authority)
 
 
 def role_option(server: str) -> tuple[str, str]:
-    """The option of a channel that has only the server of this role answer.
+    """The channel option that accepts only the server of this role.
 
-    The certificates of both servers may name the same hosts. Whoever holds the one must not be taken for the other: the
-    key server could read what phones send to the aggregation server.
+    The certificates of both servers may name the same hosts. Neither server may impersonate the other: the key server
+    could read what phones send to the aggregation server.
     """
     return "grpc.ssl_target_name_override", role_host(server)
 
 
 def channel(address: str, credentials: grpc.ChannelCredentials | None, server: str | None = None) -> grpc.aio.Channel:
-    """A way to a server; without credentials only on this machine.
+    """A channel to a server; without credentials only on this machine.
 
     Args:
-        address: Where it is.
-        credentials: What is shown to it, and by what it is known.
-        server: Its role, `KEY_SERVER` or `AGGREGATION_SERVER`: then its certificate has to name that, and not the host.
+        address: Of the server.
+        credentials: Of the caller, with the authority that certifies the server.
+        server: Its role, `KEY_SERVER` or `AGGREGATION_SERVER`: its certificate must then name the role, not the host.
     """
     options: tuple[tuple[str, int | str], ...] = (
-        ("grpc.keepalive_time_ms", 60_000),  # no shorter than listeners suffer
+        ("grpc.keepalive_time_ms", 60_000),  # listeners close connections with shorter intervals
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 10_000),
@@ -58,12 +58,12 @@ def channel(address: str, credentials: grpc.ChannelCredentials | None, server: s
         roles = () if server is None else (role_option(server),)
         return grpc.aio.secure_channel(address, credentials, options=(*options, *roles))
     if not is_local(address):
-        raise ValueError(f"{address} may be another machine: it is spoken to with certificates only")
+        raise ValueError(f"{address} may be another machine: it needs certificates")
     return grpc.aio.insecure_channel(address, options=options)
 
 
 def role_host(name: str) -> str:
-    """By which name a server of this role is known to callers, wherever it is: nobody else's certificate has it.
+    """The host name that stands for a role: only certificates of that role have it.
 
     >>> role_host("key server")
     'key-server.reticent.internal'

@@ -1,4 +1,4 @@
-"""What a phone is given to join with: where the servers are, how to know them, and a secret that is good once."""
+"""An invitation: the servers' addresses, their certificates' authority, and a token for one phone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TOKEN_BYTES = 16
 
 @dataclass(frozen=True)
 class Invitation:
-    """Good for one phone. Whoever holds it can join in that phone's place: hand it over in private.
+    """An invitation for one phone. Any holder can join with it: hand it over in private.
 
     Args:
         token: The secret, 16 bytes.
         identity: The key server's public Ed25519 key.
-        authority: The certificate, in PEM, by which both servers are known.
-        key_server: Where the key server is, for phones, as host:port.
-        aggregation_server: Where the aggregation server is, for phones.
+        authority: The certificate of the servers' authority, in PEM.
+        key_server: The key server's address for phones, as host:port.
+        aggregation_server: The aggregation server's address for phones.
     """
 
     token: bytes
@@ -53,7 +53,7 @@ class Invitation:
         """The invitation that `to_text` wrote.
 
         Raises:
-            ValueError: The text is none, or one of another version.
+            ValueError: The text is not an invitation of this version.
         """
         content = FORMAT.parse(text)
         try:

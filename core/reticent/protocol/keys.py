@@ -107,7 +107,7 @@ def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 def has_small_order(public: bytes) -> bool:
-    """Whether this Ed25519 key is a point of small order, under which anybody can sign.
+    """Whether this Ed25519 key is a point of small order, for which anybody can make signatures.
 
     These are the points with y in {0, 1, -1}, and the four points of order 8. Doubling one of those four gives y = 0,
     hence x² = -y², and so d y⁴ + 2 y² = 1.
@@ -125,6 +125,4 @@ def identity_of(given: str) -> bytes:
     with contextlib.suppress(ValueError):
         if len(content := bytes.fromhex(digits)) == KEY_BYTES:
             return content
-    raise ValueError(
-        f"an identity is {2 * KEY_BYTES} hexadecimal digits, or a file that holds them: got {given[:100]!r}"
-    )
+    raise ValueError(f"an identity is {2 * KEY_BYTES} hexadecimal digits, or a file with them: got {given[:100]!r}")

@@ -1,1 +1,1 @@
-"""Files that are written whole or not at all, and SQLite databases."""
+"""Files that are written whole or not at all, JSON documents, SQLite databases."""

@@ -1,4 +1,4 @@
-"""Files of ours that are there whole or not at all, whenever we are killed."""
+"""Files that are written whole or not at all, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -33,26 +33,25 @@ _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 
 
 def create(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None:
-    """Put the content on disk under a name that is not taken.
+    """Write a new file; it survives a loss of power when this returns.
 
     Raises:
-        FileExistsError: The name is taken.
+        FileExistsError: There is a file of this name.
     """
     with drafted(path) as draft:
         _fill(draft, content, mode)
 
 
 def replace(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None:
-    """Put the content on disk under this name, in place of what was there."""
+    """Write a file, in place of one of the same name."""
     with drafted(path, over=True) as draft:
         _fill(draft, content, mode)
 
 
 def erase(path: Path) -> None:
-    """Overwrite a file where it lies, then delete it, if it is there.
+    """Overwrite a file in place, then delete it, if it exists.
 
-    File systems that copy on write, and flash memory, may keep the former content elsewhere: what is erased should have
-    been encrypted, too.
+    Copy-on-write file systems and flash memory may keep the former content elsewhere: it should be encrypted as well.
     """
     try:
         with path.open("r+b", buffering=0) as file:
@@ -65,15 +64,15 @@ def erase(path: Path) -> None:
 
 
 def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) -> None:
-    """Put each content on disk under its name; or none of them, where this raises.
+    """Write all files, or none if this raises.
 
-    A kill or a loss of power in the midst of it may leave some of the files new and the others old, each of them whole.
+    A kill or a loss of power meanwhile may leave some files new and the others old, each of them whole.
     """
     targets = [target for target, _ in contents]
     check_distinct(targets)
     check_writable(targets)
     drafts = [_beside(target) for target in targets]
-    with contextlib.ExitStack() as spares, contextlib.ExitStack() as undo:  # what is undone needs the spares
+    with contextlib.ExitStack() as spares, contextlib.ExitStack() as undo:  # undoing needs the spares
         for draft, (target, content) in zip(drafts, contents, strict=True):
             undo.callback(draft.unlink, missing_ok=True)
             with _named(target):
@@ -81,24 +80,24 @@ def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) ->
         for draft, target in zip(drafts, targets, strict=True):
             with _named(target):
                 _take_name(draft, target, undo, spares)
-        undo.pop_all()  # nothing is to be undone any more
+        undo.pop_all()  # from here on nothing is undone
     for folder in {target.parent for target in targets}:
         sync_folder(folder)
 
 
 def check_distinct(outputs: Iterable[Path | None], inputs: Iterable[Path | None] = ()) -> None:
-    """Refuse an output that is an input, or another output, by whatever path; None is a file that nobody asked for."""
-    asked = [output for output in outputs if output is not None]
-    for output, read in product(asked, [path for path in inputs if path is not None]):
+    """Refuse an output that is an input or another output, under any path; None stands for an unused option."""
+    given = [output for output in outputs if output is not None]
+    for output, read in product(given, [path for path in inputs if path is not None]):
         if _same(output, read):
-            raise ValueError(f"{output} would overwrite {read}, which is read: give another output")
-    for one, other in combinations(asked, 2):
+            raise ValueError(f"{output} would overwrite the input {read}: name another output")
+    for one, other in combinations(given, 2):
         if _same(one, other):
-            raise ValueError(f"each output needs a file of its own: {one} and {other} are one")
+            raise ValueError(f"each output needs a file of its own: {one} and {other} are the same file")
 
 
 def check_writable(targets: Iterable[Path]) -> None:
-    """Refuse, before anything is written, what cannot be: in a folder that is not there or locked, or over a folder."""
+    """Refuse, before anything is written, a target that is a folder, or whose folder is missing or read-only."""
     for target in targets:
         folder = target.parent
         if target.is_dir():
@@ -111,21 +110,21 @@ def check_writable(targets: Iterable[Path]) -> None:
 
 @contextlib.contextmanager
 def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
-    """A name beside the path, for a file that gets the path when this ends, and is gone if it raises.
+    """A draft beside the path: it gets the path when this block ends, and is deleted if the block raises.
 
-    When this has ended the file survives a loss of power. Where the file system knows no hard links, being killed may
-    leave an empty file under a name that was not taken, and never a part.
+    The file then survives a loss of power. If the file system has no hard links, a kill may leave an empty file under a
+    new name, never a part of one.
 
     Args:
-        path: The name that the file gets.
-        over: Also in place of one that is there.
+        path: Of the finished file.
+        over: Replace an existing file.
 
     Raises:
-        FileExistsError: The name is taken.
+        FileExistsError: There is a file of this name.
     """
     draft = _beside(path)
     try:
-        if not over and os.path.lexists(path):  # before any work; what counts is asked again at the end
+        if not over and os.path.lexists(path):  # before any work; checked again at the end
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         yield draft
         if over:
@@ -136,14 +135,14 @@ def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename not in {None, str(draft), draft, os.fspath(path.parent), path.parent}:
             raise
-        raise type(error)(error.errno, error.strerror, str(path)) from error  # whoever reads it knows no draft
+        raise type(error)(error.errno, error.strerror, str(path)) from error  # the user knows no draft
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a loss of power."""
+    """Make the names in a folder survive a loss of power."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -160,11 +159,11 @@ def _fill(draft: Path, content: bytes, mode: int) -> None:
 
 def _give_name(draft: Path, path: Path) -> None:
     try:
-        os.link(draft, path)  # unlike a rename, refuses to replace what is there
+        os.link(draft, path)  # unlike a rename, never replaces a file
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))  # which nobody can do twice
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))  # only one process can do this
         try:
             draft.replace(path)
         except BaseException:
@@ -173,7 +172,7 @@ def _give_name(draft: Path, path: Path) -> None:
 
 
 def _make_last(path: Path, *, over: bool) -> None:
-    """Have the name survive a loss of power; or take it back, where nothing had it before."""
+    """Make the name survive a loss of power; remove it again if that fails and it is new."""
     try:
         sync_folder(path.parent)
     except OSError:
@@ -183,7 +182,7 @@ def _make_last(path: Path, *, over: bool) -> None:
 
 
 def _take_name(draft: Path, target: Path, undo: contextlib.ExitStack, spares: contextlib.ExitStack) -> None:
-    """Have a draft take the place of what was there, in a way that can be undone."""
+    """Replace a file by a draft, so that it can be undone."""
     if target.exists():
         spare = _beside(target)
         spares.callback(spare.unlink, missing_ok=True)
@@ -196,23 +195,23 @@ def _take_name(draft: Path, target: Path, undo: contextlib.ExitStack, spares: co
 
 
 def _beside(path: Path) -> Path:
-    """A name next to the path that nobody else has."""
+    """A unique name beside the path."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, or would."""
+    """Whether two paths name the same file."""
     return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
 
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """What is wrong within is wrong with this path."""
+    """Name this path in errors of the block."""
     try:
         yield
     except OSError as error:
         if error.errno:
-            raise OSError(error.errno, error.strerror, str(path)) from error  # whoever reads it knows no draft
+            raise OSError(error.errno, error.strerror, str(path)) from error  # the user knows no draft
         raise
 
 

@@ -1,4 +1,4 @@
-"""A small authority of one's own, and what it certifies."""
+"""A small certificate authority."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from reticent.protocol.channels import ROLES, role_host
 __all__ = ["Authority", "CertificateError", "common_name", "host_name", "hosts_of", "new_key", "pem"]
 
 YEARS = 10
-"""How long an authority lasts."""
+"""Validity of an authority."""
 
 _SKEW = dt.timedelta(hours=1)
-"""How far clocks of other machines may be behind."""
+"""Tolerance for the clocks of other machines."""
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.IGNORECASE)
 
 
 class CertificateError(ReticentError):
-    """A certificate is not there, is over, or does not belong to what is beside it."""
+    """A certificate is missing or expired, or does not match the files beside it."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Authority:
     """Certifies keys.
 
     Args:
-        key: Whoever has it can be anybody.
-        certificate: The authority's own, which everybody has.
+        key: The private key. Its holder can impersonate every party.
+        certificate: The authority's certificate, which every party has.
     """
 
     key: ec.EllipticCurvePrivateKey = field(repr=False)
@@ -50,7 +50,7 @@ class Authority:
 
     @classmethod
     def new(cls, now: dt.datetime) -> Self:
-        """One that nobody knows yet. Two have different names, so that an error can tell them apart."""
+        """A new authority, with a random name: errors can then tell two authorities apart."""
         key = new_key()
         name = _named(f"Reticent authority {secrets.token_hex(4)}")
         usage = _usage(signs_certificates=True)
@@ -65,16 +65,16 @@ class Authority:
     def certify(
         self, key: ec.EllipticCurvePublicKey, name: str, hosts: Sequence[x509.GeneralName], days: int, now: dt.datetime
     ) -> x509.Certificate:
-        """That a key is of this name, and serves at these hosts; without hosts it can only call.
+        """A certificate that binds a key to a name, and to hosts if it is a server's; without hosts it is for clients.
 
         Raises:
-            CertificateError: The authority itself is over before.
+            CertificateError: The authority itself expires earlier.
         """
         if not 1 <= days < 365 * YEARS:
-            raise ValueError(f"a certificate lasts from 1 to {365 * YEARS - 1} days: got {days}")
+            raise ValueError(f"a certificate is valid for 1 to {365 * YEARS - 1} days: got {days}")
         end = self.certificate.not_valid_after_utc
         if days > (end - now).days:
-            raise CertificateError(f"the authority is over on {end:%Y-%m-%d}, and certifies nothing beyond that")
+            raise CertificateError(f"the authority expires on {end:%Y-%m-%d}: no certificate can last longer")
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if hosts:
             purposes.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
@@ -92,27 +92,27 @@ class Authority:
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A private key of the kind that all certificates here have."""
+    """A new private key: ECDSA over P-256."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def host_name(host: str) -> x509.GeneralName:
-    """A host as certificates name it.
+    """A host in the form of certificates.
 
     >>> host_name("127.0.0.1"), host_name("Keys.Example.org")
     (<IPAddress(value=127.0.0.1)>, <DNSName(value='keys.example.org')>)
     """
     with contextlib.suppress(ValueError):
         found = ipaddress.ip_address(host)
-        if "%" not in host:  # which names a machine's own network, and nothing that others know
+        if "%" not in host:  # a zone means something on one machine only
             return x509.IPAddress(found)
     if not _DNS_NAME.fullmatch(host) or host.lower().endswith(ROLES):
-        raise ValueError(f"a host is a name such as keys.example.org, or an address such as 10.0.0.1: got {host!r}")
+        raise ValueError(f"a host is a name such as keys.example.org or an address such as 10.0.0.1: got {host!r}")
     return x509.DNSName(host.lower())
 
 
 def hosts_of(certificate: x509.Certificate) -> list[x509.GeneralName]:
-    """At which hosts its owner serves."""
+    """The hosts of a server's certificate."""
     try:
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -121,13 +121,13 @@ def hosts_of(certificate: x509.Certificate) -> list[x509.GeneralName]:
 
 
 def common_name(certificate: x509.Certificate) -> str:
-    """Whose it is."""
+    """The common name of a certificate."""
     [found] = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found.value)
 
 
 def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """Whether the authority has signed it."""
+    """Whether the authority signed the certificate."""
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -136,7 +136,7 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
 
 
 def pem(what: x509.Certificate | ec.EllipticCurvePrivateKey) -> bytes:
-    """As it is in a file."""
+    """In PEM."""
     if isinstance(what, x509.Certificate):
         return what.public_bytes(serialization.Encoding.PEM)
     return what.private_bytes(

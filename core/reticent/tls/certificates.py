@@ -1,13 +1,13 @@
-"""Who is who on the wire: a folder of certificates from a small authority of one's own.
+"""A folder of certificates from a small certificate authority.
 
-All keys are ECDSA's over P-256, which every TLS knows. TLS goes by the machine's clock, and so does what is here unless
-it is told the time.
+All keys are ECDSA over P-256, which every TLS library supports. Validity is checked against the machine's clock, as TLS
+does, unless the time is given.
 
-    folder/ca.crt            everybody has it
-    folder/ca.key            makes certificates; nobody needs it to serve or to call
-    folder/keys.*            the key server's certificate and private key
-    folder/aggregation.*     the aggregation server's
-    folder/NAME.*            those of each analyst
+    folder/ca.crt            the authority's certificate, for every party
+    folder/ca.key            its private key, for issuing certificates only
+    folder/keys.*            certificate and private key of the key server
+    folder/aggregation.*     of the aggregation server
+    folder/NAME.*            of each analyst
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ __all__ = [
 ]
 
 DAYS = 365
-"""How long a certificate lasts unless said otherwise."""
+"""Default validity of a certificate."""
 
 _AUTHORITY = "ca"
 _SERVERS = {"keys": KEY_SERVER, "aggregation": AGGREGATION_SERVER}
 _ANALYST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
-_OLD = 0.9  # of its life: time to renew
+_OLD = 0.9  # share of its validity after which a certificate should be renewed
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate that was just made.
+    """A certificate that was just issued.
 
     Args:
-        path: Where it is.
+        path: Of its file.
         name: Its common name.
-        expires: When it is over.
+        expires: End of its validity.
     """
 
     path: Path
@@ -77,14 +77,14 @@ class Issued:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one party shows, and by what it knows the others.
+    """The certificate of one party, with its private key and the authority's certificate.
 
     Args:
         name: Its common name.
         authority: The authority's certificate, in PEM.
         certificate: The party's own, in PEM.
         key: Its private key, in PEM.
-        expires: When it is over.
+        expires: End of its validity.
     """
 
     name: str
@@ -95,10 +95,10 @@ class Certificate:
 
     @classmethod
     def load(cls, folder: str | Path, name: str, now: dt.datetime | None = None) -> Self:
-        """One of a folder: of "keys", of "aggregation", or of an analyst by name. The folder needs no other's.
+        """The certificate of "keys", of "aggregation" or of an analyst; the folder needs no files of other parties.
 
         Raises:
-            CertificateError: It is over, of another authority, or its private key is that of another.
+            CertificateError: It has expired, another authority issued it, or the private key does not match.
         """
         now = now or SystemClock().now()
         where = Path(folder)
@@ -107,15 +107,15 @@ class Certificate:
         certificate = _certificate(path)
         key = _key(where / f"{name}.key")
         if not is_issued_by(certificate, authority):
-            raise CertificateError(f"{path} is not of the authority of {where / _AUTHORITY}.crt")
+            raise CertificateError(f"the authority of {where / _AUTHORITY}.crt did not issue {path}")
         if key.public_key() != certificate.public_key():
-            raise CertificateError(f"{where / name}.key is not the key of {path}")
+            raise CertificateError(f"{where / name}.key does not match {path}")
         _check_time(path, certificate, now)
         expires = certificate.not_valid_after_utc
         return cls(common_name(certificate), pem(authority), pem(certificate), pem(key), expires)
 
     def server_credentials(self, mutual: bool) -> grpc.ServerCredentials:
-        """To serve; only for callers that show a certificate of the same authority, where they have to."""
+        """For a listener; with `mutual`, callers must show a certificate of the same authority."""
         return grpc.ssl_server_credentials(
             [(self.key, self.certificate)],
             root_certificates=self.authority if mutual else None,
@@ -123,7 +123,7 @@ class Certificate:
         )
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """To call, showing the certificate."""
+        """For a channel that shows the certificate."""
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
 
 
@@ -135,23 +135,23 @@ def create(
     days: int = DAYS,
     now: dt.datetime | None = None,
 ) -> list[Issued]:
-    """A new authority in a folder, with a certificate for each server and each analyst.
+    """Create an authority in a folder, with a certificate for each server and each analyst.
 
     Args:
-        folder: It is made if it is not there, and must have no certificates yet.
-        hosts: By which names and addresses the servers are called.
-        analysts: Their names.
-        days: How long the certificates last.
-        now: The present, as the clock says it unless given.
+        folder: Without certificates; it is created if it does not exist.
+        hosts: Names and addresses of the servers.
+        analysts: Names of the analysts.
+        days: Validity of the certificates.
+        now: The present; the machine's clock unless given.
     """
     now = now or SystemClock().now()
     where = Path(folder)
     _check_analysts(analysts)
     if not hosts:
-        raise ValueError("the servers' certificates need a host")
+        raise ValueError("the servers' certificates need at least one host")
     named = _distinct([host_name(host) for host in hosts])
     if taken := sorted([*where.glob("*.crt"), *where.glob("*.key")]):
-        raise ValueError(f"there is {taken[0]} already: name another folder, or renew what is in this one")
+        raise ValueError(f"{taken[0]} exists: name another folder, or renew the certificates in this one")
     authority = Authority.new(now)
     parties = [(each, name, named) for each, name in _SERVERS.items()] + [
         (each, _analyst(each), []) for each in analysts
@@ -175,19 +175,19 @@ def renew(
     days: int = DAYS,
     now: dt.datetime | None = None,
 ) -> list[Issued]:
-    """New certificates from the authority of a folder, in place of all that are there, for the same private keys.
+    """Replace all certificates of a folder by new ones for the same private keys.
 
-    Each is replaced in one step. Private keys need not be in the folder, but for the authority's.
+    Each file is replaced in one step. Only the authority's private key has to be in the folder.
 
     Args:
-        folder: Where the authority is.
-        hosts: By which further names and addresses the servers are called.
-        analysts: The names of further analysts, who get a private key as well.
-        days: How long the certificates last.
-        now: The present, as the clock says it unless given.
+        folder: Of the authority.
+        hosts: Additional names and addresses of the servers.
+        analysts: Names of additional analysts, who get a private key as well.
+        days: Validity of the certificates.
+        now: The present; the machine's clock unless given.
 
     Raises:
-        CertificateError: Something in the folder is not of this authority.
+        CertificateError: Another authority issued a certificate in the folder.
     """
     now = now or SystemClock().now()
     where = Path(folder)
@@ -197,10 +197,10 @@ def renew(
     old = {path: _certificate(path) for path in sorted(where.glob("*.crt")) if path.stem != _AUTHORITY}
     for path, certificate in old.items():
         if not is_issued_by(certificate, authority.certificate):
-            raise CertificateError(f"{path} is not of the authority of this folder: take it away")
+            raise CertificateError(f"the authority of this folder did not issue {path}: remove it")
     for each in analysts:
         if any(path.stem.casefold() == each.casefold() for path in old):
-            raise ValueError(f"{each} has a certificate in {where} already, which is renewed without being named")
+            raise ValueError(f"{each} has a certificate in {where}: it is renewed without being named")
     renewed = {path: _renewed(authority, certificate, further, days, now) for path, certificate in old.items()}
     made = [(each, *_new(authority, _analyst(each), [], days, now)) for each in analysts]
     for path, certificate in renewed.items():
@@ -237,7 +237,7 @@ def _put_pair(
     certificate: x509.Certificate,
     undo: contextlib.ExitStack,
 ) -> None:
-    """Write both, never over anything."""
+    """Write both files; no existing file is overwritten."""
     for path, content, mode in (
         (folder / f"{name}.key", pem(key), OWNER_ONLY),
         (folder / f"{name}.crt", pem(certificate), PUBLIC),
@@ -254,7 +254,7 @@ def _authority(folder: Path, now: dt.datetime) -> Authority:
     path = folder / f"{_AUTHORITY}.crt"
     certificate, key = _certificate(path), _key(folder / f"{_AUTHORITY}.key")
     if key.public_key() != certificate.public_key():
-        raise CertificateError(f"{folder / _AUTHORITY}.key is not the key of {path}")
+        raise CertificateError(f"{folder / _AUTHORITY}.key does not match {path}")
     _check_time(path, certificate, now)
     return Authority(key, certificate)
 
@@ -262,38 +262,38 @@ def _authority(folder: Path, now: dt.datetime) -> Authority:
 def _check_time(path: Path, certificate: x509.Certificate, now: dt.datetime) -> None:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now >= end:
-        raise CertificateError(f"{path} was over at {end:%Y-%m-%d %H:%M} UTC: `reticent certs renew` makes it anew")
+        raise CertificateError(f"{path} expired at {end:%Y-%m-%d %H:%M} UTC: run `reticent certs renew`")
     if now < begin:
-        raise CertificateError(f"{path} begins at {begin:%Y-%m-%d %H:%M} UTC: does this machine's clock go right?")
+        raise CertificateError(f"{path} is valid from {begin:%Y-%m-%d %H:%M} UTC: is this machine's clock right?")
     if now > begin + _OLD * (end - begin):
-        _log.warning("%s will be over at %s UTC: `reticent certs renew` makes it anew", path, f"{end:%Y-%m-%d %H:%M}")
+        _log.warning("%s expires at %s UTC: run `reticent certs renew`", path, f"{end:%Y-%m-%d %H:%M}")
 
 
 def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
-        raise CertificateError(f"{path} is no certificate in PEM") from None
+        raise CertificateError(f"{path} is not a certificate in PEM") from None
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError):
-        raise CertificateError(f"{path} is no private key in PEM, or is under a passphrase") from None
+        raise CertificateError(f"{path} is not a private key in PEM, or it has a passphrase") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{path} is a key of another kind than ECDSA's")
+        raise CertificateError(f"{path} is not an ECDSA key")
     return key
 
 
 def _check_analysts(names: Sequence[str]) -> None:
     for name in names:
         if not _ANALYST_NAME.fullmatch(name):
-            raise ValueError(f"an analyst's name is letters, digits, '.', '_' and '-', up to 48: got {name!r}")
+            raise ValueError(f"an analyst's name has up to 48 letters, digits, '.', '_' and '-': got {name!r}")
         if name.casefold() in {_AUTHORITY, *_SERVERS}:
-            raise ValueError(f"an analyst cannot be called {name!r}: that is the name of other files")
+            raise ValueError(f"{name!r} cannot be an analyst's name: other files have that name")
     if len({name.casefold() for name in names}) < len(names):
-        raise ValueError(f"each analyst is named once: got {', '.join(names)}")
+        raise ValueError(f"each analyst needs a name of its own: got {', '.join(names)}")
 
 
 def _analyst(name: str) -> str:

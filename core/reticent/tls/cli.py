@@ -1,4 +1,4 @@
-"""`reticent certs`: who is who on the wire."""
+"""`reticent certs`: certificates for servers and analysts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reticent.tls.certificates import renew as renew_in
 __all__ = ["app"]
 
 HERE = ("localhost", "127.0.0.1", "::1")
-"""Hosts of servers that are only called on this machine."""
+"""Hosts of servers on this machine."""
 
 app = App(
     name="certs",
@@ -31,40 +31,40 @@ Analysts = Annotated[list[str] | None, Parameter(name="--analyst")]
 def init(
     folder: Path, /, *, host: Hosts = None, analyst: Analysts = None, days: int = DAYS, as_json: AsJson = False
 ) -> None:
-    """Make an authority, and with it a certificate for the key server, the aggregation server and each analyst.
+    """Create a certificate authority, and certificates for both servers and each analyst.
 
-    Nothing that is there is overwritten.
+    No existing file is overwritten.
 
     Args:
-        folder: Where they go; for its owner only, where it is new.
-        host: A name or an address by which the servers are called; this machine's own unless given. May be repeated.
+        folder: The folder for the files. A new folder is readable by its owner only.
+        host: A host name or address of the servers; this machine unless given. May be repeated.
         analyst: The name of an analyst. May be repeated.
-        days: How long the certificates last. The authority lasts ten years.
-        as_json: Write JSON for machines.
+        days: Validity of the certificates. The authority is valid for ten years.
+        as_json: Write JSON.
     """
-    _tell(create(folder, hosts=host or HERE, analysts=analyst or (), days=days), as_json)
+    _print(create(folder, hosts=host or HERE, analysts=analyst or (), days=days), as_json)
 
 
 @app.command
 def renew(
     folder: Path, /, *, host: Hosts = None, analyst: Analysts = None, days: int = DAYS, as_json: AsJson = False
 ) -> None:
-    """Make all certificates of a folder anew, for the same private keys, and further ones.
+    """Renew all certificates of a folder for the same private keys, and add new ones.
 
-    Needs the authority's private key and the certificates, and no other private keys. Servers read them when they
-    begin.
+    Needs the certificates and the authority's private key, no other private keys. Restart the servers afterwards:
+    they read their certificates when they start.
 
     Args:
-        folder: Where they are.
-        host: A further name or address by which the servers are called. May be repeated.
-        analyst: The name of a further analyst. May be repeated.
-        days: How long the certificates last.
-        as_json: Write JSON for machines.
+        folder: The folder of the files.
+        host: Another host name or address of the servers. May be repeated.
+        analyst: The name of a new analyst. May be repeated.
+        days: Validity of the certificates.
+        as_json: Write JSON.
     """
-    _tell(renew_in(folder, hosts=host or (), analysts=analyst or (), days=days), as_json)
+    _print(renew_in(folder, hosts=host or (), analysts=analyst or (), days=days), as_json)
 
 
-def _tell(issued: Sequence[Issued], as_json: bool) -> None:
+def _print(issued: Sequence[Issued], as_json: bool) -> None:
     if as_json:
         found = [{"path": str(each.path), "name": each.name, "expires": each.expires} for each in issued]
         sys.stdout.write(in_json(found) + "\n")

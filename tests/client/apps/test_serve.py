@@ -179,7 +179,7 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
         (["missing.npz"], "cannot read missing.npz: No such file or directory"),
         (["days.csv"], "days.csv: this is not a policy written by Reticent"),
         (["quick.npz", "--zone", "Mars"], "unknown time zone 'Mars'"),
-        (["quick.npz", "--hold", "soon"], "--hold is a length of time such as 1d, 90min or 30s: got 'soon'"),
+        (["quick.npz", "--hold", "soon"], "--hold is a duration such as 1d, 90min or 30s: got 'soon'"),
         (["quick.npz", "--hold", "0s"], "a reading must count for some time"),
         (
             ["quick.npz", "--weekend", "slow.npz"],

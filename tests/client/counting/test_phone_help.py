@@ -9,7 +9,7 @@ HELP = {
     (): """\
 Usage: reticent phone COMMAND
 
-Take part in counts of which nobody learns more than sums.
+Take part in private counts, which reveal sums only.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
 │ contribute  Answer what is asked, send again what did not get through, and   │

@@ -293,20 +293,20 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
         ("fit empty.csv -o c.json", "fit needs at least one day: got none"),
         (
             "policy chain.json --sensitive s --delta .1 -o ./chain.json",
-            "chain.json would overwrite chain.json, which is read: give another output",
+            "chain.json would overwrite the input chain.json: name another output",
         ),
         (
             "policy chain.json --sensitive s --delta .1 --against link.json -o link.json",
-            "link.json would overwrite chain.json, which is read: give another output",
+            "link.json would overwrite the input chain.json: name another output",
         ),
-        ("fit days.csv -o days.csv", "days.csv would overwrite days.csv, which is read: give another output"),
+        ("fit days.csv -o days.csv", "days.csv would overwrite the input days.csv: name another output"),
         (
             "filter private.npz days.csv -o private.npz",
-            "private.npz would overwrite private.npz, which is read: give another output",
+            "private.npz would overwrite the input private.npz: name another output",
         ),
         (
             "filter private.npz days.csv -o days.csv",
-            "days.csv would overwrite days.csv, which is read: give another output",
+            "days.csv would overwrite the input days.csv: name another output",
         ),
         ("fit days.csv -o c.json --smoothing -1", "smoothing must be a number of at least 0: got -1.0"),
     ],

@@ -134,7 +134,7 @@ def test_a_passphrase_is_the_line_of_a_file(file: Path, content: bytes, held: st
 @pytest.mark.parametrize("content", [b"", b"\n", b"one\ntwo\n", b"\xff\xfesecret", b"a" * 4097, b"\nsecret", b"a\n\n"])
 def test_a_file_that_holds_no_passphrase_is_refused_without_showing_it(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"passphrase must hold one line") as caught:
+    with pytest.raises(ValueError, match=r"passphrase must hold the passphrase: one line") as caught:
         passphrase(file)
     assert "secret" not in str(caught.value)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -144,7 +144,7 @@ def test_a_file_that_holds_no_passphrase_is_refused_without_showing_it(file: Pat
 def test_a_file_that_others_can_reach_is_refused(file: Path, mode: int) -> None:
     file.write_text("secret")
     file.chmod(mode)
-    with pytest.raises(ValueError, match=rf"\(mode {mode:04o}\): chmod 600 it"):
+    with pytest.raises(ValueError, match=rf"\(mode {mode:04o}\): run chmod 600 on it"):
         passphrase(file)
 
 
@@ -167,7 +167,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         passphrase(tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(ValueError, match="pipe is no file"):  # and nobody waits for somebody to write to it
+    with pytest.raises(ValueError, match="pipe is not a regular file"):  # and nobody waits for somebody to write to it
         passphrase(tmp_path / "pipe")
 
 
@@ -198,7 +198,7 @@ ASK = """
         ("old", ["a long one"], "GOT A LONG ONE"),
         ("old", [""], "REFUSED the passphrase must not be empty"),
         ("new", ["a long one", "a long one"], "GOT A LONG ONE"),
-        ("new", ["a long one", "another"], "REFUSED the two passphrases are not the same"),
+        ("new", ["a long one", "another"], "REFUSED the two passphrases differ"),
     ],
 )
 def test_who_sits_at_the_terminal_is_asked(how: str, typed: list[str], answer: str) -> None:

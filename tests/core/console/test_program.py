@@ -28,18 +28,17 @@ Tell the world as much about a phone's context as is useful, and never more than
 its user allows.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
-│ agg          Run an aggregation server: ask phones, collect and add up what  │
-│              they say, have it decided.                                      │
-│ certs        Make the certificates by which servers and analysts know each   │
-│              other.                                                          │
+│ agg          Run an aggregation server: announce queries, collect and add    │
+│              contributions.                                                  │
+│ certs        Make the certificates of servers and analysts.                  │
 │ count        Count phones: plan a query, announce it, and read its release.  │
 │ demo         Compare the checks on twenty people for a month.                │
-│ experiment   Make the figures and tables of the sources anew.                │
+│ experiment   Reproduce the figures and tables of the sources.                │
 │ keys         Run a key server: enrol phones, countersign queries, decrypt    │
 │              sums.                                                           │
 │ mask         Compute, run, explain and audit what a phone releases or        │
 │              suppresses.                                                     │
-│ phone        Take part in counts of which nobody learns more than sums.      │
+│ phone        Take part in private counts, which reveal sums only.            │
 │ --help (-h)  Display this message and exit.                                  │
 │ --version    Display application version.                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯

@@ -113,5 +113,5 @@ def test_an_identity_is_digits_or_a_file_of_them(tmp_path: Path) -> None:
     assert identity_of(digits) == identity_of(str(path)) == bytes(range(32))
     path.write_text("no digits")
     for wrong in (str(path), digits[:-2], ""):
-        with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file that holds them: got"):
+        with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file with them: got"):
             identity_of(wrong)

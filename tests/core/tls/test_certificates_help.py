@@ -8,53 +8,53 @@ HELP = {
     (): """\
 Usage: reticent certs COMMAND
 
-Make the certificates by which servers and analysts know each other.
+Make the certificates of servers and analysts.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
-│ init   Make an authority, and with it a certificate for the key server, the  │
-│        aggregation server and each analyst.                                  │
-│ renew  Make all certificates of a folder anew, for the same private keys,    │
-│        and further ones.                                                     │
+│ init   Create a certificate authority, and certificates for both servers and │
+│        each analyst.                                                         │
+│ renew  Renew all certificates of a folder for the same private keys, and add │
+│        new ones.                                                             │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("init",): """\
 Usage: reticent certs init [OPTIONS] FOLDER
 
-Make an authority, and with it a certificate for the key server, the aggregation
-server and each analyst.
+Create a certificate authority, and certificates for both servers and each
+analyst.
 
-Nothing that is there is overwritten.
+No existing file is overwritten.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  FOLDER  Where they go; for its owner only, where it is new. [required]    │
+│ *  FOLDER  The folder for the files. A new folder is readable by its owner   │
+│            only. [required]                                                  │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --host STR...     A name or an address by which the servers are called; this │
-│                   machine's own unless given. May be repeated.               │
+│ --host STR...     A host name or address of the servers; this machine unless │
+│                   given. May be repeated.                                    │
 │ --analyst STR...  The name of an analyst. May be repeated.                   │
-│ --days INT        How long the certificates last. The authority lasts ten    │
-│                   years. [default: 365]                                      │
-│ --json            Write JSON for machines. [default: False]                  │
+│ --days INT        Validity of the certificates. The authority is valid for   │
+│                   ten years. [default: 365]                                  │
+│ --json            Write JSON. [default: False]                               │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("renew",): """\
 Usage: reticent certs renew [OPTIONS] FOLDER
 
-Make all certificates of a folder anew, for the same private keys, and further
-ones.
+Renew all certificates of a folder for the same private keys, and add new ones.
 
-Needs the authority's private key and the certificates, and no other private
-keys. Servers read them when they begin.
+Needs the certificates and the authority's private key, no other private keys.
+Restart the servers afterwards: they read their certificates when they start.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  FOLDER  Where they are. [required]                                        │
+│ *  FOLDER  The folder of the files. [required]                               │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --host STR...     A further name or address by which the servers are called. │
-│                   May be repeated.                                           │
-│ --analyst STR...  The name of a further analyst. May be repeated.            │
-│ --days INT        How long the certificates last. [default: 365]             │
-│ --json            Write JSON for machines. [default: False]                  │
+│ --host STR...     Another host name or address of the servers. May be        │
+│                   repeated.                                                  │
+│ --analyst STR...  The name of a new analyst. May be repeated.                │
+│ --days INT        Validity of the certificates. [default: 365]               │
+│ --json            Write JSON. [default: False]                               │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
 }
