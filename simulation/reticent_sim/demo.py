@@ -1,4 +1,4 @@
-"""`reticent demo`: some people for a month, under every check."""
+"""`reticent demo`: simulated people for a month, under every check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUNDING = 1e-6  # of a number of hours
 
 @dataclass(frozen=True)
 class DemoResult:
-    """All that a run found."""
+    """The result of a run."""
 
     people: int
     days: int
@@ -80,22 +80,21 @@ def demo(
     output: Path = Path("demo"),
     as_json: Annotated[bool, cyclopts.Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Compare the checks on made-up people for a month.
+    """Compare the checks on simulated people for a month.
 
-    Every person goes to a hospital now and then, and wants nobody to know when. Each check decides which hours of a
-    day may be released. An observer who knows the person's habits and the check sees the releases of a whole day and
-    draws conclusions. The result is a table, and a picture of one day.
+    Each person sometimes visits a hospital, and wants to keep the times secret. A check decides which hours of a day
+    may be released. An observer knows the person's habits and the check, and sees all releases of a day. The result is
+    a table, and a picture of one day.
 
-    Exits with 1 if a check other than mask_sensitive lets the observer gain more than delta on a day that follows the
-    habits.
+    Exits with 1 if a private check lets the observer's belief rise by more than delta on a day that follows the habits.
 
     Args:
-        people: How many people.
-        days: How many days of each. Their habits are learned from the 84 days before.
-        delta: By how much a belief in the hospital may rise.
-        seed: What the people, their days and all coins follow from.
+        people: The number of people.
+        days: The number of days of each person. Habits are learned from the 84 days before.
+        delta: The most by which the belief in the hospital may rise.
+        seed: The seed of the people, their days and all coins.
         output: The folder for table.json, table.csv and day.png.
-        as_json: Print what table.json holds instead of the table.
+        as_json: Print the contents of table.json instead of the table.
     """
     output.mkdir(parents=True, exist_ok=True)
     result = _run(people, days, delta, seed)
@@ -148,28 +147,28 @@ def _write_csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _show(console: Console, result: DemoResult, output: Path) -> None:
-    """Print the table and how to read it."""
+    """Print the table and its legend."""
     best = result.scores[BEST]
     console.print(
-        f"{result.people} made-up people for {result.days} days of {HOURS} hours. "
+        f"{result.people} simulated people for {result.days} days of {HOURS} hours. "
         f"Sensitive: {', '.join(sorted(SENSITIVE))}; delta: {result.delta:g}. "
         f"Habits are learned from the {LEARNED_DAYS} days before, weekdays and weekends apart."
     )
     console.print(_table(result))
     notes = Table.grid(padding=(0, 2, 0, 0))
-    notes.add_row("released", "hours a day: expected, if days are samples of the habits, and in fact")
+    notes.add_row("released", "hours a day: expected, if days follow the habits, and in fact")
     notes.add_row(
         "ceiling", f"{best.per_day(best.ceiling):.2f} hours: the most that a private check can expect to release"
     )
-    notes.add_row("breach", "an hour in the hospital at which belief in it rose by more than delta")
-    notes.add_row("gain", "how far belief in the hospital rose, at any hour")
+    notes.add_row("breach", "an hour in the hospital at which the belief in it rose by more than delta")
+    notes.add_row("gain", "the largest rise of the belief in the hospital, at any hour")
     notes.add_row(
         "off model",
-        f"{best.off_model.days} of the {best.days} days hold what the habits rule out. No check promises anything "
-        f"there, and one that is surprised falls silent. The breaches and gain to the left are of the other "
-        f"{best.on_model.days} days.",
+        f"{best.off_model.days} of the {best.days} days contain something that the habits rule out. No check promises "
+        f"anything for these days, and a policy may stay silent afterwards. The breaches and gain to the left are of "
+        f"the other {best.on_model.days} days.",
     )
-    notes.add_row("seeded", f"All follows from seed {result.seed}: this is a simulation, and protects nobody.")
+    notes.add_row("seeded", f"Everything follows from seed {result.seed}: this is a simulation and protects nobody.")
     console.print(notes)
     console.print(f"\nWritten to {output}: {', '.join(FILES)}", soft_wrap=True, highlight=False)
 

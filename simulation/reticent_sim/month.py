@@ -1,8 +1,8 @@
-"""One person's month under every check: what was released, and what an adversary made of it.
+"""One person's month under every check: the releases, and what an adversary learned.
 
-The chain is learned from the days before the month, apart for weekdays and weekends, since an adversary knows which it
-is. Whatever happens in the month and not in the chain is off the model: there the checks promise nothing, and such days
-are counted apart.
+The chains are learned from the days before the month. Weekdays and weekends have separate chains, because an adversary
+knows the calendar. Days that leave the chain are off the model: the checks promise nothing for them, and they are
+counted separately.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ KINDS = {"weekday": WEEKDAYS, "weekend": WEEKEND}
 LEAKY = "mask_sensitive"
 BEST = "optimal"
 Progress = Callable[[str], None]
-"""Told the name of each check before it is computed."""
+"""Called with the name of each check before it is computed."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a check did on some days, all of which follow the chain or none of which does."""
+    """What a check did on some days: either days that follow the chain, or days that leave it."""
 
     days: int = 0
     released: int = 0
     visits: int = 0
     """Hours in the hospital."""
     breaches: int = 0
-    """Those at which the belief in the hospital rose by more than delta."""
+    """Hours in the hospital at which the belief in it rose by more than delta."""
     largest_gain: float = 0.0
-    """The most that the belief in the hospital rose, whether rightly or not."""
+    """The largest rise of the belief in the hospital, true or not."""
     off_model_hours: int = 0
-    """Hours that the policy suppressed because it gives no release for what happened."""
+    """Hours that were suppressed because their context is off the model."""
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -61,9 +61,9 @@ class Score:
 
     check: str
     expected: float = 0.0
-    """The releases of all days, if they were samples of the chains."""
+    """The expected releases of all days, if they follow the chains."""
     ceiling: float = 0.0
-    """The most that any private policy could expect there."""
+    """The most that any private policy can expect to release on them."""
     complete: bool = True
     on_model: Totals = Totals()
     off_model: Totals = Totals()
@@ -80,11 +80,11 @@ class Score:
 
     @property
     def days(self) -> int:
-        """All days."""
+        """The number of all days."""
         return self.on_model.days + self.off_model.days
 
     def per_day(self, total: float) -> float:
-        """A total over the days, for one of them."""
+        """A total over the days, divided by their number."""
         return total / max(self.days, 1)
 
     def to_json(self) -> dict[str, Any]:
@@ -116,11 +116,11 @@ class MonthPart:
     followed: Sequence[int]
     """The days that follow the chain, by number."""
     strayed: Sequence[int]
-    """The others."""
+    """The days that leave the chain."""
     delta: float
 
     def scores(self) -> list[Score]:
-        """What came of each check."""
+        """The score of each check."""
         days = len(self.followed) + len(self.strayed)
         best = self.policies[BEST]
         most = best.utility if best.ceiling is None else best.ceiling
@@ -137,14 +137,14 @@ class MonthPart:
         ]
 
     def coins(self, *path: str | int) -> np.random.Generator:
-        """What a policy of this person's tosses."""
+        """The generator of the coins of a policy of this person."""
         return seeded(self.person.seed, "person", self.person.number, "coins", *path)
 
     def _totals(self, policy: Policy, numbers: Sequence[int]) -> Totals:
         if not numbers:
             return Totals()
         days = self.person.days(numbers)
-        # No window: what is believed of "some hour of the day" is not in the table, and takes as long as all the rest.
+        # No window: the belief in "some hour of the day" is not in the table, and takes as long as everything else.
         found = audit(policy, days, delta=self.delta, rng=self.coins(policy.check, *numbers), window=())
         return Totals(
             days=found.days,

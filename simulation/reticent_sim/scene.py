@@ -1,4 +1,4 @@
-"""The day that shows best what silence tells: one check gives a visit away, another hides it and little else."""
+"""The day that best shows what silence reveals: one check reveals a visit, another hides it and little else."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Floats = npt.NDArray[np.float64]
 
 SHOWN = (LEAKY, "hybrid", BEST)
 LIVELIEST, TOSSES = 3, 3
-"""How many days of each part of a month are looked at, and how often the coins are tossed for each."""
+"""The number of candidate days in each part of a month, and of coin tosses for each."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What one check told of a day, and what an adversary then believed about the hospital."""
+    """What one check released of a day, and the adversary's belief in the hospital."""
 
     check: str
     outputs: Day
@@ -35,14 +35,14 @@ class View:
 
 @dataclass(frozen=True)
 class Scene:
-    """A day as it happened, as three checks told it, and as an adversary saw it through each."""
+    """A day as it happened, and as three checks released it, with the adversary's beliefs."""
 
     seed: int
     person: int
     day: int
     delta: float
     happened: Day
-    prior: Floats  # (T,): the belief in the hospital before anything is told
+    prior: Floats  # (T,): the belief in the hospital before anything is released
     views: tuple[View, ...]
 
     @property
@@ -52,7 +52,7 @@ class Scene:
 
     @property
     def interest(self) -> float:
-        """How plainly the first check gives a visit away, how much the last one tells, and how much happens."""
+        """How clearly the first check reveals a visit, how much the last one releases, how varied the day is."""
         leaky, *_, best = self.views
         rise = max((leaky.beliefs[hour] - self.prior[hour] for hour in self.visits), default=0.0)
         return float(rise + best.released / HOURS + _liveliness(self.happened) / 5)
@@ -80,5 +80,5 @@ def _scene(part: MonthPart, number: int, toss: int) -> Scene:
 
 
 def _liveliness(day: Day) -> int:
-    """The number of contexts in a day; less than none without a visit to the hospital, or with gaps."""
+    """The number of contexts in a day; below 0 without a visit to the hospital, or with gaps."""
     return len(set(day)) - len(day) * ((HOSPITAL not in day) + (None in day))

@@ -29,27 +29,28 @@ PIXELS = (2000, 1240)
 HELP = """\
 Usage: reticent demo [OPTIONS]
 
-Compare the checks on made-up people for a month.
+Compare the checks on simulated people for a month.
 
-Every person goes to a hospital now and then, and wants nobody to know when.
-Each check decides which hours of a day may be released. An observer who knows
-the person's habits and the check sees the releases of a whole day and draws
-conclusions. The result is a table, and a picture of one day.
+Each person sometimes visits a hospital, and wants to keep the times secret. A
+check decides which hours of a day may be released. An observer knows the
+person's habits and the check, and sees all releases of a day. The result is a
+table, and a picture of one day.
 
-Exits with 1 if a check other than mask_sensitive lets the observer gain more
-than delta on a day that follows the habits.
+Exits with 1 if a private check lets the observer's belief rise by more than
+delta on a day that follows the habits.
 
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --people INT   How many people. [default: 20]                                │
-│ --days INT     How many days of each. Their habits are learned from the 84   │
-│                days before. [default: 30]                                    │
-│ --delta FLOAT  By how much a belief in the hospital may rise. [default: 0.1] │
-│ --seed INT     What the people, their days and all coins follow from.        │
-│                [default: 1]                                                  │
+│ --people INT   The number of people. [default: 20]                           │
+│ --days INT     The number of days of each person. Habits are learned from    │
+│                the 84 days before. [default: 30]                             │
+│ --delta FLOAT  The most by which the belief in the hospital may rise.        │
+│                [default: 0.1]                                                │
+│ --seed INT     The seed of the people, their days and all coins. [default:   │
+│                1]                                                            │
 │ --output PATH  The folder for table.json, table.csv and day.png. [default:   │
 │                demo]                                                         │
-│ --json         Print what table.json holds instead of the table. [default:   │
-│                False]                                                        │
+│ --json         Print the contents of table.json instead of the table.        │
+│                [default: False]                                              │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """
 

@@ -38,21 +38,20 @@ Usage: reticent experiment maskit-checks [OPTIONS]
 What is released, suppressed and breached (figure 3.5).
 
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --quick           Fewer people, fewer days and shorter ones: less than a     │
-│                   minute. [default: False]                                   │
-│ --traces PATH     Take real people: CSV (also .csv.gz) or Parquet with the   │
+│ --quick           Use fewer people, days and steps: less than a minute.      │
+│                   [default: False]                                           │
+│ --traces PATH     Use real people: CSV (also .csv.gz) or Parquet with the    │
 │                   columns user, time and context.                            │
 │ --zone STR        The time zone of the traces, such as Europe/Paris.         │
-│ --people INT      How many people take part at most; 91 made-up ones, or all │
-│                   of the traces, unless given.                               │
-│ --seed INT        What the people, their days, what is sensitive to them and │
-│                   all coins follow from. [default: 1]                        │
-│ --workers INT     How many processes compute; as many as there are           │
-│                   processors unless given. They change no result.            │
+│ --people INT      The most people. The default is 91 simulated ones, or all  │
+│                   of the traces.                                             │
+│ --seed INT        The seed of the people, their days, their sensitive        │
+│                   contexts and all coins. [default: 1]                       │
+│ --workers INT     The number of processes, by default one for each           │
+│                   processor. It changes no result.                           │
 │ --output -o PATH  The folder for the CSV, the JSON and the picture.          │
 │                   [default: experiments]                                     │
-│ --json            Print what the JSON holds instead of the findings.         │
-│                   [default: False]                                           │
+│ --json            Print the JSON instead of the findings. [default: False]   │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """
 
@@ -178,11 +177,11 @@ def test_experiments_share_their_answers(run: Run) -> None:
 
 
 def test_the_terminal_shows_every_finding(run: Run) -> None:
-    expected_text = " ".join(run.out.split())
+    shown = " ".join(run.out.split())
     for name in NAMES:
         for finding in run.result(name)["findings"]:
-            assert " ".join(finding["claim"].split()) in expected_text
-    assert run.out.count("this is a simulation, and protects nobody") == len(NAMES)
+            assert " ".join(finding["claim"].split()) in shown
+    assert run.out.count("this is a simulation and protects nobody") == len(NAMES)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -279,10 +278,10 @@ def test_traces_that_will_not_do_are_answered_with_one_sentence(
     [
         (["maskit-checks", "--people", "0"], "--people"),
         (["maskit-checks", "--workers", "0"], "--workers"),
-        (["maskit-checks", "--zone", "UTC"], "without --traces"),
+        (["maskit-checks", "--zone", "UTC"], "needs --traces"),
         (["maskit-contexts", "--quick", "--people", "1"], "needs two people with 15 to 20 contexts"),
-        (["maskit-activities", "--quick", "--people", "1"], "ask for more people"),
-        (["population", "--people", "1", "--activities", "-o", "traces.csv"], "ask for more than 1"),
+        (["maskit-activities", "--quick", "--people", "1"], "use more people"),
+        (["population", "--people", "1", "--activities", "-o", "traces.csv"], "use more than 1"),
         (["maskit-figures"], "reticent experiment --help"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`reticent experiment`: the figures and tables of the sources, made anew."""
+"""`reticent experiment`: the published figures and tables, repeated."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ Count = Annotated[int, Parameter(validator=Number(gte=1))]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Options:
-    """What every experiment takes."""
+    """The options of every experiment."""
 
     quick: Annotated[bool, Parameter(negative="")] = False
-    "Fewer people, fewer days and shorter ones: less than a minute."
+    "Use fewer people, days and steps: less than a minute."
     traces: Path | None = None
-    "Take real people: CSV (also .csv.gz) or Parquet with the columns user, time and context."
+    "Use real people: CSV (also .csv.gz) or Parquet with the columns user, time and context."
     zone: str | None = None
     "The time zone of the traces, such as Europe/Paris."
     people: Count | None = None
-    "How many people take part at most; 91 made-up ones, or all of the traces, unless given."
+    "The most people. The default is 91 simulated ones, or all of the traces."
     seed: int = 1
-    "What the people, their days, what is sensitive to them and all coins follow from."
+    "The seed of the people, their days, their sensitive contexts and all coins."
     workers: Count | None = None
-    "How many processes compute; as many as there are processors unless given. They change no result."
+    "The number of processes, by default one for each processor. It changes no result."
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER
     "The folder for the CSV, the JSON and the picture."
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
-    "Print what the JSON holds instead of the findings."
+    "Print the JSON instead of the findings."
 
     @property
     def settings(self) -> Settings:
-        """What the experiment is run on."""
+        """The data and the options of a run."""
         if self.zone is not None and self.traces is None:
-            raise ValueError("--zone is the time zone of the traces: it means nothing without --traces")
+            raise ValueError("--zone is the time zone of the traces: it needs --traces")
         return Settings(self.seed, self.people, self.quick, self.traces, self.zone, self.workers)
 
 
@@ -103,7 +103,7 @@ for _experiment in EXPERIMENTS:
 app.command(
     _command(EXPERIMENTS),
     name="maskit",
-    help="All of section 3.7 of Götz's dissertation, what they share computed once.",
+    help="All experiments of section 3.7 of Götz's dissertation.",
 )
 
 
@@ -115,18 +115,18 @@ def population(
     seed: int = 1,
     activities: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Write the traces of the made-up population that the experiments use: CSV with user, time and context.
+    """Write the traces of the simulated population: CSV with user, time and context.
 
     Args:
-        output: Where the traces go.
-        people: How many people.
-        seed: What they and their days follow from.
-        activities: Write what they did with the phone and how they moved, of those of whom it was recorded, instead of
-            where they were.
+        output: The file for the traces.
+        people: The number of people.
+        seed: The seed of the people and their days.
+        activities: Write the use of the phone and the way of moving instead of places, for the people with such
+            records.
     """
     residents = [each for number in range(people) if (each := resident(seed, number)).uses or not activities]
     if not residents:
-        raise ValueError(f"nobody's activities were recorded: ask for more than {people} people")
+        raise ValueError(f"no activities were recorded: use more than {people} people")
     lines = write_traces(output, residents, activities=activities)
     Console().print(f"{len(residents)} people, {lines} hours, written to {output}", soft_wrap=True, highlight=False)
 
@@ -141,7 +141,7 @@ def _run(experiments: Sequence[Experiment], settings: Settings) -> Iterator[tupl
 
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
-    """A bar on standard error: what moves it, and what names what is being computed."""
+    """A progress bar on standard error: the function that moves it, and the one that names the experiment."""
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
@@ -165,7 +165,7 @@ def _show(console: Console, result: Result, output: Path) -> None:
     console.print(Text(result.title, style="bold"))
     console.print(
         f"{settings['people']} people ({settings['source']}), {settings['steps']} steps a day. "
-        f"{settings['judged_days_off_model']} of the {settings['judged_days']} days that were judged leave the chains."
+        f"{settings['judged_days_off_model']} of the {settings['judged_days']} test days leave the chains."
     )
     for finding in result.findings:
         console.print()
@@ -176,6 +176,6 @@ def _show(console: Console, result: Result, output: Path) -> None:
         console.print(Text(f"  here       {finding.ours}"))
         console.print(Text(f"  holds if   {finding.rule}", style="dim"))
     if settings["seeded"]:
-        console.print(f"\nAll follows from seed {settings['seed']}: this is a simulation, and protects nobody.")
+        console.print(f"\nEverything follows from seed {settings['seed']}: this is a simulation and protects nobody.")
     files = ", ".join(f"{result.name}.{ending}" for ending in ("csv", "json", "png"))
     console.print(f"Written to {output}: {files}\n", soft_wrap=True, highlight=False)

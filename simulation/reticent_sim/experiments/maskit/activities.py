@@ -22,7 +22,7 @@ def run(runner: Runner) -> Result:
     """Compute the data of the figure; the places of the same people only where they are known."""
     active_subjects = runner.active_subjects
     if not active_subjects:
-        raise ValueError("nobody's activities are known: ask for more people")
+        raise ValueError("no activities were recorded: use more people")
     sweeps = {ACTIVITIES: _sweep(runner, active_subjects, activities=True)}
     if runner.settings.traces is None:
         names = {subject.name for subject in active_subjects}
