@@ -7,7 +7,7 @@ any threads or processes, one sees all that the other did. Methods that read see
 A store decides nothing about the protocol. Where a transaction needs arithmetic or a check in its middle, the caller
 passes a function; what the function raises rolls the transaction back.
 
-Times are milliseconds of Unix time. `tests/agg/store_conformance.py` is the suite that every implementation must pass.
+Times are milliseconds of Unix time. `tests/agg/store_conformance` is the suite that every implementation must pass.
 """
 
 from __future__ import annotations

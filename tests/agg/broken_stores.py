@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
 from reticent_agg.sqlite_contributions import put
-from reticent_agg.store import CohortBatch, Put
+from reticent_agg.store import CohortBatch, CohortSum, Lease, Put, StoredRequest, WorkItem
 
 
 class AcknowledgesBeforeCommit(SqliteStore):
@@ -56,3 +58,47 @@ class CommitsLate(SqliteStore):
         if self.database._connection.in_transaction:
             self.database._execute("COMMIT")
         return super().due(now)
+
+
+class CommitsEachBatch(SqliteStore):
+    """A failure in the middle leaves what came before it."""
+
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+        return [result for batch in batches for result in super(CommitsEachBatch, self).put_contributions([batch], now)]
+
+
+class ReadsBeforeItCloses(SqliteStore):
+    """Makes the requests before the transaction in which it closes: what comes in between is lost."""
+
+    def close_query(self, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead]) -> bool:
+        with self.database.reading() as run:
+            rows = run(
+                "SELECT cohort, contributors, ciphertexts FROM sums JOIN queries ON number = query WHERE digest = ?",
+                (digest,),
+            ).fetchall()
+        heads = {row[0]: make_request(CohortSum(*row)) for row in rows}
+        time.sleep(0.05)
+        return super().close_query(digest, lambda cohort: heads[cohort.cohort])
+
+
+class DecidesAgain(SqliteStore):
+    """The last decision stands, not the first."""
+
+    def decide(self, decision: wire.Decision, check: Callable[[StoredRequest], None], now: int) -> wire.Decision | None:
+        with self.database.transaction() as run:
+            run("DELETE FROM decisions WHERE cohort = ?", (decision.cohort,))
+        return super().decide(decision, check, now)
+
+
+class LeasesForEver(SqliteStore):
+    """Does not look at the expiry of leases."""
+
+    def claim(self, item: WorkItem, lease: Lease) -> wire.CountersignRequest | wire.DecideHead | None:
+        return super().claim(item, lease._replace(now=0))
+
+
+class LeasesToAnybody(SqliteStore):
+    """Does not look whose a lease is."""
+
+    def claim(self, item: WorkItem, lease: Lease) -> wire.CountersignRequest | wire.DecideHead | None:
+        return super().claim(item, lease._replace(owner="anybody"))

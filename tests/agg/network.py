@@ -58,6 +58,8 @@ class Deciding:
     hangs: set[bytes] = field(default_factory=set)
     """For these, by the digests of queries, no answer ever comes."""
     heads: list[wire.DecideHead] = field(default_factory=list)
+    countersigned: list[bytes] = field(default_factory=list)
+    """The digests of the queries that it was asked to countersign."""
     keys: KeyServer = field(default_factory=KeyServer)
 
     def listener(self, address: str = LOCAL) -> Listener:
@@ -75,6 +77,7 @@ class Deciding:
 
     async def countersign(self, asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
         query = Query.from_bytes(asked.query)
+        self.countersigned.append(query.digest)
         self._fail(query.digest)
         await self._hang(query.digest)
         if self.gate is not None:

@@ -1,4 +1,4 @@
-"""A number that was foreseen against a simulation: it is not refused, and one that is 30 % off is."""
+"""A number that was planned against a simulation: it is not refused, and one that is 30 % off is."""
 
 import math
 

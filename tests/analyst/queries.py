@@ -9,7 +9,7 @@ from tests.queries import bits
 SAMPLES = Path(__file__).parents[2] / "examples" / "queries"
 
 
-def asked(name: str = "gym", **changes: Any) -> Query:
+def gym_query(name: str = "gym", **changes: Any) -> Query:
     """Two counters of 60 phones in three cohorts, unless changed."""
     fields: dict[str, Any] = {
         "id": name,
@@ -25,7 +25,7 @@ def asked(name: str = "gym", **changes: Any) -> Query:
 
 
 KNOWN = [CohortSum(15, (20, -3)), CohortSum(16, (25, 2)), CohortSum(14, (18, 0))]
-"""What becomes of `asked()`, by cohort."""
+"""What becomes of `gym_query()`, by cohort."""
 
 BURNT = CohortSum(3, None)
 

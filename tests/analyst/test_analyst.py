@@ -16,7 +16,7 @@ from reticent_analyst.question import Question
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountingServer, CountsOverTls
 from tests.analyst.odds import FALSE_ALARM, OFF
-from tests.analyst.queries import BURNT, KNOWN, asked
+from tests.analyst.queries import BURNT, KNOWN, gym_query
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -34,20 +34,20 @@ def test_a_question_is_put_to_the_phones_that_there_are(server: CountingServer, 
 
 def test_what_is_released_is_estimated_from_the_decisions(server: CountingServer, analyst: Analyst) -> None:
     server.phones = lambda _: KNOWN
-    release = analyst.count(asked())
-    assert release == estimate(asked(), KNOWN, seeded=False)
+    release = analyst.count(gym_query())
+    assert release == estimate(gym_query(), KNOWN, seeded=False)
     assert (release.value, release.contributors) == ((63.0, -1.0), 45)
 
 
 def test_seeded_noise_of_any_cohort_is_said(server: CountingServer, analyst: Analyst) -> None:
-    analyst.start(asked())
-    server.decided(asked(), KNOWN, seeded=True)
+    analyst.start(gym_query())
+    server.decided(gym_query(), KNOWN, seeded=True)
     assert analyst.find("gym").result().seeded
 
 
 def test_short_cohorts_are_left_out(server: CountingServer, analyst: Analyst) -> None:
     server.phones = lambda _: [KNOWN[0], BURNT, KNOWN[2]]
-    release = analyst.count(asked())
+    release = analyst.count(gym_query())
     assert (release.cohorts_left_out, release.contributors) == ((1,), 32)
 
 
@@ -56,30 +56,30 @@ def test_short_cohorts_are_left_out(server: CountingServer, analyst: Analyst) ->
 
 def test_a_query_is_asked_once_and_its_result_as_often_as_one_likes(server: CountingServer, analyst: Analyst) -> None:
     server.phones = lambda _: KNOWN
-    handle = analyst.start(asked())
+    handle = analyst.start(gym_query())
     first = handle.result()
     assert handle.result() is first
     assert analyst.find("gym").result() == first
-    for again in (asked(), asked(epsilon=0.5)):
+    for again in (gym_query(), gym_query(epsilon=0.5)):
         with pytest.raises(AlreadyDecided, match="'gym'"):
             analyst.count(again)
     assert server.calls.count("announce") == 1
 
 
 def test_a_query_that_is_not_decided_yet_is_waited_for(server: CountingServer, analyst: Analyst) -> None:
-    analyst.start(asked())
+    analyst.start(gym_query())
     with server.analyst() as again:  # after a restart of the notebook
-        handle = again.start(asked())
-        server.decided(asked(), KNOWN)
+        handle = again.start(gym_query())
+        server.decided(gym_query(), KNOWN)
         assert handle.result().contributors == 45
-    server.collecting(asked())
+    server.collecting(gym_query())
     with pytest.raises(Refused, match="CONFLICT"):
-        analyst.start(asked(epsilon=0.5))
+        analyst.start(gym_query(epsilon=0.5))
 
 
 def test_queries_are_listed(server: CountingServer, analyst: Analyst) -> None:
-    server.decided(asked("one"), KNOWN)
-    server.collecting(asked("two"), 7)
+    server.decided(gym_query("one"), KNOWN)
+    server.collecting(gym_query("two"), 7)
     found = analyst.queries()
     assert [(each.query.id, each.phase, each.decided) for each in found] == [
         ("two", "collecting", 0),
@@ -89,7 +89,7 @@ def test_queries_are_listed(server: CountingServer, analyst: Analyst) -> None:
 
 
 def test_an_abort_burns_what_is_not_decided(server: CountingServer, analyst: Analyst) -> None:
-    handle = analyst.start(asked())
+    handle = analyst.start(gym_query())
     assert server.standing["gym"].phase == wire.COLLECTING
     assert handle.abort().outcomes == ("burnt",) * 3
     with pytest.raises(QueryBurnt):
@@ -98,7 +98,7 @@ def test_an_abort_burns_what_is_not_decided(server: CountingServer, analyst: Ana
 
 def test_real_phones_take_their_own_counters(analyst: Analyst) -> None:
     with pytest.raises(ValueError, match="real phones have their own"):
-        analyst.count(asked(), np.ones((60, 2)))
+        analyst.count(gym_query(), np.ones((60, 2)))
 
 
 def test_an_identity_has_32_bytes(server: CountingServer) -> None:
@@ -142,10 +142,10 @@ def test_noise_arrives_as_it_was_made() -> None:
     """Of phones that a simulation plays: neither more nor less of it, which would be seen if it were 30 % off."""
     counts, local = CountsOverTls(None, 0.0), LocalCounts()
     counters = [Counter(f"c{number}", 0, 1) for number in range(30)]
-    queries = [asked(f"q{run}", counters=counters) for run in range(40)]
+    queries = [gym_query(f"q{run}", counters=counters) for run in range(40)]
     served = np.array([counts.count(query, np.zeros((60, 30))).value for query in queries])
     simulated = np.array([local.count(query, np.zeros((60, 30))).value for query in queries])
-    error = served.ravel() / np.sqrt(60 * asked().share_variance)
+    error = served.ravel() / np.sqrt(60 * gym_query().share_variance)
     assert stats.kstest(error, "norm").pvalue > FALSE_ALARM
     assert stats.ks_2samp(served.ravel(), simulated.ravel()).pvalue > FALSE_ALARM
     assert FALSE_ALARM < _of_squares(error) < 1 - FALSE_ALARM
@@ -168,14 +168,14 @@ def test_an_identity_is_bytes_or_digits_or_a_file(server: CountingServer, tmp_pa
     certificate = Certificate.load(server.folder, "ann")
     for identity in (server.signer.public, digits, tmp_path / "identity.pub", str(tmp_path / "identity.pub")):
         with Analyst(server.address, certificate, identity) as analyst:
-            analyst.start(asked(f"q {identity!r}")).result()
+            analyst.start(gym_query(f"q {identity!r}")).result()
     with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file"):
         Analyst(server.address, certificate, tmp_path / "nowhere")
 
 
 def test_what_is_shown_in_a_notebook_is_short(server: CountingServer, analyst: Analyst) -> None:
-    handle = analyst.start(asked())
-    server.collecting(asked(), 7)
+    handle = analyst.start(gym_query())
+    server.collecting(gym_query(), 7)
     assert repr(handle.status()) == "Progress('gym', collecting, 21 of 60 phones, 0 of 3 cohorts decided)"
     assert repr(handle) == "Handle('gym', collecting)"
     assert repr(analyst) == f"Analyst('{server.address}')"

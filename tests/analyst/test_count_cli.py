@@ -113,9 +113,9 @@ def test_a_new_query_is_planned_asked_and_shown(server: CountingServer, run: Run
     assert err == ""
     assert "gym: 60 phones, 20.0% of them absent" in out
     assert rows(out)["visits"][0] == "41.9"  # (20 + 18) * 32/29
-    said = " ".join(out.split())
-    assert "contributors 32" in said
-    assert "cohorts burnt 1: too few contributions; their phones keep the budget" in said
+    words = " ".join(out.split())
+    assert "contributors 32" in words
+    assert "cohorts burnt 1: too few contributions; their phones keep the budget" in words
     query = Query.from_bytes(server.standing["gym"].query)
     assert (query.population, query.key_id, query.min_contributions) == (60, server.key.key_id.hex(), 12)
 
@@ -246,7 +246,7 @@ def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, fil
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--certs", "nowhere"], "nowhere"),
         (["--analyst", "bob"], "bob"),
@@ -255,7 +255,7 @@ def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, fil
     ],
 )
 def test_what_does_not_name_a_server_is_one_sentence(
-    server: CountingServer, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    server: CountingServer, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     given = {
         "--address": server.address,
@@ -266,7 +266,7 @@ def test_what_does_not_name_a_server_is_one_sentence(
     given |= dict([arguments])
     assert program.main(["count", "status", *[word for pair in given.items() for word in pair]]) in {1, 2}
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -293,9 +293,9 @@ def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: 
     arguments: list[Any] = [PROGRAM, "count", "new", query_file, "--yes", "--address", server.address]
     arguments += ["--certs", server.folder, "--analyst", "ann", "--identity", server.signer.public.hex()]
     shown, is_decided = b"", False
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=tmp_path) as asked:
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=theirs, text=True, cwd=tmp_path) as process:
         os.close(theirs)
-        guard = threading.Timer(DEADLINE, asked.kill)
+        guard = threading.Timer(DEADLINE, process.kill)
         guard.start()
         with contextlib.suppress(OSError):  # at its end
             while more := os.read(ours, 1 << 16):
@@ -305,10 +305,10 @@ def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: 
                 if b"21 phones; closes in" in shown and not is_decided:
                     is_decided = True
                     server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
-        out, _ = asked.communicate(timeout=DEADLINE)
+        out, _ = process.communicate(timeout=DEADLINE)
         guard.cancel()
     os.close(ours)
-    assert asked.returncode == 0
+    assert process.returncode == 0
     assert b"21 phones; closes in" in shown
     assert "63.0" in out
     assert "phones; closes in" not in out

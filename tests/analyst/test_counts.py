@@ -8,7 +8,7 @@ from reticent.randomness import seeded
 from reticent_analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
 from tests.agg.counting_server import CountingServer
-from tests.analyst.queries import KNOWN, asked
+from tests.analyst.queries import KNOWN, gym_query
 
 IMPLEMENTATIONS: list[type[Counts]] = [Analyst, LocalCounts]
 
@@ -27,7 +27,7 @@ NOT_COUNTS: list[type[Counts]] = [ReturnsNumbers]  # type: ignore[list-item]  # 
 
 def contributors(counts: Counts, counters: Contributions | None) -> int:
     """As an experiment or a rate would use any implementation."""
-    release: Release = counts.count(asked(), counters)
+    release: Release = counts.count(gym_query(), counters)
     return release.contributors
 
 

@@ -11,7 +11,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import BadReply
 from tests.agg.counting_server import CountingServer, decision_of, signed
-from tests.analyst.queries import KNOWN, asked
+from tests.analyst.queries import KNOWN, gym_query
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -56,7 +56,7 @@ FORGERIES: dict[str, tuple[Callable[[CountingServer, wire.QueryStatus], object],
     "seeded": (altered(changed(seeded=True)), "not signed"),
     "the request": (altered(changed(request=bytes(31) + b"\x01")), "not signed"),
     "so many contributors that they fit nowhere": (altered(changed(contributors=2**64 - 1)), "counts 18446744"),
-    "another query's": (resigned(changed(query=asked("other").digest)), "is about another query"),
+    "another query's": (resigned(changed(query=gym_query("other").digest)), "is about another query"),
     "another cohort's": (resigned(changed(cohort=2)), "is about cohort 2"),
     "a copy": (lambda _, status: status.cohorts[1].decision.CopyFrom(status.cohorts[0].decision), "is about cohort 0"),
     "more than there are": (resigned(changed(contributors=21)), "counts 21 phones of 20"),
@@ -74,40 +74,40 @@ FORGERIES: dict[str, tuple[Callable[[CountingServer, wire.QueryStatus], object],
     "a cohort too many": (lambda _, status: status.cohorts.append(status.cohorts[0]), "is invalid: phase 4, 4 cohorts"),
     "no phase": (lambda _, status: setattr(status, "phase", 9), "is invalid: phase 9"),
     "another query": (
-        lambda _, status: setattr(status, "query", asked("gym", epsilon=0.5).to_bytes()),
+        lambda _, status: setattr(status, "query", gym_query("gym", epsilon=0.5).to_bytes()),
         "another query",
     ),
 }
 
 
-@pytest.mark.parametrize(("forge", "said"), FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize(("forge", "message"), FORGERIES.values(), ids=FORGERIES)
 def test_what_the_key_server_cannot_have_meant_is_refused(
     server: CountingServer,
     analyst: Analyst,
     forge: Callable[[CountingServer, wire.QueryStatus], object],
-    said: str,
+    message: str,
 ) -> None:
-    handle = analyst.start(asked())
-    status = server.decided(asked(), KNOWN)
+    handle = analyst.start(gym_query())
+    status = server.decided(gym_query(), KNOWN)
     forge(server, status)
-    with pytest.raises(BadReply, match=said):
+    with pytest.raises(BadReply, match=message):
         handle.result()
-    server.decided(asked(), KNOWN)
-    assert handle.result() == estimate(asked(), KNOWN, seeded=False)
+    server.decided(gym_query(), KNOWN)
+    assert handle.result() == estimate(gym_query(), KNOWN, seeded=False)
 
 
 def test_a_decision_does_not_change(server: CountingServer, analyst: Analyst) -> None:
-    handle = analyst.start(asked())
-    status = server.collecting(asked())
-    status.cohorts[1].decision.CopyFrom(signed(server.signer, decision_of(asked(), 1, KNOWN[1])))
+    handle = analyst.start(gym_query())
+    status = server.collecting(gym_query())
+    status.cohorts[1].decision.CopyFrom(signed(server.signer, decision_of(gym_query(), 1, KNOWN[1])))
     assert handle.status().outcomes == (None, "released", None)
-    server.decided(asked(), [KNOWN[0], CohortSum(16, (26, 2)), KNOWN[2]])
+    server.decided(gym_query(), [KNOWN[0], CohortSum(16, (26, 2)), KNOWN[2]])
     with pytest.raises(BadReply, match="two decisions about cohort 1"):
         handle.result()
 
 
 def test_a_query_is_found_under_its_own_name_only(server: CountingServer, analyst: Analyst) -> None:
-    server.standing["other"] = server.decided(asked(), KNOWN)
+    server.standing["other"] = server.decided(gym_query(), KNOWN)
     with pytest.raises(BadReply, match=r"'other'.*'gym'"):
         analyst.find("other")
     server.standing["gym"].query = b"reticent.query.1\n"

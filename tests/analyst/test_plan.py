@@ -22,7 +22,7 @@ from tests.analyst.queries import census
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"absent": 1.0}, "absent must lie in"),
         ({"absent": -0.1}, "got -0.1"),
@@ -30,35 +30,35 @@ from tests.analyst.queries import census
         ({"risk": 0.0}, "risk must lie"),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         plan(census(), **changes)
 
 
 def test_a_plan_is_plain_data() -> None:
-    foreseen: Plan = plan(census(2, l2_squared=2, l1=2), lying=1)
-    plain = foreseen.to_json()
+    planned: Plan = plan(census(2, l2_squared=2, l1=2), lying=1)
+    plain = planned.to_json()
     assert plain["accuracy"][1]["max_shift"] is None
     assert plain["query"]["min_contributions"] == 400
     assert plain["liars"]["cohorts_hit"] == 1
-    assert plain["no_release"] == foreseen.no_release
+    assert plain["no_release"] == planned.no_release
 
 
 @pytest.mark.parametrize(
-    ("changes", "allowed", "is_default", "said"),
+    ("changes", "allowed", "is_default", "message"),
     [
         ({}, 20, True, "holds if at most 20 of 400 contributions are from liars or colluders (the default, 5%)"),
         ({"liars": 10}, 10, False, "holds if at most 10 of 400 contributions are from liars or colluders"),
         ({"liars": 0}, 0, False, "holds if none of 400 contributions are from liars or colluders"),
     ],
 )
-def test_a_plan_says_how_many_colluders_the_privacy_bears(
-    changes: dict[str, Any], allowed: int, is_default: bool, said: str
+def test_a_plan_says_how_many_colluders_the_privacy_tolerates(
+    changes: dict[str, Any], allowed: int, is_default: bool, message: str
 ) -> None:
-    foreseen = plan(census(**{"liars": 20, **changes}))
-    assert (foreseen.liars.allowed, foreseen.liars.is_default) == (allowed, is_default)
-    assert (foreseen.to_json()["liars"]["allowed"], foreseen.to_json()["liars"]["is_default"]) == (allowed, is_default)
-    assert f"privacy        {said}\n" in shown(foreseen)
+    planned = plan(census(**{"liars": 20, **changes}))
+    assert (planned.liars.allowed, planned.liars.is_default) == (allowed, is_default)
+    assert (planned.to_json()["liars"]["allowed"], planned.to_json()["liars"]["is_default"]) == (allowed, is_default)
+    assert f"privacy        {message}\n" in shown(planned)
 
 
 def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> None:
@@ -71,7 +71,7 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"liars": 0}, ["phones and key servers: liars must be at least 20 of 400 contributions: got 0"]),
         (
@@ -89,14 +89,14 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
         ),
     ],
 )
-def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], said: list[str]) -> None:
-    foreseen = plan(census(**{"liars": 20, **changes}))
-    assert [f"{' and '.join(each.by)}: {each.why}" for each in foreseen.expected_refusals] == said
-    assert [each["why"] for each in foreseen.to_json()["expected_refusals"]] == [
-        each.why for each in foreseen.expected_refusals
+def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], message: list[str]) -> None:
+    planned = plan(census(**{"liars": 20, **changes}))
+    assert [f"{' and '.join(each.by)}: {each.why}" for each in planned.expected_refusals] == message
+    assert [each["why"] for each in planned.to_json()["expected_refusals"]] == [
+        each.why for each in planned.expected_refusals
     ]
-    for each in foreseen.expected_refusals:
-        assert f"by {' and '.join(each.by)} with default settings: {each.why}" in shown(foreseen)
+    for each in planned.expected_refusals:
+        assert f"by {' and '.join(each.by)} with default settings: {each.why}" in shown(planned)
 
 
 def test_key_servers_refuse_what_takes_phones_too_many_ciphertexts() -> None:
@@ -107,10 +107,10 @@ def test_key_servers_refuse_what_takes_phones_too_many_ciphertexts() -> None:
     )
 
 
-def shown(foreseen: Plan) -> str:
+def shown(planned: Plan) -> str:
     """What the terminal of an analyst shows, its lines without what fills them."""
     console = Console(file=io.StringIO(), width=300, markup=False)
-    show_plan(console, foreseen)
+    show_plan(console, planned)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the one above
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
@@ -174,8 +174,8 @@ def test_a_key_of_no_length_is_refused_in_a_moment(bits: int) -> None:
 
 def test_what_others_would_need_is_beside_it() -> None:
     query = census(3, l2_squared=3, l1=3)
-    foreseen = plan(query, absent=0.1)
-    assert foreseen.trusted_error == gaussian_sigma(1.0, 1e-6, math.sqrt(3))
+    planned = plan(query, absent=0.1)
+    assert planned.trusted_error == gaussian_sigma(1.0, 1e-6, math.sqrt(3))
     share = thesis_sigma(1.0, 1e-6, math.sqrt(3)) ** 2 / (400 - 10 - 1)
-    assert foreseen.theorem1_error == pytest.approx(math.sqrt(540 * share))
+    assert planned.theorem1_error == pytest.approx(math.sqrt(540 * share))
     assert plan(census(epsilon=2.0)).theorem1_error is None

@@ -19,7 +19,7 @@ from tests.analyst.queries import census
     ("population", "cohorts", "min_contributions", "absent"),
     [(100, 1, 80, 0.2), (103, 4, 21, 0.2), (1003, 5, 160, 0.2), (40, 4, 10, 0.05), (1000, 20, 41, 0.2)],
 )
-def test_short_cohorts_and_lost_queries_are_as_frequent_as_foreseen(
+def test_short_cohorts_and_lost_queries_are_as_frequent_as_planned(
     population: int, cohorts: int, min_contributions: int, absent: float
 ) -> None:
     rng = seeded(5, "short", population)
@@ -27,14 +27,14 @@ def test_short_cohorts_and_lost_queries_are_as_frequent_as_foreseen(
     sizes = np.array([population // cohorts + (number < population % cohorts) for number in range(cohorts)])
     short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < min_contributions
     query = census(population=population, cohorts=cohorts, min_contributions=min_contributions, liars=0)
-    foreseen = plan(query, absent=absent)
-    check_chance(int(short[:, -1].sum()), runs, foreseen.cohort_short)
-    check_chance(int(short.any(axis=1).sum()), runs, foreseen.any_cohort_short)
-    check_chance(int((2 * short.sum(axis=1) > cohorts).sum()), runs, foreseen.no_release)
-    assert max(foreseen.cohort_short, foreseen.no_release) * runs > SEEN
+    planned = plan(query, absent=absent)
+    check_chance(int(short[:, -1].sum()), runs, planned.cohort_short)
+    check_chance(int(short.any(axis=1).sum()), runs, planned.any_cohort_short)
+    check_chance(int((2 * short.sum(axis=1) > cohorts).sum()), runs, planned.no_release)
+    assert max(planned.cohort_short, planned.no_release) * runs > SEEN
 
 
-def test_a_simulation_burns_queries_as_often_as_foreseen() -> None:
+def test_a_simulation_burns_queries_as_often_as_planned() -> None:
     counts = LocalCounts(seeded(5, "burnt"), absent=0.2)
     fields: dict[str, Any] = {"noise": "gaussian", "fraction_bits": 4, "population": 60, "cohorts": 3, "liars": 1}
     rows = np.zeros((60, 1))
@@ -44,9 +44,9 @@ def test_a_simulation_burns_queries_as_often_as_foreseen() -> None:
             counts.count(census(id=f"q{run}", min_contributions=16, **fields), rows)
         except QueryBurnt:
             burnt += 1
-    foreseen = plan(census(min_contributions=16, **fields), absent=0.2).no_release
-    assert foreseen * 1500 > SEEN
-    check_chance(burnt, 1500, foreseen)
+    planned = plan(census(min_contributions=16, **fields), absent=0.2).no_release
+    assert planned * 1500 > SEEN
+    check_chance(burnt, 1500, planned)
 
 
 def test_chances_at_the_ends() -> None:

@@ -51,12 +51,12 @@ def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float
 
 
 @pytest.mark.parametrize(
-    ("said", "liars"),
+    ("given", "liars"),
     [({}, 38), ({"lying": 3}, 38), ({"lying": 100}, 100), ({"liars": 0}, 0), ({"liars": 7, "lying": 100}, 7)],
 )
-def test_a_twentieth_may_lie_unless_more_are_expected_or_it_is_said(said: dict[str, int], liars: int) -> None:
+def test_a_twentieth_may_lie_unless_more_are_expected_or_liars_is_set(given: dict[str, int], liars: int) -> None:
     wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
-    chosen = cohort_odds.choose_cohorts(**{**wanted, "cohorts": 1, "min_contributions": 760, **said})
+    chosen = cohort_odds.choose_cohorts(**{**wanted, "cohorts": 1, "min_contributions": 760, **given})
     assert chosen == cohort_odds.CohortPlan(1, 760, liars)
 
 
@@ -73,7 +73,7 @@ def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"population": 0}, "population must be at least 1"),
         ({"cohorts": 0}, "cannot be dealt into 0 cohorts"),
@@ -82,7 +82,7 @@ def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -
         ({"population": 10, "absent": 0.9}, "at least 2 must be honest"),
     ],
 )
-def test_what_cannot_be_chosen_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_chosen_is_one_sentence(changes: dict[str, Any], message: str) -> None:
     wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         cohort_odds.choose_cohorts(**{**wanted, **changes})

@@ -67,15 +67,15 @@ def _noise(query: Query, size: int, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("query", "absent"), SETTINGS.values(), ids=SETTINGS)
-def test_errors_are_as_large_as_foreseen(query: Query, absent: float, request: pytest.FixtureRequest) -> None:
-    foreseen = plan(query, absent=absent).accuracy[0]
+def test_errors_are_as_large_as_planned(query: Query, absent: float, request: pytest.FixtureRequest) -> None:
+    planned = plan(query, absent=absent).accuracy[0]
     errors = np.array([error for _, error in simulated(query, absent, 400, request.node.name)])  # (runs, d)
     squares = (errors**2).mean(axis=1)
-    assert abs(off(squares, foreseen.standard_error**2)) < LIMIT
+    assert abs(off(squares, planned.standard_error**2)) < LIMIT
     for wrong in OFFS:
-        assert abs(off(squares, (wrong * foreseen.standard_error) ** 2)) > LIMIT
-    within = {wrong: (np.abs(errors) <= wrong * foreseen.half_width).mean(axis=1) for wrong in (1.0, *OFFS)}
-    assert abs(off(within[1.0], 0.95)) < LIMIT or _is_whole_step(errors, foreseen.half_width)
+        assert abs(off(squares, (wrong * planned.standard_error) ** 2)) > LIMIT
+    within = {wrong: (np.abs(errors) <= wrong * planned.half_width).mean(axis=1) for wrong in (1.0, *OFFS)}
+    assert abs(off(within[1.0], 0.95)) < LIMIT or _is_whole_step(errors, planned.half_width)
     assert off(within[OFFS[0]], 0.95) < -LIMIT
     assert off(within[OFFS[1]], 0.95) > LIMIT
 
@@ -115,11 +115,11 @@ def test_where_a_cohort_stands_out_the_error_is_that_of_the_median() -> None:
         release = estimate(query, known, seeded=True)
         assert all(3 in outlying for outlying in release.cohorts_outlying)
         squares.append(((np.array(release.value) - np.sum(values, axis=0)) ** 2).mean())
-    foreseen = plan(query, absent=absent).accuracy[0].error_by_median
-    assert foreseen is not None
+    planned = plan(query, absent=absent).accuracy[0].error_by_median
+    assert planned is not None
     for wrong in OFFS:
-        assert abs(off(np.array(squares), (wrong * foreseen) ** 2)) > LIMIT
-    assert foreseen == pytest.approx(math.sqrt(np.mean(squares)), rel=0.05)
+        assert abs(off(np.array(squares), (wrong * planned) ** 2)) > LIMIT
+    assert planned == pytest.approx(math.sqrt(np.mean(squares)), rel=0.05)
 
 
 def test_a_median_takes_three_cohorts() -> None:
@@ -143,7 +143,7 @@ def test_the_median_of_skewed_sums_lies_a_little_below_their_mean() -> None:
     high=st.integers(0, 6),
     l2_squared=st.integers(1, 40),
 )
-def test_no_counter_varies_more_among_phones_than_foreseen(low: int, high: int, l2_squared: int) -> None:
+def test_no_counter_varies_more_among_phones_than_planned(low: int, high: int, l2_squared: int) -> None:
     """The largest variance that bounds and L2 allow, over a fine grid of means."""
     from reticent_analyst.plan import _spread  # noqa: PLC0415  # it is looked at here only
 

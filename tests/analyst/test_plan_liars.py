@@ -25,14 +25,14 @@ def dealt(population: int, cohorts: int, liars: int, runs: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("population", "cohorts", "liars"), [(1000, 15, 10), (60, 6, 8), (5000, 9, 4), (500, 2, 1)])
-def test_liars_are_in_as_many_cohorts_as_foreseen(population: int, cohorts: int, liars: int) -> None:
+def test_liars_are_in_as_many_cohorts_as_planned(population: int, cohorts: int, liars: int) -> None:
     hit = (dealt(population, cohorts, liars, 20_000) > 0).sum(axis=1)
-    foreseen = cohort_odds.hit_cohorts(population, cohorts, liars)
-    assert foreseen.sum() == pytest.approx(1.0)
-    often = foreseen * 20_000 > 30
+    planned = cohort_odds.hit_cohorts(population, cohorts, liars)
+    assert planned.sum() == pytest.approx(1.0)
+    often = planned * 20_000 > 30
     assert (hit[~often[hit]].size) < 200
     seen = np.bincount(hit, minlength=cohorts + 1)[often]
-    expected = foreseen[often] / foreseen[often].sum() * seen.sum()
+    expected = planned[often] / planned[often].sum() * seen.sum()
     if often.sum() > 1:
         assert stats.chisquare(seen, expected).pvalue > FALSE_ALARM
     risk_of_liars = plan(
@@ -46,7 +46,7 @@ def test_liars_are_in_as_many_cohorts_as_foreseen(population: int, cohorts: int,
 @pytest.mark.parametrize(
     ("liars", "absent", "min_contributions"), [(10, 0.0, 50), (5, 0.2, 50), (3, 0.2, 52), (0, 0.2, 53), (12, 0.2, 40)]
 )
-def test_wild_liars_and_absence_lose_queries_as_often_as_foreseen(
+def test_wild_liars_and_absence_lose_queries_as_often_as_planned(
     liars: int, absent: float, min_contributions: int
 ) -> None:
     """One per cent of a thousand phones is too much for fifteen cohorts."""
@@ -56,34 +56,34 @@ def test_wild_liars_and_absence_lose_queries_as_often_as_foreseen(
     short = rng.binomial(sizes, 1 - absent, size=(runs, cohorts)) < min_contributions
     void = dealt(population, cohorts, liars, runs) > 0
     lost = int((2 * (short | void).sum(axis=1) > cohorts).sum())
-    foreseen = plan(
+    planned = plan(
         census(population=population, cohorts=cohorts, min_contributions=min_contributions, liars=1),
         absent=absent,
         lying=liars,
     ).liars
-    check_chance(lost, runs, foreseen.no_release)
+    check_chance(lost, runs, planned.no_release)
 
 
-def test_so_many_liars_are_borne_and_not_one_more() -> None:
+def test_so_many_liars_are_tolerated_and_not_one_more() -> None:
     for cohorts, absent, risk in [(15, 0.0, 0.01), (15, 0.2, 0.05), (31, 0.2, 1e-3), (1, 0.0, 0.01)]:
         query = census(population=1000, cohorts=cohorts, min_contributions=20, liars=1)
-        borne = plan(query, absent=absent, risk=risk).liars.tolerated
-        assert plan(query, absent=absent, lying=borne).liars.no_release <= risk
-        assert plan(query, absent=absent, lying=borne + 1).liars.no_release > risk
+        tolerated = plan(query, absent=absent, risk=risk).liars.tolerated
+        assert plan(query, absent=absent, lying=tolerated).liars.no_release <= risk
+        assert plan(query, absent=absent, lying=tolerated + 1).liars.no_release > risk
 
 
-def test_cohorts_have_more_liars_than_allowed_as_often_as_foreseen() -> None:
+def test_cohorts_have_more_liars_than_allowed_as_often_as_planned() -> None:
     found = dealt(1003, 10, 20, 20_000).max(axis=1)
     for allowed in range(8):
         most = int((found > allowed).sum())
-        foreseen = cohort_odds.allowance_exceeded(1003, 10, allowed, 20)
-        assert stats.binomtest(most, 20_000, foreseen, alternative="greater").pvalue > FALSE_ALARM
+        planned = cohort_odds.allowance_exceeded(1003, 10, allowed, 20)
+        assert stats.binomtest(most, 20_000, planned, alternative="greater").pvalue > FALSE_ALARM
         if 1000 < most < 5000:  # rare enough for the sum over cohorts to be near, and often enough to see it
-            assert stats.binomtest(most, 20_000, OFFS[0] * foreseen, alternative="greater").pvalue < FALSE_ALARM
+            assert stats.binomtest(most, 20_000, OFFS[0] * planned, alternative="greater").pvalue < FALSE_ALARM
 
 
 @pytest.mark.parametrize("hit", [1, 2, 4])
-def test_liars_pull_estimates_no_further_than_foreseen(hit: int) -> None:
+def test_liars_pull_estimates_no_further_than_planned(hit: int) -> None:
     """Phones all say the middle, which hides liars best; liars push their cohort as far as they dare."""
     query = census(
         40,
@@ -109,8 +109,8 @@ def test_liars_pull_estimates_no_further_than_foreseen(hit: int) -> None:
             known = [CohortSum(size, tuple(each.tolist())) for each in sums]
             errors.append(np.array(estimate(query, known, seeded=True).value) - 50 * 9000)
         worst = max(worst, float(np.abs(np.mean(errors))))
-    foreseen = _pull_of(query, hit)
-    assert OFFS[0] * foreseen < worst < foreseen
+    planned = _pull_of(query, hit)
+    assert OFFS[0] * planned < worst < planned
 
 
 def _variance_of_the_middle(query: Query) -> float:
@@ -120,9 +120,9 @@ def _variance_of_the_middle(query: Query) -> float:
 def _pull_of(query: Query, hit: int) -> float:
     """What the plan says for the number of liars that are most likely in so many cohorts at most."""
     for liars in range(1, 40):
-        foreseen = plan(query, lying=liars)
-        if foreseen.liars.cohorts_hit == hit:
-            return foreseen.accuracy[0].max_shift
+        planned = plan(query, lying=liars)
+        if planned.liars.cohorts_hit == hit:
+            return planned.accuracy[0].max_shift
     raise AssertionError(hit)
 
 
@@ -148,8 +148,8 @@ def test_many_liars_are_planned_for_or_refused(population: int, lying: float, co
             min_contributions=chosen.min_contributions,
             liars=min(chosen.liars, chosen.min_contributions - 2),
         )
-        foreseen = plan(query, absent=0.1, lying=liars, risk=0.01)
-        assert 0 < foreseen.liars.cohorts_hit <= chosen.cohorts
+        planned = plan(query, absent=0.1, lying=liars, risk=0.01)
+        assert 0 < planned.liars.cohorts_hit <= chosen.cohorts
     except ValueError as error:
         assert "cohorts" in str(error)  # noqa: PT017  # either will do
 

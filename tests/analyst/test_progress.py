@@ -1,4 +1,4 @@
-"""What an analyst is told while something takes its time: on standard error, with and without a terminal."""
+"""The progress on standard error, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_a_line_is_written_after_a_moment_and_again_for_a_new_subject() -> None:
-    said, clock = io.StringIO(), SteppedClock()
-    display = ProgressDisplay(said, first=0.3, every=60.0, monotonic=clock.monotonic)
+    written, clock = io.StringIO(), SteppedClock()
+    display = ProgressDisplay(written, first=0.3, every=60.0, monotonic=clock.monotonic)
 
     def after(seconds: float) -> str:
         clock.sleep(seconds)
         display.write_line()
-        return said.getvalue()
+        return written.getvalue()
 
     display.show("first")
     assert after(0.2) == ""
@@ -72,35 +72,35 @@ def test_a_line_is_written_after_a_moment_and_again_for_a_new_subject() -> None:
 
 
 def test_a_line_is_repeated_now_and_then() -> None:
-    said, clock = io.StringIO(), SteppedClock()
-    display = ProgressDisplay(said, first=2.0, every=30.0, monotonic=clock.monotonic)
+    written, clock = io.StringIO(), SteppedClock()
+    display = ProgressDisplay(written, first=2.0, every=30.0, monotonic=clock.monotonic)
     display.show("collecting: ", "1")
     for _ in range(100):
         clock.sleep(1.0)
         display.write_line()
-    assert said.getvalue().count("collecting: 1\n") == 4  # after 2, 32, 62 and 92 seconds
+    assert written.getvalue().count("collecting: 1\n") == 4  # after 2, 32, 62 and 92 seconds
 
 
 def test_lines_are_written_by_a_thread() -> None:
-    said = io.StringIO()
-    with ProgressDisplay(said, first=0.0) as display:
+    written = io.StringIO()
+    with ProgressDisplay(written, first=0.0) as display:
         display.show("collecting: ", "1")
-        until(lambda: said.getvalue() == "collecting: 1\n")
+        until(lambda: written.getvalue() == "collecting: 1\n")
 
 
 def test_an_unavailable_key_server_is_named_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
     server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 6
-    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--json") as asked:
-        guard = threading.Timer(DEADLINE, asked.kill)
+    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--json") as process:
+        guard = threading.Timer(DEADLINE, process.kill)
         guard.start()
-        assert asked.stderr is not None
-        assert re.fullmatch(r"waiting for the key server \(\d s\)\n", asked.stderr.readline())
+        assert process.stderr is not None
+        assert re.fullmatch(r"waiting for the key server \(\d s\)\n", process.stderr.readline())
         until(lambda: "gym" in server.standing)
         query = Query.from_bytes(server.standing["gym"].query)
         server.collecting(query, 7)
-        assert any(line.startswith("collecting: 21 phones; closes in") for line in asked.stderr)
+        assert any(line.startswith("collecting: 21 phones; closes in") for line in process.stderr)
         server.decided(query, KNOWN)
-        out, _ = asked.communicate(timeout=DEADLINE)
+        out, _ = process.communicate(timeout=DEADLINE)
         guard.cancel()
     assert json.loads(out)["value"] == [63.0]
 
@@ -111,19 +111,19 @@ def test_the_query_continues_after_an_interrupt(
     server: CountingServer, tmp_path: Path, command: str, is_terminal: bool
 ) -> None:
     if command == "result":
-        with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as asked:
-            assert asked.wait(DEADLINE) == 0
+        with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
+            assert process.wait(DEADLINE) == 0
     ours, theirs = pty.openpty()
     arguments = ["new", "gym.toml", "--yes"] if command == "new" else ["result", "gym"]
     looks = server.calls.count("status")
-    with begun(server, tmp_path, *arguments, **({"stderr": theirs} if is_terminal else {})) as asked:
+    with begun(server, tmp_path, *arguments, **({"stderr": theirs} if is_terminal else {})) as process:
         until(lambda: server.calls.count("status") > looks + 2)
-        asked.send_signal(signal.SIGINT)
-        _, err = asked.communicate(timeout=DEADLINE)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE)
     os.close(theirs)
     err = os.read(ours, 1 << 20).decode() if is_terminal else err
     os.close(ours)
-    assert asked.returncode == STOPPED
+    assert process.returncode == STOPPED
     assert err.splitlines()[-1].endswith("stopped; the query continues: reticent count result gym")
     assert "Traceback" not in err
 
@@ -133,43 +133,43 @@ def test_the_query_continues_after_an_interrupt(
 )
 def test_nothing_that_others_say_moves_a_terminal(server: CountingServer, tmp_path: Path, text: str) -> None:
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as asked:
-        asked.communicate(timeout=DEADLINE)
+    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
+        process.communicate(timeout=DEADLINE)
     template = Query.from_bytes(server.standing["gym"].query)
     query = replace(template, id=text)
     server.refuse(query, text)
     for arguments, stream in ((["status"], "out"), (["status", text], "err"), (["result", text], "err")):
-        with begun(server, tmp_path, *arguments) as asked:
-            out, err = asked.communicate(timeout=DEADLINE)
-        told = out if stream == "out" else err
-        assert shown in " ".join(told.split()) or shown in told
+        with begun(server, tmp_path, *arguments) as process:
+            out, err = process.communicate(timeout=DEADLINE)
+        stream_text = out if stream == "out" else err
+        assert shown in " ".join(stream_text.split()) or shown in stream_text
         assert all(each.isprintable() or each == "\n" for each in out + err)
         assert "Traceback" not in err
     server.refused.clear()
     server.decided(query, [CohortSum(2, None)] * query.cohorts)
-    with begun(server, tmp_path, "result", text) as asked:
-        out, err = asked.communicate(timeout=DEADLINE)
-    assert (asked.returncode, out) == (1, "")
+    with begun(server, tmp_path, "result", text) as process:
+        out, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, out) == (1, "")
     assert all(each.isprintable() or each == "\n" for each in err)
 
 
 def test_what_is_lost_ends_with_1(server: CountingServer, tmp_path: Path) -> None:
-    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as asked:
-        asked.communicate(timeout=DEADLINE)
+    with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
+        process.communicate(timeout=DEADLINE)
     server.lost(Query.from_bytes(server.standing["gym"].query))
-    with begun(server, tmp_path, "result", "gym") as asked:
-        _, err = asked.communicate(timeout=DEADLINE)
-    assert asked.returncode == 1
+    with begun(server, tmp_path, "result", "gym") as process:
+        _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1
     assert err.startswith("reticent: 'gym' can no longer be decided: the key server was restored from a backup")
-    with begun(server, tmp_path, "status") as asked:
-        out, _ = asked.communicate(timeout=DEADLINE)
+    with begun(server, tmp_path, "status") as process:
+        out, _ = process.communicate(timeout=DEADLINE)
     assert "gym: can no longer be decided: the key server was restored from a backup" in " ".join(out.split())
 
 
 def test_a_plan_that_cannot_be_made_is_one_sentence_at_once(tmp_path: Path) -> None:
     question = QUESTION.replace("cohorts = 3\nmin_contributions = 12\n", "").replace("absent", "lying = 0.6\nabsent")
     (tmp_path / "gym.toml").write_text(question)
-    for options, said in (
+    for options, message in (
         (["--population", "1000000"], "no number of cohorts up to 5001 tolerates 600000 liars"),
         (["--population", "10", "--key-bits", "7"], "a key has one of these lengths"),
         (["--population", "1" + "0" * 400], "population must be at most"),
@@ -183,5 +183,5 @@ def test_a_plan_that_cannot_be_made_is_one_sentence_at_once(tmp_path: Path) -> N
             check=False,
         )
         assert done.returncode == 2
-        assert said in done.stderr
+        assert message in done.stderr
         assert done.stderr.count("\n") == 1

@@ -127,7 +127,7 @@ def test_a_file_says_what_a_question_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("right", "wrong", "message"),
     [
         ("epsilon = 1.0", "", "needs epsilon: got"),
         ("absent = 0.2", "", r"needs \[expected\] absent: got delta"),
@@ -151,11 +151,11 @@ def test_a_file_says_what_a_question_says() -> None:
         ("delta = 1e-6", "delta = ", "Invalid value"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_one_sentence(right: str, wrong: str, said: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_meant_is_one_sentence(right: str, wrong: str, message: str, tmp_path: Path) -> None:
     assert right in SAMPLE
     path = tmp_path / "gym.toml"
     path.write_text(SAMPLE.replace(right, wrong, 1))
-    with pytest.raises(ValueError, match=said) as refused:
+    with pytest.raises(ValueError, match=message) as refused:
         Question.load(path)
     assert str(refused.value).startswith(str(path))
 

@@ -12,7 +12,7 @@ from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import NeverDecided
 from reticent_analyst.question import QuestionSequence
 from tests.agg.counting_server import CountingServer, signed
-from tests.analyst.queries import BURNT, KNOWN, asked
+from tests.analyst.queries import BURNT, KNOWN, gym_query
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -28,7 +28,7 @@ def test_a_query_that_is_burnt_costs_nothing(server: CountingServer, ledger: Led
     server.phones = lambda query: [BURNT] * query.cohorts
     with server.analyst(ledger=ledger) as analyst:
         with pytest.raises(QueryBurnt, match="nothing was spent") as burnt:
-            analyst.count(asked())
+            analyst.count(gym_query())
         assert burnt.value.spent == ()
         assert ledger.entries() == ()
 
@@ -38,8 +38,8 @@ def test_what_was_decrypted_is_spent_though_the_query_is_burnt(
     server: CountingServer, ledger: Ledger, outcome: wire.Outcome.ValueType
 ) -> None:
     with server.analyst(ledger=ledger) as analyst:
-        handle = analyst.start(asked())
-        status = server.decided(asked(), [BURNT, KNOWN[1], BURNT])
+        handle = analyst.start(gym_query())
+        status = server.decided(gym_query(), [BURNT, KNOWN[1], BURNT])
         decision = status.cohorts[1].decision
         if outcome == wire.VOID:
             del decision.sums[:]
@@ -60,8 +60,8 @@ def test_what_was_decrypted_is_spent_though_the_query_is_burnt(
 
 
 def test_a_void_cohort_is_left_out_of_the_estimate(server: CountingServer, analyst: Analyst) -> None:
-    handle = analyst.start(asked())
-    decision = server.decided(asked(), KNOWN).cohorts[2].decision
+    handle = analyst.start(gym_query())
+    decision = server.decided(gym_query(), KNOWN).cohorts[2].decision
     del decision.sums[:]
     decision.outcome = wire.VOID
     signed(server.signer, decision)
@@ -72,7 +72,7 @@ def test_a_void_cohort_is_left_out_of_the_estimate(server: CountingServer, analy
 
 def test_a_query_that_costs_too_much_is_not_announced(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst, pytest.raises(BudgetExceeded):
-        analyst.start(asked(epsilon=2.0))
+        analyst.start(gym_query(epsilon=2.0))
     assert "announce" not in server.calls
 
 
@@ -80,7 +80,7 @@ def test_a_refused_query_costs_nothing(server: CountingServer, ledger: Ledger) -
     with server.analyst(ledger=ledger) as analyst:
         server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(Refusal.KEY_RETIRED, "k1 is destroyed")]
         with pytest.raises(Refused, match="KEY_RETIRED: k1 is destroyed"):
-            analyst.start(asked())
+            analyst.start(gym_query())
         assert ledger.entries() == ()
 
 
@@ -88,11 +88,11 @@ def test_a_refused_query_costs_nothing(server: CountingServer, ledger: Ledger) -
 def test_nor_what_an_analyst_had_reserved_who_was_killed_then(
     server: CountingServer, ledger: Ledger, refusal: Refusal
 ) -> None:
-    ledger.reserve(asked().account, asked().cost)
+    ledger.reserve(gym_query().account, gym_query().cost)
     with server.analyst(ledger=ledger) as analyst:
         server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(refusal)]
         with pytest.raises(Refused, match=refusal.name):
-            analyst.start(asked())
+            analyst.start(gym_query())
         assert ledger.entries() == ()
 
 
@@ -100,17 +100,17 @@ def test_nor_what_an_analyst_had_reserved_who_was_killed_then(
 def test_what_was_reserved_before_stays_where_phones_may_have_been_asked(
     server: CountingServer, ledger: Ledger, refusal: Refusal
 ) -> None:
-    ledger.reserve(asked().account, asked().cost)
+    ledger.reserve(gym_query().account, gym_query().cost)
     with server.analyst(ledger=ledger) as analyst:
         server.refusals = [Refused(Refusal.UNKNOWN_QUERY), Refused(refusal)]
         with pytest.raises(Refused, match=refusal.name):
-            analyst.start(asked())
+            analyst.start(gym_query())
         [entry] = ledger.entries()
         assert entry.state == "reserved"
 
 
 def test_what_another_query_of_the_sequence_has_reserved_or_spent_stays(server: CountingServer, ledger: Ledger) -> None:
-    query = asked(sequence="week 9")
+    query = gym_query(sequence="week 9")
     ledger.reserve(query.account, query.cost)
     with server.analyst(ledger=ledger) as analyst:
         for state in ("reserved", "spent"):
@@ -124,7 +124,7 @@ def test_what_another_query_of_the_sequence_has_reserved_or_spent_stays(server: 
 
 def test_nor_does_one_that_the_key_server_will_not_countersign(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst:
-        handle = analyst.start(asked())
+        handle = analyst.start(gym_query())
         assert len(ledger.entries()) == 1
         server.refusals = [Refused(Refusal.NOT_ENROLLED_ENOUGH)]
         with pytest.raises(Refused, match="NOT_ENROLLED_ENOUGH"):
@@ -134,7 +134,7 @@ def test_nor_does_one_that_the_key_server_will_not_countersign(server: CountingS
 
 def test_a_refusal_that_says_nothing_of_the_query_gives_nothing_back(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst:
-        handle = analyst.start(asked())
+        handle = analyst.start(gym_query())
         server.refusals = [Refused(Refusal.NOT_PERMITTED)]
         with pytest.raises(Refused, match="NOT_PERMITTED"):
             handle.result()
@@ -163,16 +163,16 @@ def test_a_sequence_costs_once_and_is_not_given_back_while_one_of_it_may_be_spen
 
 
 def test_a_corrected_query_may_have_the_id_of_a_refused_one(server: CountingServer, analyst: Analyst) -> None:
-    server.refuse(asked(), "min_contributions must be at least 0.5 of a cohort: got 0.357")
+    server.refuse(gym_query(), "min_contributions must be at least 0.5 of a cohort: got 0.357")
     with pytest.raises(Refused, match=r"got 0\.357"):
         analyst.find("gym")
     server.phones = lambda _: KNOWN
-    assert analyst.count(asked(min_contributions=13)).contributors == 45
+    assert analyst.count(gym_query(min_contributions=13)).contributors == 45
 
 
 def test_refused_queries_are_listed_with_the_reason(server: CountingServer, analyst: Analyst) -> None:
-    server.refuse(asked(), "too dear")
-    server.collecting(asked("other"))
+    server.refuse(gym_query(), "too dear")
+    server.collecting(gym_query("other"))
     other, gym = analyst.queries()
     assert (other.phase, other.refusal) == ("collecting", None)
     assert (gym.phase, gym.refusal, gym.outcomes) == ("refused", "BAD_QUERY: too dear", (None,) * 3)
@@ -181,8 +181,8 @@ def test_refused_queries_are_listed_with_the_reason(server: CountingServer, anal
 
 def test_a_query_that_will_never_be_decided_is_not_waited_for(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst:
-        handle = analyst.start(asked())
-        server.lost(asked())
+        handle = analyst.start(gym_query())
+        server.lost(gym_query())
         with pytest.raises(NeverDecided, match="'gym' can no longer be decided: the key server was restored"):
             handle.result()
         assert analyst.queries()[0].phase == "lost"

@@ -14,7 +14,7 @@ from reticent_analyst.errors import NotDecided
 from reticent_analyst.handle import Progress
 from tests.agg.counting_server import CountingServer
 from tests.analyst.clocks import SteppedClock
-from tests.analyst.queries import KNOWN, asked
+from tests.analyst.queries import KNOWN, gym_query
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -26,16 +26,16 @@ def stepped(clock: SteppedClock, **seconds: float) -> Timeouts:
 
 def test_progress_is_reported_from_the_first_status_to_the_decision(server: CountingServer, analyst: Analyst) -> None:
     seen: list[Progress] = []
-    handle = analyst.start(asked())
+    handle = analyst.start(gym_query())
 
     def watch(progress: Progress) -> None:
         seen.append(progress)
         if len(seen) == 1:
-            server.collecting(asked(), 9)
+            server.collecting(gym_query(), 9)
         if len(seen) == 2:
             server.standing["gym"].phase = wire.CLOSING
         if len(seen) == 3:
-            server.decided(asked(), KNOWN)
+            server.decided(gym_query(), KNOWN)
 
     handle.result(on_progress=watch)
     assert [each.phase for each in seen] == ["collecting", "collecting", "closing", "decided"]
@@ -52,11 +52,11 @@ def test_a_restart_of_the_server_is_waited_out(server: CountingServer) -> None:
     def watch(progress: Progress) -> None:
         phases.append(progress.phase)
         if len(phases) == 1:
-            server.decided(asked(), KNOWN)
+            server.decided(gym_query(), KNOWN)
             restarts.append(server.away_for(1.5))
 
     with server.analyst(on_progress=watch, on_outage=lambda *outage: outages.append(outage)) as analyst:
-        assert analyst.count(asked()).contributors == 45
+        assert analyst.count(gym_query()).contributors == 45
     restarts[0].join()
     assert phases == ["collecting", "decided"]
     assert {name for name, _ in outages} == {f"the aggregation server at {server.address}"}
@@ -74,7 +74,7 @@ def test_a_server_that_never_replied_is_given_up_soon(server: CountingServer) ->
 
 def test_so_is_one_whose_outage_is_too_long(server: CountingServer) -> None:
     with server.analyst(timeouts=Timeouts(call=2.0, max_outage=0.7, poll=0.1)) as analyst:
-        handle = analyst.start(asked())
+        handle = analyst.start(gym_query())
         server.stop()
         with pytest.raises(Unreachable, match="did not reply for"):
             handle.result()
@@ -84,17 +84,17 @@ def test_so_is_one_whose_outage_is_too_long(server: CountingServer) -> None:
 def test_a_deadline_passes_and_the_query_continues(server: CountingServer, analyst: Analyst, is_away: bool) -> None:
     clock = SteppedClock()
     with server.analyst(timeouts=stepped(clock, call=2.0, max_outage=20.0, poll=0.05)) as hasty:
-        handle = hasty.start(asked())
+        handle = hasty.start(gym_query())
         if is_away:
             server.stop()
         rest = r"127.0.0.1:\d+ does not reply" if is_away else "collecting ends in 5 s"
-        said = rf"'gym' is not decided after 1.5 s: 0 of 3 cohorts are decided, {rest}; the"
-        with pytest.raises(NotDecided, match=said):
+        message = rf"'gym' is not decided after 1.5 s: 0 of 3 cohorts are decided, {rest}; the"
+        with pytest.raises(NotDecided, match=message):
             handle.result(timeout=1.5)
     assert 1.4 < clock.monotonic() < 1.6
     if is_away:
         server.start()
-    server.decided(asked(), KNOWN)
+    server.decided(gym_query(), KNOWN)
     assert analyst.find("gym").result(timeout=10).contributors == 45
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import Field, fields
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from reticent_analyst.expected_refusals import KEY_SERVERS, PHONES, expected_ref
 from reticent_analyst.question import Question
 from reticent_client import Declined, Participation
 from reticent_client.counting.inputs import DEFAULT_BUDGET
+from reticent_keys.cli import app as keys
 from tests.queries import bits
 
 
@@ -75,3 +78,11 @@ def test_what_the_plan_says_is_what_parties_do(
     by = {party for each in expected_refusals(query, ciphertexts) for party in each.by}
     assert phones_take(query) == (PHONES not in by)
     assert key_servers_take(query, ciphertexts) == (KEY_SERVERS not in by)
+
+
+@pytest.mark.parametrize("limit", fields(QueryLimits), ids=lambda each: each.name)
+def test_each_limit_is_an_option_of_the_key_server(limit: Field[Any]) -> None:
+    value: Any = 5 if isinstance(limit.default, int) else 0.25
+    option = f"--{limit.name.replace('_', '-')}"
+    _, bound, _ = keys.parse_args(["serve", option, str(value)], exit_on_error=False, print_error=False)
+    assert bound.arguments["limits"] == QueryLimits(**{limit.name: value})

@@ -168,9 +168,7 @@ def _summed(candidates: Sequence[_Candidate], announced: AnnouncedQuery) -> tupl
 
     def add(ciphertexts: bytes, places: Sequence[int]) -> bytes:
         chosen = total if len(places) == len(rows) else _product([rows[place] for place in places], announced)[0]
-        return ciphertexts_to(
-            [key.add(pair) for pair in zip(ciphertexts_from(ciphertexts, key), chosen, strict=True)], key
-        )
+        return ciphertexts_to(key.add_pairs(ciphertexts_from(ciphertexts, key), chosen), key)
 
     first = candidates[0].message
     return faults, CohortBatch(first.query, first.cohort, [candidates[number].receipt for number in good], add)

@@ -46,6 +46,8 @@ def test_sums_decrypt_to_sums(plaintexts: list[int], seed: int) -> None:
     public = pair().public
     ciphertexts = public.encrypt(plaintexts, seeded(seed))
     assert pair().decrypt([*ciphertexts, public.add(ciphertexts)]) == [*plaintexts, sum(plaintexts)]
+    sums = public.add_pairs(ciphertexts, list(reversed(ciphertexts)))
+    assert pair().decrypt(sums) == [one + other for one, other in zip(plaintexts, reversed(plaintexts), strict=True)]
 
 
 def test_ciphertexts_differ_every_time() -> None:

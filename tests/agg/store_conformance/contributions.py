@@ -1,0 +1,106 @@
+"""Each phone is counted once."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+from reticent.v1 import counting_pb2 as wire
+from reticent_agg.store import (
+    AggregationStore,
+    CohortSum,
+    Put,
+)
+from tests.agg.store_conformance.values import (
+    CLOSES,
+    DEADLINE,
+    PHONES,
+    ROUNDS,
+    Opener,
+    closed,
+    collecting,
+    head_of,
+    opened,
+    phones_in,
+    put,
+    race,
+    receipted,
+    request_of,
+)
+
+
+def check_the_first_contribution_of_a_phone_stands(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        digest = collecting(store)
+        assert put(store, digest, 1, 2) == [Put.COUNTED] * 2
+        assert put(store, digest, 1, 3) == [Put.REPEATED, Put.COUNTED]
+        assert put(store, digest, 1, 4, attempt=1) == [Put.CONFLICT, Put.COUNTED]
+        assert put(store, digest, 5, 5) == [Put.COUNTED, Put.REPEATED]  # twice in one batch
+        closed(store, digest)
+        assert put(store, digest, 1, 6) == [Put.REPEATED, Put.LATE]
+        assert put(store, digest, 1, attempt=1) == [Put.CONFLICT]
+        assert phones_in(head_of(store, digest)) == {1, 2, 3, 4, 5}
+        assert receipted(store, digest) == [1, 2, 3, 4, 5]
+
+
+def check_one_of_two_that_race_for_a_phone_is_counted(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        same, other = (collecting(store, query_id) for query_id in ("same", "other"))
+
+        for number in range(ROUNDS):
+            once = partial(_put, digest=same, number=number)
+            (first,), (second,) = race(open_store, once, once)
+            assert {first, second} == {Put.COUNTED, Put.REPEATED}
+            works = (partial(_put, digest=other, number=number, attempt=attempt) for attempt in (0, 1))
+            (first,), (second,) = race(open_store, *works)
+            assert {first, second} == {Put.COUNTED, Put.CONFLICT}
+        for digest in (same, other):
+            closed(store, digest)
+            assert phones_in(head_of(store, digest)) == set(range(ROUNDS))
+
+
+def _put(store: AggregationStore, digest: bytes, number: int, attempt: int = 0) -> list[Put]:
+    return put(store, digest, number, attempt=attempt)
+
+
+def check_what_races_with_the_close_is_counted_once_or_late(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        for each in range(ROUNDS):
+            digest = collecting(store, f"q{each}")
+            inside = threading.Event()
+
+            results, _ = race(
+                open_store,
+                partial(_contribute, digest=digest, inside=inside),
+                partial(_close, digest=digest, inside=inside),
+            )
+            counted = {number for number, result in enumerate(results) if result is Put.COUNTED}
+            assert set(results) <= {Put.COUNTED, Put.LATE}
+            assert phones_in(head_of(store, digest)) == counted
+            assert receipted(store, digest) == sorted(counted)
+
+
+def _contribute(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[Put]:
+    """All phones, the later half when the other thread is closing."""
+    results = put(store, digest, 0, 1)
+    for number in range(2, PHONES):
+        if number == PHONES // 2:
+            assert inside.wait(DEADLINE)
+        results += put(store, digest, number)
+    return results
+
+
+def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[Put]:
+    def make_request(cohort: CohortSum) -> wire.DecideHead:
+        inside.set()
+        return request_of(digest, cohort)
+
+    assert store.close_query(digest, make_request)
+    return []
+
+
+def check_time_is_over_at_the_end_whether_or_not_the_query_was_closed(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        digest = collecting(store)
+        assert put(store, digest, 0, now=CLOSES - 1) == [Put.COUNTED]
+        assert put(store, digest, 1, now=CLOSES) == [Put.LATE]

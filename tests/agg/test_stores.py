@@ -1,0 +1,37 @@
+"""The SQLite store conforms, and stores that break a promise do not."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from reticent_agg import SqliteStore
+from tests.agg import broken_stores
+from tests.agg.store_conformance import CHECKS, Check, atomicity, contributions, decisions
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_the_sqlite_store_conforms(check: Check, path: Path) -> None:
+    check(partial(SqliteStore, path))
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        (broken_stores.ForgetsReceipts, contributions.check_the_first_contribution_of_a_phone_stands),
+        (broken_stores.ForgetsReceipts, contributions.check_one_of_two_that_race_for_a_phone_is_counted),
+        (broken_stores.CommitsLate, atomicity.check_all_is_there_after_opening_the_store_again),
+        (broken_stores.CommitsEachBatch, atomicity.check_a_batch_that_fails_leaves_nothing_of_any_batch),
+        (broken_stores.ReadsBeforeItCloses, contributions.check_what_races_with_the_close_is_counted_once_or_late),
+        (broken_stores.DecidesAgain, decisions.check_a_cohort_is_decided_once),
+        (broken_stores.LeasesForEver, decisions.check_an_item_has_one_owner_while_its_lease_is_valid),
+        (broken_stores.LeasesToAnybody, decisions.check_an_item_has_one_owner_while_its_lease_is_valid),
+        (broken_stores.LeasesToAnybody, decisions.check_one_of_two_that_claim_an_item_gets_it),
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_a_broken_store_does_not_conform(broken: type[SqliteStore], check: Check, path: Path) -> None:
+    with pytest.raises(AssertionError):
+        check(partial(broken, path))
