@@ -111,7 +111,7 @@ class Dealer:
             ciphertexts = plaintext_count(query, key.bits)
         except ValueError as error:
             raise Refused(Refusal.BAD_QUERY, str(error)) from error
-        for violation in self._limits.violations(query, ciphertexts):
+        for violation in self._limits.violations(query, ciphertexts).values():
             raise Refused(Refusal.BAD_QUERY, violation)
 
     def _deal(self, query: Query, members: Sequence[int]) -> Deal:

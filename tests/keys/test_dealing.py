@@ -197,8 +197,8 @@ def test_an_operator_who_says_nothing_wants_twenty_honest_phones_and_some_liars(
 ) -> None:
     query = dataclasses.replace(QUERY, population=40, cohorts=1, min_contributions=22, liars=2)
     other = dataclasses.replace(query, **changes)  # type: ignore[arg-type]  # all of these are numbers
-    assert list(QueryLimits().violations(query, ciphertexts=1)) == []
-    assert list(QueryLimits().violations(other, ciphertexts=1)) == [sentence]
+    assert QueryLimits().violations(query, ciphertexts=1) == {}
+    assert list(QueryLimits().violations(other, ciphertexts=1).values()) == [sentence]
 
 
 @pytest.mark.parametrize(

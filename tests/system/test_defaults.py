@@ -28,7 +28,7 @@ def phones_take(query: Query) -> bool:
 
 
 def key_servers_take(query: Query, ciphertexts: int = 1) -> bool:
-    return not list(QueryLimits().violations(query, ciphertexts))
+    return not QueryLimits().violations(query, ciphertexts)
 
 
 def _refuses(check: Callable[[], None]) -> bool:

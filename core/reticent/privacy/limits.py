@@ -7,7 +7,6 @@ are enrolled. Users and operators set their own limits: `Participation` on the p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reticent.privacy.cost import Cost
@@ -54,8 +53,8 @@ class QueryLimits:
             if not holds:
                 raise ValueError(sentence)
 
-    def violations(self, query: Query, ciphertexts: int) -> Iterator[str]:
-        """The limits that a query breaks, a sentence each.
+    def violations(self, query: Query, ciphertexts: int) -> dict[str, str]:
+        """The limits that a query breaks: a sentence for each, by the limit's name.
 
         Args:
             query: The query.
@@ -64,25 +63,33 @@ class QueryLimits:
         threshold = query.min_contributions
         share, honest = threshold / (query.population // query.cohorts), threshold - query.liars
         liars = min_liars(threshold, self.min_liars_share)
-        for holds, sentence in (
-            (query.epsilon <= self.max_epsilon, f"epsilon must be at most {self.max_epsilon:g}: got {query.epsilon:g}"),
-            (query.delta <= self.max_delta, f"delta must be at most {self.max_delta:g}: got {query.delta:g}"),
-            (
+        checks = {
+            "max_epsilon": (
+                query.epsilon <= self.max_epsilon,
+                f"epsilon must be at most {self.max_epsilon:g}: got {query.epsilon:g}",
+            ),
+            "max_delta": (
+                query.delta <= self.max_delta,
+                f"delta must be at most {self.max_delta:g}: got {query.delta:g}",
+            ),
+            "max_ciphertexts": (
                 ciphertexts <= self.max_ciphertexts,
                 f"a phone must send at most {self.max_ciphertexts} ciphertexts: got {ciphertexts}",
             ),
-            (
+            "min_cohort_share": (
                 share >= self.min_cohort_share,
                 f"min_contributions must be at least {self.min_cohort_share:g} of the smallest cohort: got {share:.3g}",
             ),
-            (query.liars >= liars, f"liars must be at least {liars} of {threshold} contributions: got {query.liars}"),
-            (
+            "min_liars_share": (
+                query.liars >= liars,
+                f"liars must be at least {liars} of {threshold} contributions: got {query.liars}",
+            ),
+            "min_honest": (
                 honest >= self.min_honest,
                 f"min_contributions must exceed liars by at least {self.min_honest}: got {honest}",
             ),
-        ):
-            if not holds:
-                yield sentence
+        }
+        return {name: sentence for name, (holds, sentence) in checks.items() if not holds}
 
 
 def min_liars(min_contributions: int, share: float = QueryLimits.min_liars_share) -> int:
