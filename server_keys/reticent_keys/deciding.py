@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 RECEIPTS_PER_BATCH = 200
 NO_SECRET = bytes(KEY_BYTES)
 NOT_THEIR_SUM = "what was decrypted is not the sum of these contributions"
-TOO_FEW = "there are {} contributions, and the fewest are {}"
+TOO_FEW = "{} contributions, at least {} are required"
 GIVEN_UP = "the aggregation server gave the cohort up"
 
 

@@ -90,7 +90,7 @@ def test_too_few_are_burnt_and_nothing_is_decrypted(house: House, decryptions: l
     made = house.server.decider.decide(*honest(query, 0, house.key, given))
     assert made.outcome == wire.BURNT
     assert not made.sums
-    assert made.reason == "there are 4 contributions, and the fewest are 5"
+    assert made.reason == "4 contributions, at least 5 are required"
     assert signed_by(house.server.identity, statements.decision(made), made.signature)
     assert not decryptions
 

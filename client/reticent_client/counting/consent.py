@@ -33,18 +33,18 @@ class Participation:
     `reticent.privacy.limits` says for all parties.
 
     Args:
-        max_epsilon: Of one query.
-        max_delta: Of one query.
-        max_budget_share: Of the whole budget, that one query may take: of its epsilon and of its delta.
+        max_epsilon: Largest epsilon of a query.
+        max_delta: Largest delta of a query.
+        max_budget_share: Largest share of the whole budget, in epsilon and in delta, that one query may take.
         queries: Patterns such as "gym-*" of which the query's name must fit one.
         counters: Patterns of which each counter's name must fit one.
-        min_honest: Among how many honest phones this one wants to be at least: fewest less liars of a query.
-        min_liars_share: How large a part of the fewest a query must at least allow to be liars, who add no noise or
-            tell theirs: 0.1 wants a tenth of them, and 0 none.
+        min_honest: Fewest honest contributions among which this phone hides: min_contributions less liars of a query.
+        min_liars_share: Smallest share of min_contributions that a query must tolerate as liars, who add no noise or
+            reveal it.
         only_charging: Take part while the phone is charging only.
         only_unmetered: Take part over networks that are not metered only.
-        max_queries_per_day: How many queries to answer in any 24 hours.
-        max_bytes_per_day: How much to send in any 24 hours.
+        max_queries_per_day: Most queries to contribute to in any 24 hours.
+        max_bytes_per_day: Most bytes to send in any 24 hours.
 
     >>> policy = Participation(max_epsilon=1.0, queries=("gym-*", "steps-*"))
     >>> Participation.from_text(policy.to_text()) == policy
