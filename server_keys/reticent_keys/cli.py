@@ -37,7 +37,7 @@ from reticent.tls.certificates import Certificate
 from reticent_keys import administration
 from reticent_keys.folder import Folder
 from reticent_keys.membership import MEMBERSHIP, invitation_hash
-from reticent_keys.server import KeyServer
+from reticent_keys.server import DECISION_TIME, KeyServer
 from reticent_keys.service import Service
 
 FOLDER = Path("keys")
@@ -68,6 +68,7 @@ def serve(
     key_bits: int = KEY_BITS[0],
     simulation: bool = False,
     membership_days: int = MEMBERSHIP // _DAY,
+    decision_days: int = DECISION_TIME // _DAY,
     limits: Annotated[QueryLimits, Parameter(name="*")] = LIMITS,
     simulated_clock: Annotated[str | None, Parameter(name="--simulated-clock")] = None,
     log_level: str = "info",
@@ -88,6 +89,7 @@ def serve(
         key_bits: The length of new key pairs: 3072 or 4096.
         simulation: Allow key pairs of 1024 and 2048 bits too, which are good for simulation only.
         membership_days: The days after which the membership of a phone expires, unless the phone renews it.
+        decision_days: The days after the end of a query in which it can be decrypted. Then its own key is erased.
         limits: Limits on each query, whatever phones accept.
         simulated_clock: For tests, on this machine only: stop the clock at this instant, such as
             2027-03-01T12:00:00Z, until a test moves it.
@@ -96,11 +98,18 @@ def serve(
     """
     start_logging(log_level, log_json)
     _check_days("a membership", membership_days)
+    _check_days("the time for a decision", decision_days)
     clock, others = clock_from(simulated_clock, phones, decisions)
     certificate = Certificate.load(certs, "keys")
     opened = Folder(folder, bits=key_bits, simulation=simulation)
     secret = process.passphrase(passphrase_file, new=not opened.exists)
-    with opened.served(secret, now=clock.now, limits=limits, lifetime=membership_days * _DAY) as server:
+    with opened.served(
+        secret,
+        now=clock.now,
+        limits=limits,
+        lifetime=membership_days * _DAY,
+        decision_time=decision_days * _DAY,
+    ) as server:
         _warn_of_restore(server, clock)
         service = Service(server, phones=phones, decisions=decisions, certificate=certificate, others=others)
         process.run(lambda stop: _serve(service, server, stop))

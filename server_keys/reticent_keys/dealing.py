@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
@@ -58,6 +59,7 @@ class Dealer:
         *,
         rng: np.random.Generator,
         now: Now,
+        decision_time: dt.timedelta,
     ) -> None:
         self._journal = journal
         self._identity = identity
@@ -66,6 +68,7 @@ class Dealer:
         self._limits = limits
         self._rng = rng
         self._now = now
+        self._decision_time = decision_time
 
     def countersign(self, content: bytes) -> Iterator[wire.Deal]:
         """Countersign a query and deal phones to it; the same query gets the same reply again.
@@ -86,7 +89,7 @@ class Dealer:
             now = milliseconds(self._now())
             _refuse_too_few(query, self._journal.member_count(now))  # a query of many cohorts is costly to check
             self._check(query, key)
-            recorded = self._journal.countersign(query, partial(self._deal, query), now)
+            recorded = self._journal.countersign(query, partial(self._deal, query), now, self._deadline(query))
             _log.info(
                 "countersigned",
                 extra={
@@ -97,6 +100,9 @@ class Dealer:
                 },
             )
         return self._messages(recorded)
+
+    def _deadline(self, query: Query) -> int:
+        return milliseconds(self._now() + dt.timedelta(seconds=query.closes_after) + self._decision_time)
 
     def _active_key(self, query: Query) -> Key:
         """The query's key, if it is active and can be opened."""

@@ -38,6 +38,7 @@ NO_SECRET = bytes(KEY_BYTES)
 NOT_THEIR_SUM = "what was decrypted is not the sum of these contributions"
 TOO_FEW = "{} contributions, at least {} are required"
 GIVEN_UP = "the aggregation server gave the cohort up"
+TOO_LATE = "the query was not decided in time, and its key is erased"
 
 
 class Cohort(NamedTuple):
@@ -124,6 +125,8 @@ class Decider:
         cohort.recorded.key.refuse_retired()
         if head.contributors < cohort.query.min_contributions or not head.ciphertexts:
             return self._burn(cohort, head, request, counted)
+        if cohort.recorded.deadline <= milliseconds(self._now()):
+            raise Refused(Refusal.KEY_RETIRED, TOO_LATE)
         pair, query_key = self._keyring.pair(cohort.recorded.key), self._query_key(cohort.query)
         ciphertexts = _ciphertexts(head, cohort.query, pair.public)
         expected = ExpectedSum(cohort, pair.public, query_key)

@@ -31,7 +31,7 @@ from reticent_keys.keypair_store import KeyPairStore
 from reticent_keys.keyring import Keyring
 from reticent_keys.membership import MEMBERSHIP
 from reticent_keys.query_key_store import QueryKeyStore
-from reticent_keys.server import KeyServer
+from reticent_keys.server import DECISION_TIME, KeyServer
 from reticent_keys.sqlite_journal import SqliteJournal
 
 __all__ = ["Folder"]
@@ -66,6 +66,7 @@ class Folder:
         now: Now,
         limits: QueryLimits | None = None,
         lifetime: dt.timedelta = MEMBERSHIP,
+        decision_time: dt.timedelta = DECISION_TIME,
     ) -> Iterator[KeyServer]:
         """The server of this folder; a new one, with new keys, if the folder holds none.
 
@@ -93,6 +94,7 @@ class Folder:
                 now=now,
                 limits=limits,
                 lifetime=lifetime,
+                decision_time=decision_time,
                 generate=self._generate,
             )
 

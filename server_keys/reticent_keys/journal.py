@@ -92,6 +92,8 @@ class CountersignedQuery(NamedTuple):
     digest: bytes
     content: bytes
     agreement_key: bytes
+    deadline: int
+    """In milliseconds: from then on no sum is decrypted, and the query's own key is erased."""
     key: Key
 
 
@@ -293,7 +295,9 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    def countersign(self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int) -> CountersignedQuery:
+    def countersign(
+        self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
+    ) -> CountersignedQuery:
         """Record a query together with its phones, once; or return what was recorded of it.
 
         Args:
@@ -301,6 +305,7 @@ class Journal(ABC):
             deal: Chooses among the numbers of all members. It is called only for a query that is not recorded, and no
                 other change happens meanwhile.
             now: Decides who is a member.
+            deadline: Of its decryption.
 
         Raises:
             Refused: CONFLICT: another query has its id. KEY_RETIRED: its key is not the active one. What `deal` raises.
@@ -315,8 +320,12 @@ class Journal(ABC):
         """The verify key of each phone, by its id; None if the phone was not dealt to this cohort."""
 
     @abstractmethod
-    def undecided_queries(self) -> list[bytes]:
-        """The digests of the queries with an undecided cohort, under keys that are in use."""
+    def undecided_queries(self, now: int) -> list[bytes]:
+        """The digests of the queries with an undecided cohort, under keys in use, before their deadline."""
+
+    @abstractmethod
+    def overdue_queries(self, now: int) -> list[bytes]:
+        """The digests of the queries with an undecided cohort, after their deadline."""
 
     # Decisions
 

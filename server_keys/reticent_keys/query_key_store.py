@@ -6,6 +6,7 @@ come from that secret. Without the query's key nobody can compute the pads, what
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Collection
@@ -19,6 +20,8 @@ from reticent.storage.files import OWNER_ONLY_FOLDER, erase, replace
 from reticent_keys.errors import KeyFileError
 
 __all__ = ["QueryKeyStore"]
+
+_log = logging.getLogger(__name__)
 
 SUFFIX = ".key"
 NONCE_BYTES = 12
@@ -35,7 +38,8 @@ class QueryKeyStore:
     def __init__(self, folder: Path | None, storage_key: bytes = bytes(32)) -> None:
         self._folder = folder
         self._cipher = AESGCM(storage_key)
-        self._open: dict[bytes, AgreementKey] = {}
+        self._in_memory: dict[bytes, AgreementKey] = {}  # without a folder only: what is erased is then nowhere
+        self._to_erase: set[bytes] = set()
         self._lock = threading.Lock()
         if folder is not None:
             folder.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
@@ -46,11 +50,11 @@ class QueryKeyStore:
         A second call for the same query makes another key, which replaces the first.
         """
         key = AgreementKey()
-        if self._folder is not None:
+        if self._folder is None:
+            self._in_memory[query] = key
+        else:
             nonce = secrets.token_bytes(NONCE_BYTES)
             replace(self._path(query), nonce + self._cipher.encrypt(nonce, key.to_bytes(), query))
-        with self._lock:
-            self._open[query] = key
         return key
 
     def get(self, query: bytes) -> AgreementKey:
@@ -59,23 +63,32 @@ class QueryKeyStore:
         Raises:
             KeyFileError: Its file is missing, or cannot be opened.
         """
-        with self._lock:
-            if query not in self._open:
-                self._open[query] = self._load(query)
-            return self._open[query]
+        if query in self._in_memory:
+            return self._in_memory[query]
+        return self._load(query)
 
     def erase(self, query: bytes) -> None:
-        """Overwrite and delete the key of a query, if there is one."""
+        """Overwrite and delete the key of a query, if there is one.
+
+        A file that cannot be erased is logged, and tried again by the next call and by the next start.
+        """
+        self._in_memory.pop(query, None)
+        if self._folder is None:
+            return
         with self._lock:
-            self._open.pop(query, None)
-        if self._folder is not None:
-            erase(self._path(query))
+            self._to_erase.add(query)
+            for each in sorted(self._to_erase):
+                try:
+                    erase(self._path(each))
+                except OSError as error:
+                    _log.error("the key of a query cannot be erased", extra={"query": each.hex(), "reason": str(error)})
+                else:
+                    self._to_erase.remove(each)
 
     def erase_all_but(self, queries: Collection[bytes]) -> None:
         """Erase every key but those of these queries, and files that a crash left incomplete."""
         kept = set(queries)
-        with self._lock:
-            self._open = {query: key for query, key in self._open.items() if query in kept}
+        self._in_memory = {query: key for query, key in self._in_memory.items() if query in kept}
         names = {f"{query.hex()}{SUFFIX}" for query in kept}
         for path in () if self._folder is None else list(self._folder.iterdir()):
             if path.name not in names:

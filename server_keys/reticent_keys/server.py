@@ -21,7 +21,9 @@ from reticent_keys.keyring import Keyring
 from reticent_keys.membership import MEMBERSHIP, Members
 from reticent_keys.query_key_store import QueryKeyStore
 
-__all__ = ["KeyServer"]
+__all__ = ["DECISION_TIME", "KeyServer"]
+
+DECISION_TIME = dt.timedelta(days=30)
 
 
 class KeyServer:
@@ -37,6 +39,7 @@ class KeyServer:
         now: The clock, in UTC.
         limits: The queries that the operator allows.
         lifetime: How long a membership lasts.
+        decision_time: How long after its end a query may be decrypted. Then its own key is erased.
         generate: Makes a key pair.
         rng: Deals phones; `secure()` unless given.
 
@@ -54,6 +57,7 @@ class KeyServer:
         now: Now,
         limits: QueryLimits | None = None,
         lifetime: dt.timedelta = MEMBERSHIP,
+        decision_time: dt.timedelta = DECISION_TIME,
         generate: Callable[[], KeyPair] = KeyPair.generate,
         rng: np.random.Generator | None = None,
     ) -> None:
@@ -64,12 +68,25 @@ class KeyServer:
         self.keyring = Keyring(journal, pairs, generate, now)
         self.members = Members(journal, identity, now, lifetime)
         self.dealer = Dealer(
-            journal, identity, self.keyring, query_keys, limits or QueryLimits(), rng=rng or secure(), now=now
+            journal,
+            identity,
+            self.keyring,
+            query_keys,
+            limits or QueryLimits(),
+            rng=rng or secure(),
+            now=now,
+            decision_time=decision_time,
         )
         self.decider = Decider(journal, identity, self.keyring, query_keys, now)
         self._now = now
         self.keyring.start()
-        query_keys.erase_all_but(journal.undecided_queries())
+        self._query_keys = query_keys
+        query_keys.erase_all_but(journal.undecided_queries(milliseconds(now())))
+
+    def erase_overdue(self) -> None:
+        """Erase the keys of the queries that were not decided in time."""
+        for query in self.journal.overdue_queries(milliseconds(self._now())):
+            self._query_keys.erase(query)
 
     def terms(self) -> wire.Terms:
         """Run for the aggregation server. How many phones can be dealt to a query now, and the active key.

@@ -37,6 +37,8 @@ FOR_PHONES, FOR_DECISIONS = 4, 4  # threads
 RECEIPT_TIMEOUT = 60.0
 """Seconds that a request to decide waits for its next receipts."""
 
+ERASE_EVERY = 600.0
+
 _log = logging.getLogger(__name__)
 
 Request = TypeVar("Request", bound=Message)
@@ -59,6 +61,7 @@ class Service:
         certificate: The key server's.
         others: Further services of the listener for phones, by their names.
         joins: The rate limit of joins from one address, or IPv6 network.
+        erase_every: Seconds between two looks for queries whose key is to be erased because their deadline passed.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Service:
         certificate: Certificate,
         others: Mapping[str, Mapping[str, Handler]] | None = None,
         joins: Rate = JOINS,
+        erase_every: float = ERASE_EVERY,
     ) -> None:
         self._server = server
         self._joins = Rates(joins, ADDRESSES)
@@ -87,6 +91,7 @@ class Service:
             {DECIDING: self._deciding(Admission((AGGREGATION_SERVER,)))},
             credentials=certificate.server_credentials(mutual=True),
         )
+        self._erase_every = erase_every
         self._entered = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -94,6 +99,8 @@ class Service:
         async with AsyncExitStack() as entering:
             for threads in (self._for_phones, self._for_decisions):
                 entering.push_async_callback(asyncio.to_thread, threads.shutdown)
+            erasing = asyncio.create_task(self._erase_overdue())
+            entering.callback(erasing.cancel)
             await entering.enter_async_context(self.phones)
             await entering.enter_async_context(self.decisions)
             self._entered = entering.pop_all()
@@ -104,6 +111,11 @@ class Service:
     ) -> None:
         """Stop to listen; calls that have begun may end."""
         await self._entered.aclose()
+
+    async def _erase_overdue(self) -> None:
+        while True:
+            await self._for_decision(self._server.erase_overdue)
+            await asyncio.sleep(self._erase_every)
 
     def _enrolment(self, admission: Admission) -> dict[str, Handler]:
         server = self._server

@@ -66,7 +66,8 @@ CREATE TABLE queries (
     agreement_key BLOB NOT NULL,
     key INTEGER NOT NULL REFERENCES keys,
     cohorts INTEGER NOT NULL,
-    countersigned INTEGER NOT NULL
+    countersigned INTEGER NOT NULL,
+    deadline INTEGER NOT NULL
 );
 CREATE INDEX queries_of_keys ON queries (key);
 CREATE TABLE dealt (
@@ -90,7 +91,7 @@ CREATE TABLE decisions (
     PRIMARY KEY (query, cohort)
 );
 CREATE VIEW progress AS
-SELECT number AS query, digest, key,
+SELECT number AS query, digest, key, deadline,
     cohorts - (SELECT count(*) FROM decisions WHERE query = queries.number) AS undecided
 FROM queries;
 """
@@ -252,11 +253,11 @@ class SqliteJournal(Journal):
     def query(self, digest: bytes) -> CountersignedQuery | None:
         with self.database.reading() as run:
             row = run(
-                "SELECT queries.number, digest, content, agreement_key, keys.id, bits, public, state"
+                "SELECT queries.number, digest, content, agreement_key, deadline, keys.id, bits, public, state"
                 " FROM queries JOIN keys ON keys.number = queries.key WHERE digest = ?",
                 (digest,),
             ).fetchone()
-        return None if row is None else CountersignedQuery(row[0], row[1], row[2], row[3], _key(row[4:]))
+        return None if row is None else CountersignedQuery(row[0], row[1], row[2], row[3], row[4], _key(row[5:]))
 
     def countersigned(self, query: Query) -> CountersignedQuery | None:
         with self.database.reading() as run:
@@ -268,7 +269,9 @@ class SqliteJournal(Journal):
             found.key.refuse_retired()
         return found
 
-    def countersign(self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int) -> CountersignedQuery:
+    def countersign(
+        self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
+    ) -> CountersignedQuery:
         with self.database.transaction() as run:
             found = self.countersigned(query)
             if found is not None:
@@ -279,9 +282,9 @@ class SqliteJournal(Journal):
             members = run("SELECT number FROM phones WHERE ended IS NULL AND expires > ?", (now,)).fetchall()
             dealt = deal([phone for (phone,) in members])
             number = run(
-                "INSERT INTO queries (digest, id, content, agreement_key, key, cohorts, countersigned)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (query.digest, query.id, query.to_bytes(), dealt.agreement_key, *active, query.cohorts, now),
+                "INSERT INTO queries (digest, id, content, agreement_key, key, cohorts, countersigned, deadline)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (query.digest, query.id, query.to_bytes(), dealt.agreement_key, *active, query.cohorts, now, deadline),
             ).lastrowid
             for phone, cohort in dealt.cohorts:
                 run("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", (number, phone, cohort))
@@ -315,12 +318,18 @@ class SqliteJournal(Journal):
             ]
         return [None if row is None else row[0] for row in rows]
 
-    def undecided_queries(self) -> list[bytes]:
+    def undecided_queries(self, now: int) -> list[bytes]:
         with self.database.reading() as run:
             rows = run(
-                "SELECT digest FROM progress JOIN keys ON keys.number = key WHERE undecided > 0 AND state IN (?, ?)",
-                [state.name for state in IN_USE],
+                "SELECT digest FROM progress JOIN keys ON keys.number = key"
+                " WHERE undecided > 0 AND deadline > ? AND state IN (?, ?)",
+                (now, *(state.name for state in IN_USE)),
             ).fetchall()
+        return [digest for (digest,) in rows]
+
+    def overdue_queries(self, now: int) -> list[bytes]:
+        with self.database.reading() as run:
+            rows = run("SELECT digest FROM progress WHERE undecided > 0 AND deadline <= ?", (now,)).fetchall()
         return [digest for (digest,) in rows]
 
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:

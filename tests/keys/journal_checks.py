@@ -16,6 +16,7 @@ from reticent_keys.journal import Deal, KeyState, Phone
 from tests.keys.journal_races import check_two_processes_agree
 from tests.keys.journal_setting import (
     ASKED,
+    DEADLINE,
     FIRST,
     LATER,
     NOW,
@@ -121,19 +122,30 @@ def check_a_draining_key_is_destroyed_with_the_last_decision(the: Setting) -> No
     the.journal.decide(number, 0, decision(b"0"), NOW)
     assert states(the.journal)["first"] == "DRAINING"
     assert not the.journal.is_decided(number)
-    assert the.journal.undecided_queries() == [ASKED.digest]
+    assert the.journal.undecided_queries(NOW) == [ASKED.digest]
     the.journal.decide(number, 1, decision(b"1"), NOW)
     assert states(the.reopened())["first"] == "DESTROYED"
     assert the.journal.is_decided(number)
-    assert not the.journal.undecided_queries()
+    assert not the.journal.undecided_queries(NOW)
 
 
 # Queries
 
 
+def check_a_query_is_overdue_from_its_deadline_until_it_is_decided(the: Setting) -> None:
+    number = countersigned(the.journal).number
+    assert the.journal.undecided_queries(DEADLINE - 1) == [ASKED.digest]
+    assert the.journal.overdue_queries(DEADLINE - 1) == []
+    assert the.reopened().undecided_queries(DEADLINE) == []
+    assert the.journal.overdue_queries(DEADLINE) == [ASKED.digest]
+    for cohort in (0, 1):
+        the.journal.decide(number, cohort, decision(b"burnt"), DEADLINE)
+    assert the.journal.overdue_queries(DEADLINE) == []
+
+
 def check_a_query_is_countersigned_once(the: Setting) -> None:
     made = countersigned(the.journal)
-    assert made == (made.number, ASKED.digest, ASKED.to_bytes(), b"agreement", FIRST)
+    assert made == (made.number, ASKED.digest, ASKED.to_bytes(), b"agreement", DEADLINE, FIRST)
     dealt = list(the.journal.dealt_phones(made.number, 3))
     expected = [(phone(number).id, phone(number).verify_key, (number - 1) // 2) for number in (1, 2, 3, 4)]
     assert dealt == [expected[:3], expected[3:]]
@@ -142,7 +154,7 @@ def check_a_query_is_countersigned_once(the: Setting) -> None:
     def never(_: Sequence[int]) -> Deal:
         raise AssertionError("it was dealt twice")
 
-    assert the.reopened().countersign(ASKED, never, LATER) == made
+    assert the.reopened().countersign(ASKED, never, LATER, DEADLINE) == made
     assert the.journal.countersigned(ASKED) == the.journal.query(ASKED.digest) == made
     assert list(the.journal.dealt_phones(made.number, 3)) == dealt
     assert the.journal.query(b"unknown") is None
@@ -219,13 +231,13 @@ def check_a_restored_journal_starts_closed(the: Setting) -> None:
         _check_closed(restored, number)
         restored.activate(SECOND, LATER)
         fresh = countersigned(restored, id="fresh", key_id="second")
-        assert restored.undecided_queries() == [fresh.digest]
+        assert restored.undecided_queries(NOW) == [fresh.digest]
 
 
 def _check_closed(journal: Journal, number: int) -> None:
     """Cohort 0 is decided, cohort 1 never will be."""
     assert states(journal) == {"first": "RETIRED"}
-    assert journal.undecided_queries() == []
+    assert journal.undecided_queries(NOW) == []
     assert journal.decision(number, 0) == decision(b"this")
     assert journal.decide(number, 0, decision(b"other"), NOW) == decision(b"this")
     refused(Refusal.KEY_RETIRED, lambda: journal.note_decryption(number, 1, b"this"))
@@ -295,7 +307,7 @@ def check_a_change_that_is_interrupted_leaves_nothing(the: Setting) -> None:
 def check_a_deal_that_fails_leaves_nothing(the: Setting) -> None:
     before = the.storage.content(the.journal)
     with pytest.raises(Interrupted):
-        the.journal.countersign(ASKED, failing_deal, NOW)
+        the.journal.countersign(ASKED, failing_deal, NOW, DEADLINE)
     assert the.storage.content(the.reopened()) == before
     countersigned(the.journal)
 

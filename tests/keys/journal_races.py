@@ -16,6 +16,7 @@ from reticent.protocol import Refused
 from reticent_keys.journal import Deal, Key, KeyState, Phone, RecordedDecision
 from tests.keys.journal_setting import (
     ASKED,
+    DEADLINE,
     LATER,
     NOW,
     Setting,
@@ -98,7 +99,7 @@ def race(  # noqa: PLR0917  # what a process is started with
             candidate = Phone(name + bytes([each]) * 13, name, NOW, LATER)
             token = b"race %d" % each
             mine.enrolled.append(works(lambda token=token, candidate=candidate: journal.enrol(token, candidate)))  # type: ignore[misc]
-            mine.deals.append(journal.countersign(query, slow, NOW).agreement_key)
+            mine.deals.append(journal.countersign(query, slow, NOW, DEADLINE).agreement_key)
             mine.noted.append(works(lambda each=each: journal.note_decryption(raced[each], 0, name)))  # type: ignore[misc]
             mine.decisions.append(journal.decide(raced[each], 1, decision(name), NOW))
             journal.change_phone(phone(1).id, longer)

@@ -14,6 +14,7 @@ from tests.keys.phones import QUERY
 
 NOW = 1_000_000
 LATER = NOW + 1000
+DEADLINE = NOW + 5000
 FIRST, SECOND = Key("first", 2048, b"public 1"), Key("second", 3072, b"public 2")
 ASKED = replace(QUERY, population=4, cohorts=2, min_contributions=2, liars=0, key_id="first")
 
@@ -68,7 +69,7 @@ def halves(members: Sequence[int]) -> Deal:
 
 
 def countersigned(journal: Journal, **changes: object) -> CountersignedQuery:
-    return journal.countersign(replace(ASKED, **changes), halves, NOW)  # type: ignore[arg-type]
+    return journal.countersign(replace(ASKED, **changes), halves, NOW, DEADLINE)  # type: ignore[arg-type]
 
 
 def decision(request: bytes, content: bytes = b"signed") -> RecordedDecision:

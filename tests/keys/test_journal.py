@@ -124,7 +124,9 @@ class BacksUpInPlace(SqliteJournal):
 class DealsByHalves(SqliteJournal):
     """Records a query first, and its phones later."""
 
-    def countersign(self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int) -> CountersignedQuery:
+    def countersign(
+        self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
+    ) -> CountersignedQuery:
         dealt = None
 
         def none(members: Sequence[int]) -> Deal:
@@ -132,7 +134,7 @@ class DealsByHalves(SqliteJournal):
             dealt = deal(members)
             return Deal(dealt.agreement_key, ())
 
-        made = super().countersign(query, none, now)
+        made = super().countersign(query, none, now, deadline)
         with self.database.transaction() as run:
             for phone, cohort in () if dealt is None else dealt.cohorts:
                 run("INSERT INTO dealt (query, phone, cohort) VALUES (?, ?, ?)", (made.number, phone, cohort))

@@ -318,7 +318,7 @@ class Cores(World):
         return self._query_keys.get(query)
 
     def query_keys_kept(self) -> set[bytes]:
-        return set(self._query_keys._open)
+        return set(self._query_keys._in_memory)
 
     def pairs_kept(self) -> set[str]:
         known = {key_id for (key_id,) in self.journal("SELECT id FROM keys")}

@@ -1,0 +1,151 @@
+"""The key of a query is erased on disk when the query is decided, or when its deadline has passed."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reticent.privacy import Query
+from reticent.protocol import Refusal
+from reticent.storage import files
+from reticent.v1 import counting_pb2 as wire
+from reticent_keys import KeyFileError, QueryKeyStore, SqliteJournal
+from reticent_keys import query_key_store as store_module
+from reticent_keys.server import DECISION_TIME
+from tests.keys.phones import House, refused, request, summed
+
+STORAGE_KEY = bytes(range(32))
+NONCE = 12
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """A key server with files, and phones for one query."""
+    with House(tmp_path / "journal.db") as made:
+        made.query_keys = QueryKeyStore(tmp_path / "queries", STORAGE_KEY)
+        made.restart()
+        made.enrolled(20)
+        yield made
+
+
+def burn(house: House, query: Query) -> None:
+    """Decide all cohorts of a query."""
+    for cohort in range(query.cohorts):
+        decision = house.server.decider.decide(wire.DecideHead(query=query.digest, cohort=cohort), [])
+        assert decision.outcome == wire.BURNT
+
+
+def key_file(tmp_path: Path, query: Query) -> Path:
+    return tmp_path / "queries" / f"{query.digest.hex()}.key"
+
+
+def occurrences(folder: Path, secret: bytes) -> list[Path]:
+    """The files that hold any 16 bytes in a row of a secret."""
+    parts = [secret[start : start + 16] for start in range(len(secret) - 15)]
+    content = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return [path for path, held in content.items() if any(part in held for part in parts)]
+
+
+def test_no_byte_of_the_key_file_is_left_after_the_last_decision(house: House, tmp_path: Path) -> None:
+    query = house.query()
+    house.query_key(query)
+    path = key_file(tmp_path, query)
+    (tmp_path / "other-name").hardlink_to(path)  # the same bytes on disk, which deleting the name would leave
+    encrypted = path.read_bytes()
+    assert sorted(occurrences(tmp_path, encrypted)) == sorted([path, tmp_path / "other-name"])
+    burn(house, query)
+    assert not path.exists()
+    assert not occurrences(tmp_path, encrypted)
+    assert (tmp_path / "other-name").read_bytes() == bytes(len(encrypted))
+
+
+def test_a_crash_between_the_decision_and_the_erasure_is_made_up_for_by_the_next_start(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = house.query()
+    house.query_key(query)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(QueryKeyStore, "erase", killed)
+    with pytest.raises(KeyboardInterrupt):
+        burn(house, query)
+    assert key_file(tmp_path, query).exists()
+    monkeypatch.undo()
+    house.restart()
+    assert not key_file(tmp_path, query).exists()
+
+
+def test_an_erasure_that_failed_is_tried_again_with_the_next_decision(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision is replied all the same: it is recorded."""
+    first, second = house.query(id="first"), house.query(id="second")
+    for query in (first, second):
+        house.query_key(query)
+
+    def failing(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(store_module, "erase", failing)
+    burn(house, first)
+    assert key_file(tmp_path, first).exists()
+    monkeypatch.setattr(store_module, "erase", files.erase)
+    burn(house, second)
+    assert not list((tmp_path / "queries").iterdir())
+
+
+def test_what_is_erased_is_not_in_memory_either(tmp_path: Path) -> None:
+    """Of two processes that share a folder, the other one cannot use the key any more."""
+    one, other = QueryKeyStore(tmp_path / "queries", STORAGE_KEY), QueryKeyStore(tmp_path / "queries", STORAGE_KEY)
+    query = bytes(32)
+    made = one.make(query)
+    assert other.get(query).to_bytes() == made.to_bytes()
+    one.erase(query)
+    for each in (one, other):
+        with pytest.raises(KeyFileError):
+            each.get(query)
+
+
+def test_a_query_that_is_not_decided_in_time_is_never_decrypted(house: House, tmp_path: Path) -> None:
+    """A server that withholds a cohort does not keep the key of the other ones alive."""
+    query = house.query()
+    key, cohorts = house.key, [house.contributions(query, cohort) for cohort in range(query.cohorts)]
+    late = request(query, 1, key, summed(key, cohorts[1]), [each.receipt for each in cohorts[1]])
+    in_time = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+    deadline = dt.timedelta(seconds=query.closes_after) + DECISION_TIME
+    house.advance(deadline - dt.timedelta(milliseconds=1))
+    house.server.erase_overdue()
+    assert house.server.decider.decide(*in_time).outcome == wire.RELEASED
+    assert key_file(tmp_path, query).exists()
+    house.advance(dt.timedelta(milliseconds=1))
+    refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(*late), "in time")
+    house.server.erase_overdue()
+    assert not key_file(tmp_path, query).exists()
+    assert house.server.decider.decide(*in_time).outcome == wire.RELEASED  # the same decision again
+    abort = wire.DecideHead(query=query.digest, cohort=1)
+    assert house.server.decider.decide(abort, []).outcome == wire.BURNT  # phones take their budget back
+
+
+def test_a_start_after_the_deadline_erases(house: House, tmp_path: Path) -> None:
+    query = house.query()
+    house.query_key(query)
+    house.advance(dt.timedelta(seconds=query.closes_after) + DECISION_TIME)
+    house.restart()
+    assert not key_file(tmp_path, query).exists()
+
+
+def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(house: House, tmp_path: Path) -> None:
+    query = house.query()
+    house.query_key(query)
+    with contextlib.closing(SqliteJournal(tmp_path / "journal.db")) as journal:
+        journal.retire_keys()
+    house.restart()
+    assert not key_file(tmp_path, query).exists()
