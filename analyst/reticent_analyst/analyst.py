@@ -140,7 +140,7 @@ class Analyst:
         """Announce a query, and return at once.
 
         Raises:
-            As `count`, but for `QueryBurnt`.
+            As `count`, except `QueryBurnt`.
         """
         if self._is_decided(query.id):
             raise AlreadyDecided(f"{query.id!r} was decided before: a second attempt is another query")

@@ -325,10 +325,10 @@ def _no_release_given_hits(population: int, cohorts: int, min_contributions: int
         number * short_probability(size, min_contributions, absent) / cohorts
         for size, number in cohort_sizes(population, cohorts).items()
     )
-    chances = np.ones(cohorts + 1)
+    probabilities = np.ones(cohorts + 1)
     void = np.arange(cohorts // 2 + 1)
-    chances[: len(void)] = bdtrc(cohorts // 2 - void, cohorts - void, min(1.0, is_short))
-    return chances
+    probabilities[: len(void)] = bdtrc(cohorts // 2 - void, cohorts - void, min(1.0, is_short))
+    return probabilities
 
 
 def _probability_of_majority(counts: Floats) -> float:

@@ -65,8 +65,8 @@ class LiarRisk:
         cohorts_hit: The 95 % quantile of the number of cohorts with a liar. Each liar can void its own cohort.
         mean_cohorts_hit: The mean of that number.
         no_release: The probability that nothing is released, if all liars want that.
-        allowance_exceeded: An upper bound on the probability that some cohort has more liars than the query tolerates,
-            so that they know more of its noise than was accounted for.
+        allowance_exceeded: An upper bound on the probability that some cohort has more liars than `allowed`. They then
+            know more of its noise than was accounted for.
         tolerated: The most liars that keep the probability of no release within the risk, whatever they do.
         allowed: The liars or colluders among `min_contributions` against whom the privacy of all others holds.
         is_default: Whether `allowed` is the default of a question that does not set `liars`.

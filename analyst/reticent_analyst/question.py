@@ -51,7 +51,7 @@ class Question:
         cohorts: The number of cohorts; by default, the fewest that tolerate the liars.
         min_contributions: The fewest contributions with which a cohort may be decrypted; by default, the most accurate.
         liars: The liars among `min_contributions` against whom privacy holds. The default is a twentieth, as phones and
-            key servers require, or more, so that a cohort has more of the `lying` with at most probability `risk`.
+            key servers require. It is more if a cohort would otherwise have more liars with a probability above `risk`.
         closes_after: The duration of collecting, in seconds or as a timedelta.
         enough: Collecting ends as soon as each cohort has this many contributions.
         sequence: The name of the sequence that the question belongs to: see `QuestionSequence`.
