@@ -13,7 +13,7 @@ __all__ = ["GroupedDatabase"]
 
 MAX_GROUP = 256
 """Changes in one transaction."""
-PATIENCE = 1.0
+COMMIT_TIMEOUT = 1.0
 """Seconds after which a change is committed by its own thread, where the thread that should do it has died."""
 
 
@@ -66,7 +66,7 @@ class GroupedDatabase(Database):
         with self._damage():
             with self._turn() as group:
                 yield self._execute
-            while not group.finished.wait(PATIENCE):
+            while not group.finished.wait(COMMIT_TIMEOUT):
                 with self._lock:
                     self._commit(group)
             if group.error is not None:

@@ -20,10 +20,10 @@ from reticent.protocol.calls import answered
 from reticent.rpc import Limits, connections, listener
 from reticent.rpc.connections import CONNECTIONS, Peer
 from reticent.rpc.listener import Listener
+from tests.core.rpc.addresses import calling_from
 from tests.core.rpc.deaf import Deaf, careless
 from tests.core.rpc.scenes import HELLO, play
 from tests.core.rpc.services import served, until
-from tests.core.rpc.ways import calling_from
 
 
 def test_no_more_connections_are_kept_than_a_listener_stands() -> None:

@@ -19,11 +19,11 @@ from reticent.rpc import Admission, Limits
 from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc import large_answers
+from tests.core.rpc.addresses import calling_from
 from tests.core.rpc.deaf import Deaf, careless
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import LARGE, Calls, Echo, calling, calling_at, until
 from tests.core.rpc.services import served as served_with_tls
-from tests.core.rpc.ways import calling_from
 
 ROOT = Path(__file__).parents[3]
 MEGABYTE = 1 << 20

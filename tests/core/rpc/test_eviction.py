@@ -13,9 +13,9 @@ from reticent.protocol.calls import answered
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Limits
 from reticent.rpc.listener import Listener
+from tests.core.rpc.addresses import calling_from
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import Calls, Echo, calling, served, until
-from tests.core.rpc.ways import calling_from
 
 FEW = Limits(in_flight=8, in_flight_per_network=4)
 """As many calls as two addresses may have at a time."""
