@@ -79,6 +79,7 @@ class Driver:
         on_collecting: Callable[[], None],
     ) -> None:
         self._server = server
+        self._channel = channel
         self._deciding = counting_pb2_grpc.DecidingStub(channel)
         self._writer = writer
         self._clock = clock
@@ -197,7 +198,16 @@ class Driver:
             await self._attempt(self._undecided, item, failure, self._decide(item))
         return self._undecided.next_due(_now())
 
+    async def _connected(self) -> None:
+        """Wait until the key server is connected: from its lease on, a request counts as sent."""
+        try:
+            async with asyncio.timeout(CALLER_TIMEOUT):
+                await self._channel.channel_ready()
+        except TimeoutError as error:
+            raise Unreachable(KEY_SERVER_AWAY) from error
+
     async def _decide(self, item: WorkItem) -> None:
+        await self._connected()
         async with self._leased(item) as head:
             if not isinstance(head, wire.DecideHead):
                 return
@@ -295,7 +305,9 @@ def _is_temporary(refused: Refused) -> bool:
 def _is_away(error: Unreachable) -> bool:
     """Whether the key server cannot be reached at all: then other requests fail, too."""
     cause = error.__cause__
-    return isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
+    return isinstance(cause, TimeoutError) or (
+        isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
+    )
 
 
 async def _all(stream: AsyncIterable[Result]) -> list[Result]:

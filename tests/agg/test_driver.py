@@ -224,6 +224,31 @@ def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path
     run(abort())
 
 
+def test_what_is_aborted_while_the_key_server_is_away_costs_phones_nothing(tmp_path: Path, certs: Path) -> None:
+    """Its request was never sent, so *burnt* is believed and passed on to phones."""
+
+    async def abort() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener:
+            address, query = listener.address, parties.ask(enough=2)
+            async with network(tmp_path, certs, address) as net:
+                analyst, phones = await net.analyst(), await net.phones()
+                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+                await listener.__aexit__(None, None, None)
+                for number in range(2):
+                    await phones.Contribute(Phone(number).contribution(query))
+                await until(lambda: phase(net, query) == wire.CLOSING)
+                await asyncio.sleep(0.5)  # the driver tries
+                await analyst.Abort(wire.AbortRequest(id=query.id))
+                async with keys.listener(address):
+                    await until(lambda: phase(net, query) == wire.DECIDED)
+                wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest, cohort=0)])
+                [decision] = (await phones.Decisions(wanted)).decisions
+                assert decision.outcome == wire.BURNT
+
+    run(abort())
+
+
 def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
