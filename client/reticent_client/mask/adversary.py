@@ -1,7 +1,7 @@
-"""The adversary: somebody who is certain of a chain, knows the policy and sees everything that was released.
+"""The adversary, who is certain of a chain, knows the policy and sees everything that was released.
 
 Bayesian reasoning of section 3.2 of Götz's dissertation, over pairs of a policy's memory and a context, so that it
-holds for any policy: it asks `begin`, `suppression` and `advance`, and nothing else. Weights are kept as logarithms:
+works for any policy: it uses only `begin`, `suppression` and `advance`. Weights are kept as logarithms:
 an output of probability 1e-400 can occur.
 """
 
@@ -17,14 +17,14 @@ from reticent_client.errors import ImpossibleOutput
 from reticent_client.mask.chain import Floats, MarkovChain
 
 Outputs = Sequence[str | None]
-"""What was released at each step from the first on, None where it was suppressed; shorter than a day for a prefix."""
+"""The release of each step from the first on, None for a suppression; a prefix is shorter than a day."""
 
 Weights = dict[Hashable, Floats]
 """For each memory the policy may have, the log-weight (n,) of each context."""
 
 
 class Runnable(Protocol):
-    """What an adversary needs of a policy."""
+    """The part of a policy that an adversary uses."""
 
     @property
     def chain(self) -> MarkovChain:
@@ -42,7 +42,7 @@ class Runnable(Protocol):
 
 @dataclass
 class _Pass:
-    """One pass forward through the outputs: all that going back needs."""
+    """A forward pass through the outputs, with all that the backward pass needs."""
 
     weights: list[Weights] = field(default_factory=list)  # before each step's output
     emitted: list[Weights] = field(default_factory=list)  # log-probability of each step's output
@@ -71,7 +71,7 @@ class Adversary:
 
     @property
     def prior(self) -> Floats:
-        """(T, n): what is believed before anything is released."""
+        """(T, n): the belief before anything is released."""
         return self.chain.prior
 
     def beliefs(self, outputs: Outputs) -> Floats:
@@ -107,8 +107,8 @@ class Adversary:
     def beliefs_of_real_day(self, outputs: Outputs) -> tuple[Floats, list[int]]:
         """Beliefs after outputs that the chain may rule out, and the steps at which it did.
 
-        People do what their chain calls impossible. This adversary shrugs off a suppression that cannot be, and takes a
-        release that cannot be at its word, forgetting what came before.
+        Real days leave the chain. This adversary ignores an impossible suppression, and believes an impossible release,
+        forgetting everything before it.
         """
         run = self._forward(outputs, surprised=True)
         return self._smooth(run), run.impossible
@@ -260,7 +260,7 @@ class Adversary:
 
 
 class _Certain(dict[Hashable, Floats]):
-    """Nothing more is to be learned from what follows, whatever the memory."""
+    """The weights when nothing follows: 0 for every memory."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

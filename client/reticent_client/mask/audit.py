@@ -1,7 +1,7 @@
-"""What an adversary would have learned from real days: run the policy over them, and ask the adversary.
+"""Audits: what an adversary would have learned from real days under a policy.
 
 Section 3.7.1 of Götz's dissertation counts breaches: the sensitive contexts of the days at which the belief in them
-rose by more than delta. An audit also looks at what did not happen, for a wrong belief can rise too.
+rose by more than delta. An audit also covers contexts that were not visited, because wrong beliefs can rise too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from reticent_client.mask.problem import TOLERANCE
 
 Day = Sequence[str | None]
 Progress = Callable[[int], None]
-"""Told how many days are done."""
+"""Called with the number of finished days."""
 
 
 class Gain(NamedTuple):
-    """By how much the belief in a context rose; the step is None for "at some step of the window"."""
+    """A rise of the belief in a context; the step is None for "at some step of the window"."""
 
     rise: float
     day: int
@@ -36,7 +36,7 @@ class Gain(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What became of some days, and what an adversary learned from them."""
+    """The outcomes of some days, and what an adversary learned from them."""
 
     check: str
     days: int
@@ -48,17 +48,17 @@ class Audit:
     utility: float
     """The expected number of releases a day, if days follow the chain."""
     realised: float
-    """The number of releases a day."""
+    """The actual number of releases a day."""
     ceiling: float | None
-    """An upper bound on the utility of any private policy, where it is known."""
+    """An upper bound on the utility of any private policy, if it is known."""
     visits: int
-    """To sensitive states, in the days."""
+    """The number of visits to sensitive states."""
     breaches: int
-    """The visits at which the belief in the sensitive context rose by more than its delta."""
+    """The number of visits at which the belief in the sensitive context rose by more than its delta."""
     breaches_off_model: int
-    """Those of them on days with something that the chain rules out: nobody promised anything about these."""
+    """The breaches on days that leave the chain, for which nothing is promised."""
     impossible: int
-    """The steps whose outcome an adversary's chain rules out."""
+    """The number of steps whose output an adversary's chain rules out."""
     largest: Gain | None
     """The largest rise of the belief in a sensitive state, visited or not; None without any."""
     largest_some: Gain | None
@@ -73,7 +73,7 @@ class Audit:
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """The audit as a table: what, and how much."""
+        """The audit as rows of a name and a value."""
         share = f"{self.released / self.steps:.0%}" if self.steps else "none"
         rows = [
             ("check", self.check),
@@ -107,9 +107,9 @@ class Audit:
 def breaches(
     policy: Policy, days: Iterable[Day], delta: float | None = None, rng: np.random.Generator | None = None
 ) -> int:
-    """Run the policy over real days; count the sensitive states in them whose belief rose by more than delta.
+    """Run the policy over real days; count the visits to sensitive states whose belief rose by more than delta.
 
-    Without `delta` each state's own counts. The adversaries are those that the policy was made against.
+    The default delta is each state's own. The adversaries are those that the policy was made against.
     """
     mask = MaskIt(policy, rng)
     return sum(review.breaches for review in _reviews(mask, days, _deltas(policy, delta), _adversaries(policy)))
@@ -126,7 +126,7 @@ def audit(
     ceiling: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Run the policy over real days and ask what adversaries learned.
+    """Run the policy over real days and compute what adversaries learned.
 
     Args:
         policy: Any policy; one without a delta (`mask_sensitive`) needs `delta`.
@@ -170,7 +170,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Review:
-    """One day, as it went and as the adversaries saw it."""
+    """The outcome of one day, and what the adversaries learned."""
 
     outputs: Outputs
     visits: int
@@ -224,7 +224,7 @@ class _WindowGains:
         ]
 
     def largest(self, day: int, outputs: Outputs) -> Gain | None:
-        """The largest rise after these outputs; None where an adversary finds nothing but the impossible."""
+        """The largest rise after these outputs; None if every adversary rules them out."""
         return _largest(
             Gain(rise, day, None, label)
             for adversary, before in zip(self._adversaries, self._before, strict=True)
@@ -238,7 +238,7 @@ class _WindowGains:
 
 
 def _adversaries(policy: Policy, against: Sequence[MarkovChain] | None = None) -> list[Adversary]:
-    """The adversaries asked for, or promised to hold off, or whoever knows the user's own chain."""
+    """The adversaries of these chains, by default those of the policy, or one who knows the user's own chain."""
     chains = policy.against if against is None else against
     return [Adversary(policy, chain) for chain in chains or (policy.chain,)]
 

@@ -164,13 +164,13 @@ class MarkovChain:
 
     @classmethod
     def uniform(cls, contexts: Sequence[str], horizon: int) -> Self:
-        """The chain of somebody who knows nothing: every context equally likely at every step."""
+        """The uninformed chain: every context is equally likely at every step."""
         labels, steps = _labels(contexts), _steps(horizon)
         n = len(labels)
         return cls(labels, np.full(n, 1 / n), np.full((steps - 1, n, n), 1 / n))
 
     def frequencies(self) -> MarkovChain:
-        """The same prior without memory: what somebody knows who has only seen how often each context occurs."""
+        """The same prior without memory: the chain of an adversary who knows only the frequency of each context."""
         rows = np.repeat(self.prior[1:, None, :], self.size, axis=1)
         return MarkovChain(self.contexts, self.initial, rows)
 

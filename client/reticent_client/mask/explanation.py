@@ -1,8 +1,8 @@
 """Why a context is suppressed: what an adversary would believe if it were released.
 
-A release of (t, x) is refused where it raises the belief in a sensitive state above prior + delta by itself: at t,
-before t (since the last release), or after t even if nothing more is released. What is suppressed although its release
-would be fine is cover: without it the suppression of something else would tell.
+A release of (t, x) *reveals* too much if by itself it raises the belief in a sensitive state above prior + delta: at t,
+before t (since the last release), or after t even if nothing more is released. Other suppressed contexts are *cover*:
+without them, the suppression of another context would reveal too much.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ When = Literal["before", "now", "after"]
 
 @dataclass(frozen=True)
 class Effect:
-    """What an adversary would believe of a sensitive state."""
+    """An adversary's belief in a sensitive state."""
 
     context: str
     step: int
@@ -33,37 +33,37 @@ class Effect:
     prior: float
     belief: float
     bound: float | None
-    """The most that may be believed; None where nothing is bounded."""
+    """The largest allowed belief; None if it is not bounded."""
     adversary: int
-    """Which of the policy's adversaries, in their order."""
+    """The position of the adversary in the policy's list."""
 
     @property
     def excess(self) -> float:
-        """How far the belief lies above its bound."""
+        """The belief minus its bound."""
         return self.belief - (np.inf if self.bound is None else self.bound)
 
     @property
     def excessive(self) -> bool:
-        """Whether that is more than may be believed."""
+        """Whether the belief exceeds its bound."""
         return bool(self.excess > TOLERANCE)
 
 
 @dataclass(frozen=True)
 class ContextExplanation:
-    """What happens to a context at a step, and why."""
+    """The suppression of a context at a step, and its reason."""
 
     context: str
     suppression: float | None
-    """How likely it is to be suppressed; None where the chain rules it out, given the last release."""
+    """The probability of suppression; None if the chain rules the context out after the last release."""
     sensitive: bool
     release: Effect | None
-    """What its release would tell: the worst of all sensitive states."""
+    """The effect of its release: the worst of all sensitive states."""
     silence: Effect | None
-    """What a suppression at this step would tell if this context were always released."""
+    """The effect of a suppression at this step if this context were always released."""
 
     @property
     def reason(self) -> Literal["released", "impossible", "reveals", "cover", "mask"]:
-        """Why it is suppressed, if it may be."""
+        """The reason for its suppression."""
         if self.suppression is None:
             return "impossible"
         if self.suppression == 0:
@@ -82,7 +82,7 @@ class Explanation:
     released: tuple[int, str] | None
     """The step and context of the last release; None for the start of the day."""
     likelihood: float | None
-    """How likely that is to be the last release by then; None where it was asked for."""
+    """The probability of this last release; None if the caller chose it."""
     contexts: tuple[ContextExplanation, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -106,11 +106,11 @@ def explain(
         policy: Any policy.
         step: The step.
         released: The last release before it, as (step, context); "start" for none since the start of the day. Without
-            it, the one that is most likely by then.
-        contexts: Those to ask about, all unless given.
+            it, the most likely one.
+        contexts: The contexts to explain; all by default.
 
     Raises:
-        ValueError: The step is none, or nothing can be suppressed from the release until the step.
+        ValueError: There is no such step, or the policy cannot suppress everything between the release and the step.
     """
     if not 0 <= step < policy.horizon:
         raise ValueError(f"step {step} lies outside the day of {policy.horizon} steps")
@@ -150,7 +150,7 @@ def _checked(policy: Policy, step: int, released: tuple[int, str] | Literal["sta
 
 
 def _suppression(policy: Policy, step: int, occupancy: dict[Memory, Floats], index: int) -> float | None:
-    """How likely a context is to be suppressed, on average over what the policy may remember."""
+    """The probability of suppressing a context, averaged over the policy's possible memories."""
     masses = {memory: float(row[index]) for memory, row in occupancy.items() if row[index] > 0}
     total = sum(masses.values())
     if total == 0:
@@ -159,7 +159,7 @@ def _suppression(policy: Policy, step: int, occupancy: dict[Memory, Floats], ind
 
 
 class _Explainer:
-    """Adversaries who saw a release and nothing since, and are asked what another output would tell."""
+    """Computes what adversaries would believe after one more output; since the last release they saw nothing."""
 
     def __init__(self, policy: Policy, last: Release, step: int) -> None:
         self.policy = policy
@@ -170,7 +170,7 @@ class _Explainer:
         self.chains = policy.against or (policy.chain,)
 
     def explain(self, index: int, suppression: float | None) -> ContextExplanation:
-        """What becomes of a context, and what else would tell."""
+        """The explanation of a context that is suppressed with this probability."""
         label = self.policy.contexts[index]
         silence = _worst(self._effects(index, None)) if suppression else None
         return ContextExplanation(
@@ -182,7 +182,7 @@ class _Explainer:
         )
 
     def _effects(self, index: int, output: str | None) -> Iterator[Effect]:
-        """What each adversary would believe of each sensitive state, were the context always released."""
+        """The belief of each adversary in each sensitive state, if the context were always released."""
         outputs: Outputs = [*[None] * (self.step - self.first), output]
         own = self._onward(self.policy.chain)
         changed = _AlwaysReleased(self.policy, own, self.first, self.memory, self.step, index)
@@ -218,7 +218,7 @@ class _Explainer:
 
 @dataclass(frozen=True)
 class _AlwaysReleased:
-    """A policy from a release on, changed at one step: there it always releases one context."""
+    """A policy after a release, changed at one step: there it always releases one context."""
 
     policy: Policy
     chain: MarkovChain
@@ -242,5 +242,5 @@ class _AlwaysReleased:
 
 
 def _worst(effects: Iterable[Effect]) -> Effect | None:
-    """The effect that goes furthest beyond its bound; of those without one, that which rises most."""
+    """The effect that most exceeds its bound; without bounds, the largest rise."""
     return max(effects, key=lambda effect: (effect.excess, effect.belief - effect.prior), default=None)

@@ -1,4 +1,4 @@
-"""How long a search may go on (in rounds, which are deterministic, and by a deadline), whole numbers, and labels."""
+"""Limits of searches (deterministic rounds, and a deadline) and of labels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 
 MAX_LABEL = 128
-"""The longest context that a phone can tell its apps, in bytes of UTF-8."""
+"""The longest context that a phone can send to apps, in bytes of UTF-8."""
 
 
 class Deadline:
-    """A moment after which a search stops at the next good place; remembers whether it was ever asked too late."""
+    """A time after which a search stops at the next opportunity; remembers whether a search asked after it."""
 
     def __init__(self, seconds: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         if seconds is not None and not seconds >= 0:
@@ -22,7 +22,7 @@ class Deadline:
         self.expired = False
 
     def passed(self) -> bool:
-        """Whether the time is over."""
+        """Whether the deadline has passed."""
         over = self._clock() >= self._end
         self.expired |= over
         return over
@@ -33,7 +33,7 @@ class Deadline:
 
 
 def whole_number(value: object, requirement: str) -> int:
-    """The value, if it is a whole number of any kind; otherwise `ValueError` with what is said of it."""
+    """The value as an integer; `ValueError` with the requirement if it is no whole number."""
     try:
         return operator.index(value)  # type: ignore[arg-type]  # whether it is one is what is asked
     except TypeError:

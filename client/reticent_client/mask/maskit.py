@@ -1,16 +1,15 @@
-"""The phone's side of a policy: one decision a step, through gaps, surprises and kills.
+"""Runs a policy on a phone: one decision a step, through gaps, off-model contexts and kills.
 
-Algorithm 1 of Götz's dissertation (section 3.3), with what a real phone adds to it. Two rules keep
-the promise of a policy when the phone is killed, at any moment that does not depend on its user:
+Algorithm 1 of Götz's dissertation (section 3.3), with additions for a real phone. Two rules keep the policy's promise
+if the phone is killed, at any moment that does not depend on its user:
 
-- A step is stored before it is published, and a stored step is never decided again. A step that was
-  decided and not stored was never seen, and may be decided anew.
-- The memory is that of the decision, whether or not the decision got out. A stream that is private
-  stays private when somebody sees only a part of it, since what they believe is an average of what
-  they would believe after the whole. So the policy goes on after a restart as if nothing had been.
+- A step is stored before it is published, and a stored step is never decided again. A step that was decided but not
+  stored was never published, and may be decided anew.
+- The memory is that of the decision, whether or not the decision was published. A private stream stays private for an
+  adversary who sees only a part of it: their belief is an average of the beliefs after the whole. So the policy
+  continues after a restart as if nothing had happened.
 
-Where the memory cannot be known, nothing more is released until the day ends: it would release what
-was never checked.
+If the memory is unknown, nothing more is released until the day ends, because no check has covered such releases.
 """
 
 from __future__ import annotations
@@ -37,27 +36,25 @@ from reticent_client.mask.state_store import Store
 SNAPSHOT = DocumentFormat("reticent-mask", 1, "a stored state", FileError)
 
 MAX_DAYS = 60
-"""How many names of days that have begun are kept."""
+"""The number of names of past days that are kept."""
 
 
 class MaskIt:
-    """Run by the phone: asks the policy, tosses the coin, remembers.
+    """Run by the phone: decides each step by the policy, and remembers.
 
-    A context that the policy gives no release for (the chain does not know it, or rules it out given
-    what was released last) is suppressed, counted and reported, and the policy goes on from the
-    memory it has. That is outside the policy's promise, which is about users who follow their chain.
+    An off-model context (the chain does not know it, or rules it out after the last release) is suppressed, counted and
+    reported, and the policy continues. Such days are outside the policy's promise, which covers users who follow their
+    chain.
 
     All methods may be called from any thread; one call runs at a time.
 
     Args:
-        policy: What decides.
-        rng: Where the coins come from; secure ones unless given.
-        store: Where the state survives a kill. One that holds something is resumed from. One that
-            is empty may have been lost in the middle of a day, so nothing is released until the
-            next day begins.
-        day: What today is called, "2026-03-01" for example. With it a restart knows whether the
-            stored state is today's, or a new day has begun since. One whose day is over already
-            stands at its end; the names of the last 60 days are kept.
+        policy: The policy.
+        rng: The generator of the coins; a secure one by default.
+        store: Keeps the state through kills. The mask resumes from a stored state. An empty store may have been lost in
+            the middle of a day, so nothing is released until the next day begins.
+        day: The name of today, such as "2026-03-01". A restart uses it to tell today's state from that of an earlier
+            day. Under the name of a finished day the mask is at that day's end; the names of the last 60 days are kept.
 
     >>> from reticent_client import MarkovChain, mask_sensitive
     >>> chain = MarkovChain(["home", "hospital"], [1, 0], [[[0.9, 0.1], [0.9, 0.1]]])
@@ -106,18 +103,18 @@ class MaskIt:
         return self._memory is None
 
     def observe(self, context: str | None, *, step: int | None = None) -> str | None:
-        """Decide on one step: the context if it is released, None if it is suppressed.
+        """Decide one step: return the context if it is released, None if it is suppressed.
 
         Args:
-            context: Where the user is, None where nothing was read. That is the context "unknown"
-                where the chain knows one; elsewhere nothing is released, and the memory stays known
-                only if the policy would have suppressed any context.
-            step: Which step this is, the next one unless given. Steps in between were missed. After
-                a restart it must be given, and the last step that was stored may be given again:
-                the answer is the stored one, whatever the context is now.
+            context: The user's context, or None if nothing was read. None means the context "unknown" if the chain has
+                it. Otherwise nothing is released, and the memory stays known only if the policy would have suppressed
+                every context.
+            step: The number of the step, by default the next one. Steps before it count as missed. It is required
+                after a restart. The last stored step may be repeated: the result is the stored one, whatever the
+                context is now.
 
         Raises:
-            StepError: The step is over, repeated or outside the day.
+            StepError: The step is over, was decided before, or lies outside the day.
         """
         if not isinstance(context, str | None):
             raise TypeError(f"a context is a string, or None for no reading: got {context!r}")
@@ -136,7 +133,7 @@ class MaskIt:
             return None if self._last is None else self.policy.contexts[self._last]
 
     def filter_day(self, labels: Sequence[str | None]) -> list[str | None]:
-        """Decide on a whole day and begin the next; the same as `observe` for each step.
+        """Decide a whole day and begin the next; the same as `observe` for each step.
 
         Raises:
             StepError: A day has begun already.
@@ -156,10 +153,10 @@ class MaskIt:
             return outputs
 
     def next_day(self, day: str | None = None) -> None:
-        """Begin a new day at step 0; steps of the old one that nobody asked about were missed.
+        """Begin a new day at step 0; undecided steps of the old day count as missed.
 
-        Never call it twice in a day, or steps would be decided twice. A restart can tell by the
-        name of the day, given here or to a new `MaskIt`.
+        Never call it twice in a day, or steps would be decided twice. The name of the day, given here or to a new
+        `MaskIt`, prevents that after a restart.
 
         Raises:
             StepError: The day of this name has begun already.
@@ -172,7 +169,7 @@ class MaskIt:
             self._start_day(day)
 
     def snapshot(self) -> str:
-        """The state, as text for `restore`: small, and private, for it says where the user was."""
+        """The state as text for `restore`. It is small, and private: it contains where the user was."""
         with self._lock:
             return self._snapshot()
 
@@ -188,7 +185,7 @@ class MaskIt:
             self._resume(snapshot)
 
     def report(self) -> Report:
-        """What became of the steps so far."""
+        """The outcomes of the steps so far."""
         with self._lock:
             return self._tally.report()
 
@@ -200,14 +197,14 @@ class MaskIt:
         self._begun = False
 
     def _start_day(self, day: str | None) -> None:
-        """Begin a day, and have it stored."""
+        """Begin a day and store it."""
         self._end_day(day)
         if day is not None:
             self._days = [*self._days, day][-MAX_DAYS:]
         self._store_state()
 
     def _end_day(self, day: str | None) -> None:
-        """Be done with the day so far, for another one."""
+        """End the present day."""
         if self._begun:
             self._tally.counts["missed"] += self.policy.horizon - self._step
         self._tally.watch.finish_day()
@@ -216,7 +213,7 @@ class MaskIt:
         self._unpublished = False
 
     def _resume_from_store(self, stored: str | None, day: str | None) -> None:
-        """Go on from what was stored, if it is today's; without anything, go dark."""
+        """Resume the stored state if it is today's; with an empty store, go dark."""
         if stored is None:
             self._memory = None
             self._store_state()
@@ -231,11 +228,11 @@ class MaskIt:
         self._step_required = True
 
     def _is_repeated(self, step: int | None) -> bool:
-        """Whether this asks again for a step that was decided, and may not have got out."""
+        """Whether this repeats a decided step that may not have been published."""
         return self._unpublished and step is not None and step == self._step - 1 >= 0
 
     def _advance_to(self, step: int) -> None:
-        """Miss the steps before this one; refuse one that cannot come next."""
+        """Skip the steps before this one; refuse a step that cannot be next."""
         horizon = self.policy.horizon
         if self._step == horizon and 0 <= step <= horizon:
             over = "" if self.day is None else f"the day {self.day!r} is over: "
@@ -250,7 +247,7 @@ class MaskIt:
             self._next_step()
 
     def _decide(self, context: str | None) -> None:
-        """One step: the outcome goes to `_last`, and the next step is due."""
+        """Decide one step, put its release into `_last`, and go to the next step."""
         t, memory, counts = self._step, self._memory, self._tally.counts
         coin = self._rng.random()
         index = self._unknown if context is None else self.policy.chain.find(context)
@@ -279,22 +276,22 @@ class MaskIt:
         self._next_step()
 
     def _memory_after_off_model(self, memory: Memory, index: int | None) -> Memory | None:
-        """The memory after a context that cannot come; None where the policy cannot tell what to make of it.
+        """The memory after an off-model context; None if it is unknown.
 
-        A context that the chain does not know has to be taken for any that it knows.
+        A context that the chain does not know may stand for any that it knows.
         """
         indices = range(len(self.policy.contexts)) if index is None else (index,)
         after = {self.policy.advance(self._step, memory, i, False) for i in indices}
         return after.pop() if len(after) == 1 else None
 
     def _skip_step(self) -> None:
-        """Nothing was read at this step, and nothing is released."""
+        """Pass a step without a reading and without a release."""
         self._last = None
         if self._memory is not None:
             self._memory = self.policy.missed(self._step, self._memory)
 
     def _next_step(self) -> None:
-        """On to the next step, and to the contexts that the chain allows there."""
+        """Go to the next step, and to the contexts that the chain allows there."""
         t, here, there = self._step, self._possible, 0
         self._step = t + 1
         if t < len(self._moves):
@@ -306,7 +303,7 @@ class MaskIt:
             self._possible = there
 
     def _store_state(self) -> None:
-        """Store the state; until that has worked nothing gets out."""
+        """Store the state; nothing is published until this succeeds."""
         if self._store is not None:
             self._unpublished = self._step_required = True
             self._store.write(self._snapshot())
@@ -346,7 +343,7 @@ class MaskIt:
 
 
 def report_of(snapshot: str) -> tuple[str | None, Report]:
-    """The day that a snapshot of any policy is of, and what became of the steps so far."""
+    """The day and the report of a snapshot, of any policy."""
     state = _read(snapshot)
     return state["day"], Tally.from_json(state, seeded=False).report()
 
@@ -364,7 +361,7 @@ def _digest(state: dict[str, Any]) -> str:
 
 
 def _coins(rng: object) -> np.random.Generator:
-    """Secure coins unless some are given; whatever tosses like a generator will do."""
+    """The given generator, or a secure one."""
     if rng is None:
         return secure()
     if not callable(getattr(rng, "random", None)):

@@ -1,4 +1,4 @@
-"""What a policy does on an average day of a user who follows the chain: where it stands, and what it releases."""
+"""What a policy does on an average day that follows the chain: its memories, and its releases."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Release = tuple[int, int]
 DAY_START: Release = (START, 0)
 
 NEGLIGIBLE = 1e-12
-"""What is less likely than this on an average day is left out of the average."""
+"""The average leaves out what is less likely than this."""
 
 
 @dataclass
 class Occupancy:
-    """Where a policy may stand before a step: masses (n,) of the contexts for each memory and last release."""
+    """The distribution before a step: masses (n,) of the contexts for each memory and last release."""
 
     masses: dict[tuple[Release, Memory], Floats] = field(default_factory=dict)
 
     def add(self, key: tuple[Release, Memory], index: int, mass: float, size: int) -> None:
-        """Put mass on a context."""
+        """Add mass to a context."""
         if mass > 0:
             self.masses.setdefault(key, np.zeros(size))[index] += mass
 
     def after_move(self, transition: Floats) -> Occupancy:
-        """The same, one step of the user's later; without what hardly ever happens."""
+        """The distribution after one transition of the user, without negligible masses."""
         return Occupancy({k: row @ transition for k, row in self.masses.items() if row.sum() > NEGLIGIBLE})
 
     def since(self, release: Release) -> Occupancy:
-        """Those whose last release was this one, as shares of them all."""
+        """The part with this last release, normalised."""
         found = {key: row for key, row in self.masses.items() if key[0] == release}
         total = sum(float(row.sum()) for row in found.values())
         return Occupancy({key: row / total for key, row in found.items()})
@@ -50,9 +50,9 @@ class Occupancy:
 
 
 def occupancies(policy: Policy, *, by_release: bool) -> Iterator[tuple[Occupancy, Floats]]:
-    """For each step where the policy stands before it, and the masses (n,) that are released at it.
+    """For each step the occupancy before it, and the masses (n,) that are released at it.
 
-    Without `by_release` all last releases count as the start: that is less to follow.
+    Without `by_release` all last releases count as the start of the day, which saves time.
     """
     here = Occupancy({(DAY_START, policy.begin()): policy.chain.initial})
     for t in range(policy.horizon):
@@ -63,7 +63,7 @@ def occupancies(policy: Policy, *, by_release: bool) -> Iterator[tuple[Occupancy
 
 
 def after_release(policy: Policy, release: Release, step: int) -> dict[Memory, Floats]:
-    """Where the policy may stand before a step if everything since a release was suppressed; empty if it never is."""
+    """The masses by memory before a step if everything since a release was suppressed; empty if that cannot happen."""
     t1, index = release
     chain = policy.chain
     if release == DAY_START:
@@ -83,7 +83,7 @@ def release_probabilities(policy: Policy) -> Floats:
 
 
 def _after_decision(policy: Policy, t: int, here: Occupancy, *, by_release: bool) -> tuple[Occupancy, Floats]:
-    """After the decision at a step, and what it released."""
+    """The occupancy after the decision at a step, and the released masses."""
     n = policy.chain.size
     after, released = Occupancy(), np.zeros(n)
     for (last, memory), row in here.masses.items():

@@ -1,7 +1,7 @@
-"""A policy: a small automaton that says, at every step, how likely each context is to be suppressed.
+"""A policy: a small automaton that gives, at each step, the probability of suppressing each context.
 
-The phone runs it and the adversary knows it. A memory is hashable, small and made of integers; what a policy knows of
-the day so far is in its memory and nowhere else.
+The phone runs it and the adversary knows it. A memory is a small tuple of integers, and holds everything that the
+policy knows of the day so far.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START = -1
 
 @dataclass(frozen=True, eq=False)
 class Provenance:
-    """Where a policy comes from: what it promises, and against whom."""
+    """The origin of a policy: its check, its promise and its adversaries."""
 
     check: str
     chain: MarkovChain
@@ -49,7 +49,7 @@ class Provenance:
 class Policy(ABC):
     """Run by the phone, known to the adversary.
 
-    `begin`, `suppression` and `advance` are all there is to a policy; the rest says what it is.
+    `begin`, `suppression` and `advance` define its behaviour; everything else describes it.
     """
 
     kind: ClassVar[str]
@@ -71,17 +71,17 @@ class Policy(ABC):
 
     @abstractmethod
     def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
-        """What a file must hold to make this policy again."""
+        """The arrays from which `from_arrays` restores this policy."""
 
     @classmethod
     @abstractmethod
     def from_arrays(cls, provenance: Provenance, arrays: Mapping[str, npt.NDArray[Any]]) -> Policy:
-        """The policy that `arrays` described; `ValueError` when they do not fit together."""
+        """The policy of these arrays; `ValueError` if they do not fit together."""
 
     def missed(self, t: int, memory: Memory) -> Memory | None:
-        """The memory after a step at which nothing was read and nothing released; None when that is unknown.
+        """The memory after a step at which nothing was read and nothing released; None if it is unknown.
 
-        Known where the policy would have suppressed whatever the user did, and would remember the same of it.
+        It is known if the policy would have suppressed every possible context and would then have one memory.
         """
         possible = np.flatnonzero(self.chain.reachable[t])
         if (self.suppression(t, memory)[possible] < 1).any():
@@ -121,7 +121,7 @@ class Policy(ABC):
 
     @property
     def sensitive(self) -> dict[State, float]:
-        """What is sensitive, with its delta: contexts, and (step, context) pairs where steps differ."""
+        """The sensitive contexts with their deltas; (step, context) pairs if steps differ."""
         found: dict[State, float] = {}
         for label, column in zip(self.contexts, self.deltas.T, strict=True):
             if (column == column[0]).all():
@@ -133,24 +133,24 @@ class Policy(ABC):
 
     @property
     def delta(self) -> float | None:
-        """The one delta of all sensitive states; None when they differ (see `sensitive`) or none was asked for."""
+        """The common delta of all sensitive states; None if they differ (see `sensitive`) or there is none."""
         values = set(self.sensitive.values())
         value = values.pop()
         return None if values or np.isinf(value) else value
 
     @property
     def utility(self) -> float:
-        """The expected number of released contexts in a day, exactly, if the user is a sample of the chain."""
+        """The exact expected number of released contexts in a day, if days follow the chain."""
         return self.provenance.utility
 
     @property
     def complete(self) -> bool:
-        """False when a time limit, or a solver in trouble, cut the search short; it is private all the same."""
+        """False if a time limit or a failing solver cut the search short. The policy is private in any case."""
         return self.provenance.complete
 
     @property
     def ceiling(self) -> float | None:
-        """An upper bound on what any policy can release, where the check found one on its way."""
+        """An upper bound on the releases of any policy, if the check computed one."""
         return self.provenance.ceiling
 
     def index(self, label: str) -> int:
@@ -178,7 +178,7 @@ class Policy(ABC):
 
 
 class VectorPolicy(Policy):
-    """One suppression probability for each state: the probabilistic check, and MaskSensitive. It remembers nothing."""
+    """One suppression probability for each state: the probabilistic check and MaskSensitive. It has no memory."""
 
     kind = "vector"
 
@@ -197,7 +197,7 @@ class VectorPolicy(Policy):
         return memory
 
     def missed(self, t: int, memory: Memory) -> Memory | None:
-        """The same: suppressing more never hurts a vector (theorem 3), so a missed step is a suppressed one."""
+        """The same memory: suppressing more never hurts a vector (theorem 3), so a missed step counts as suppressed."""
         return memory
 
     def arrays(self) -> Mapping[str, npt.NDArray[Any]]:
@@ -209,9 +209,9 @@ class VectorPolicy(Policy):
 
 
 class ReleaseTimes(Policy):
-    """For each state that was released last, the step of the next release: the simulatable checks.
+    """The step of the next release for each last release: the simulatable checks.
 
-    The memory is the last release, (step, context); the decision never looks at the current context.
+    The memory is the last release, (step, context). The decision does not depend on the current context.
     """
 
     kind = "release-times"
@@ -233,7 +233,7 @@ class ReleaseTimes(Policy):
         return (START, 0)
 
     def suppression(self, t: int, memory: Memory) -> Floats:
-        """All ones before the next release and, when that was missed, after it: nothing later was checked."""
+        """All ones before the next release and, if that was missed, after it: no check covers later releases."""
         step, context = memory
         return self._release if t == self.times[step + 1, context] else self._suppress
 
@@ -253,7 +253,7 @@ SILENT = -1
 
 
 class Automaton(Policy):
-    """Nodes with a row of suppressions each, and where a suppressed or a released context leads.
+    """Nodes, each with a row of suppressions and the next node after a suppressed or a released context.
 
     The adaptive policy has one node for each (last release, step); the optimal one also tells apart which sensitive
     states the user has passed since.

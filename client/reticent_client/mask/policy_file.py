@@ -1,8 +1,8 @@
-"""Policies on disk: an `.npz` whose `header.json` says what the arrays are, without pickle.
+"""Policies on disk: an `.npz` without pickle, whose `header.json` describes the arrays.
 
-The last 64 bytes of a file are the SHA-256 digest of all bytes before them, written in hexadecimal
-as the archive's comment, so that damage anywhere is seen. It is no signature: whoever can write a
-file can write its digest too. Take policies only from where you would take a program.
+The last 64 bytes of a file are the SHA-256 digest of all bytes before them, in hexadecimal, as the archive's comment,
+so that any damage is detected. It is not a signature: anyone who can write a file can write its digest. Load policies
+only from sources that you trust like the source of a program.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _POLICY = "policy."  # what a policy's own arrays are called in a file
 def save(policy: Policy, path: str | Path) -> None:
     """Write the policy, whole or not at all.
 
-    `ValueError` for one that no phone would read: too many contexts, steps or bytes.
+    `ValueError` for a policy that no phone would read: too many contexts, steps or bytes.
     """
     header, arrays = _described(policy)
     archive = io.BytesIO()
@@ -102,7 +102,7 @@ def load(path: str | Path) -> Policy:
 
 
 def fingerprint(policy: Policy) -> str:
-    """A digest of all that a file of the policy would hold: the same for equal policies only."""
+    """A digest of the contents of the policy's file, equal only for equal policies."""
     header, arrays = _described(policy)
     digest = hashlib.sha256(header)
     for name, array in arrays.items():
@@ -112,7 +112,7 @@ def fingerprint(policy: Policy) -> str:
 
 
 def _described(policy: Policy) -> tuple[bytes, Arrays]:
-    """The header and the arrays that make this policy again."""
+    """The header and the arrays that restore this policy."""
     origin = policy.provenance
     chain = origin.chain
     if chain.size > MAX_CONTEXTS or chain.horizon > MAX_STEPS or len(origin.against) > MAX_OPPONENTS:

@@ -1,4 +1,4 @@
-"""What a check has to respect: sensitive states, deltas, and the adversaries that may be certain of a chain.
+"""The constraints of a check: sensitive states, deltas, and adversaries who are certain of a chain.
 
 Definition 6 of Götz's dissertation: for every output that can occur, every step t and every sensitive context s,
 Pr[X_t = s | output] - Pr[X_t = s] <= delta. Here that is a `cap` for each state, prior + delta.
@@ -17,10 +17,10 @@ import numpy as np
 from reticent_client.mask.chain import Bools, Floats, MarkovChain
 
 TOLERANCE = 1e-9
-"""By how much a belief may exceed prior + delta through rounding: whatever promises delta promises delta + this."""
+"""A belief may exceed prior + delta by this much through rounding: a promise of delta means delta + TOLERANCE."""
 
 VERDICT = TOLERANCE / 2
-"""The part of the tolerance that a check's own verdicts use; the rest is for the rounding of whoever checks again."""
+"""The part of the tolerance that a check's own verdicts use; the rest covers the rounding of later verification."""
 
 SEARCH = TOLERANCE / 4
 """The part that a search may use up, so that rounding does not turn its own results into breaches."""
@@ -57,7 +57,7 @@ def split_delta(delta: float, among: int | Collection[object]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Opponent:
-    """An adversary who is certain of a chain, with the most that it may believe of each state."""
+    """An adversary who is certain of a chain, with the largest allowed belief in each state."""
 
     chain: MarkovChain
     cap: Floats  # (T, n): prior + delta where sensitive, infinite where that reaches 1 or nothing is sensitive
@@ -115,7 +115,7 @@ class Opponent:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A chain, what is sensitive in it, and the adversaries to hold off.
+    """A chain, its sensitive states, and the adversaries.
 
     Privacy must hold for each opponent; utility is measured under the user's own chain.
     """

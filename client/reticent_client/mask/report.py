@@ -1,4 +1,4 @@
-"""What became of the steps of a phone's days."""
+"""The outcomes of the steps of a phone's days."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ OUTCOMES = ("released", "suppressed", "off_model", "missing", "missed", "dark")
 
 @dataclass(frozen=True)
 class Report:
-    """How many steps had each outcome. Every step has one; only the first was visible.
+    """The number of steps with each outcome. Each step has one; only releases were visible.
 
-    It holds what the user did: it stays on the phone.
+    The report contains what the user did, and stays on the phone.
     """
 
     released: int
     suppressed: int
-    """By the policy's coin."""
+    """Suppressed by the policy."""
     off_model: int
-    """The policy gives no release for such a context: the chain does not know it, or rules it out."""
+    """The chain does not know the context, or rules it out, so the policy cannot release it."""
     missing: int
-    """Nothing was read, and the chain knows no context "unknown"."""
+    """Nothing was read, and the chain has no context "unknown"."""
     missed: int
-    """Nobody asked: the phone was off."""
+    """No decision was requested: the phone was off."""
     dark: int
-    """The policy's memory was lost, so nothing was released until the day ended."""
+    """The policy's memory was lost, so nothing is released until the day ends."""
     days: int
-    """Those of which at least one step was decided."""
+    """The number of days with at least one decided step."""
     off_model_contexts: tuple[tuple[str, int], ...]
-    """How often each off-model context came, for the first few that did."""
+    """The number of occurrences of each off-model context, for the first few of them."""
     recent: Recent
-    """How much of the last days was unusual, beside what was so at first."""
+    """The unusual share of the last days, beside that of the first days."""
     seeded: bool
-    """Whether the coins can be replayed: then this was a simulation."""
+    """Whether the coins can be replayed, as in a simulation."""
 
     @property
     def steps(self) -> int:
-        """All steps."""
+        """The number of all steps."""
         return sum(getattr(self, outcome) for outcome in OUTCOMES)
 
     @property
     def off_model_rate(self) -> float | None:
-        """The share of the decided steps that was off the model, over all days; None without any."""
+        """The off-model share of the decided steps, over all days; None without any."""
         decided = self.released + self.suppressed + self.off_model
         return self.off_model / decided if decided else None
 
     @property
     def stale(self) -> bool:
-        """Whether habits have changed since the chain was learned, so that it should be learned anew."""
+        """Whether habits have changed since the chain was learned. If so, learn it anew."""
         return self.recent.stale
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Tally:
         self.seeded = seeded
 
     def off_model(self, context: str | None) -> None:
-        """Count a context that the policy gives no release for."""
+        """Count an off-model context."""
         self.counts["off_model"] += 1
         if context is not None:
             self.watch.count(unusual=True, off_model=True)
@@ -101,7 +101,7 @@ class Tally:
             self.labels[short] += 1
 
     def expected(self, context: str | None, probability: float) -> None:
-        """Count a context that can come, for or against the chain; a gap says nothing about habits."""
+        """Count a possible context with its probability; a gap says nothing about habits."""
         if context is not None:
             self.watch.count(unusual=bool(probability < RARE))
 

@@ -1,4 +1,4 @@
-"""Which policy applies on which day, where days differ."""
+"""Policies by day of the week."""
 
 from __future__ import annotations
 

@@ -1,28 +1,30 @@
-"""Whether habits have changed since they were learned: how much of what the user does is new to the chain.
+"""Detects changed habits: how much of the user's behaviour is new to the chain.
 
-Nobody's days follow a chain to the letter, and some people's less than others'. So recent days are compared with the
-first ones after learning, and the rule speaks where they differ by much. Those first ones may be new already, and no
-comparison would show it: so it also speaks where more than a quarter of the steps are off the model. What it may cost
-to follow its advice is said in docs/promises.md: a chain learned from raw days is a release of those days.
+No days follow a chain exactly, and some people's less than others'. So the rule compares recent days with the first
+ones after learning, and reports a large difference. The first days may be new already, which no comparison shows. So
+it also reports if more than a quarter of the steps are off the model. docs/promises.md states the cost of following
+its advice: a chain learned from raw days is a release of those days.
 
-A policy's days are its own, and a day is over when the policy's next one begins: one that has the weekends speaks on
-the Sunday of the third of them at the earliest.
+Each policy has its own days, and a day ends when the policy's next one begins. A policy for weekends reports on the
+Sunday of the third of them at the earliest.
 
-The numbers below were chosen on two populations, with chains that were smoothed by 0.1 or not at all, under
-mask_sensitive and hybrid. Of sixty made-up people with chains of four or twelve weeks, at most two were said to have
-changed in 5000 days of the same habits, and none of these for what was off the model; when another's days took the
-place of theirs after two weeks, nine in ten were noticed within a week. Of twenty-six students with chains of a month
-that were smoothed, seven were said to have changed in the next month, during a term, in which they may have. Of those
-with chains that were not, fourteen under mask_sensitive and ten under hybrid: seven and three of them only because more
-than a quarter of a week was off the model. Ten and four had such a week; over the whole month it was so for one and
-none. When another's places took the place of theirs, all but one were noticed within a week, and when only another's
-times did, a half or more.
+The numbers below were chosen on two populations, under mask_sensitive and hybrid, with chains that were smoothed by
+0.1 or not at all.
 
-Where another's days came on the first day after learning, the comparison found students with other places, and nearly
-nobody else in months. What is off the model shows, within a week and without smoothing, a good quarter of the made-up
-people (a third under mask_sensitive) and more than half of the students with other times. With smoothing by 0.1 nothing
-that the chain has a name for is off the model, and one made-up person in twelve shows, and no student with other times.
-What is smoothed by 0.5 or more gives so much to everything that changes are mostly not seen.
+- Sixty simulated people, chains of four or twelve weeks: in 5000 days of unchanged habits, at most two people were
+  reported, neither for the off-model share. After two weeks their days were replaced by another person's: nine changes
+  in ten were detected within a week.
+- Twenty-six students, smoothed chains of a month: seven were reported in the next month of the term, in which habits
+  may have changed. Without smoothing it was fourteen under mask_sensitive and ten under hybrid, seven and three of
+  them only because more than a quarter of a week was off the model. Ten and four had such a week; over the whole
+  month, one and none. With another person's places, all but one were detected within a week; with only another's
+  times, half or more.
+
+If another person's days began on the first day after learning, the comparison detected students with other places, and
+almost no other change in months. Without smoothing, the off-model share detected within a week a good quarter of the
+simulated people (a third under mask_sensitive) and more than half of the students with other times. With smoothing by
+0.1 no known context is off the model: it detected one simulated person in twelve, and no student with other times.
+With smoothing by 0.5 or more everything is so likely that most changes stay undetected.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 RECENT_DAYS = 7
-"""How many finished days count as recent. With fourteen a change takes more than a week to show."""
+"""The number of finished days that count as recent. With fourteen, a change takes more than a week to show."""
 
 MIN_DAYS = 5
 """The fewest recent days on which habits are said to have changed: one odd day, or a weekend, is none."""
@@ -96,13 +98,13 @@ class Recent:
 
     @property
     def stale(self) -> bool:
-        """Whether habits have changed, so that they should be learned anew."""
+        """Whether habits have changed. If so, learn them anew."""
         if self.rate is None or self.days < MIN_DAYS:
             return False
         return self._off or self.rate > self.limit
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The numbers as plain data."""
         return {
             "days": self.days,
             "steps": self.steps,
@@ -125,12 +127,12 @@ class Recent:
 
     @property
     def _off(self) -> bool:
-        """Whether the chain does not describe these days, whatever was usual at first."""
+        """Whether too much is off the model, whatever was usual at first."""
         return self.off_model_rate is not None and self.off_model_rate > MAX_OFF_MODEL
 
 
 class Watch:
-    """Counts unusual steps, day by day; remembers the last days one by one and the first ones in all."""
+    """Counts unusual steps; keeps each of the last days, and the sum of the first ones."""
 
     def __init__(self) -> None:
         self._today = [0, 0, 0]  # steps, unusual ones, those of them off the model
@@ -138,13 +140,13 @@ class Watch:
         self._first = [0, 0, 0]  # days, steps, unusual ones
 
     def count(self, *, unusual: bool, off_model: bool = False) -> None:
-        """Count a step of today's; what is off the model is unusual."""
+        """Count a step of today; an off-model step is unusual."""
         self._today[0] += 1
         self._today[1] += unusual or off_model
         self._today[2] += off_model
 
     def finish_day(self) -> None:
-        """Be done with today; a day on which no step counted is none."""
+        """End today; a day without a counted step is ignored."""
         steps, unusual, _ = self._today
         if steps:
             self._recent = [*self._recent, self._today][-RECENT_DAYS:]

@@ -1,4 +1,4 @@
-"""Where a phone keeps what must survive a kill."""
+"""Stores for the state of a mask, which must survive kills."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from reticent_client.errors import FileError
 
 
 class Store(Protocol):
-    """A place for one text. What `write` has taken is there after any kill, or it has raised."""
+    """Holds one text. After `write` returns, the text survives any kill."""
 
     def read(self) -> str | None:
-        """What was written last, None where nothing ever was."""
+        """The text that was written last; None if there is none."""
 
     def write(self, text: str) -> None:
-        """Put the text in the place of what was there; whole or not at all."""
+        """Replace the text, whole or not at all."""
 
 
 class FileStore:
@@ -26,7 +26,7 @@ class FileStore:
         self.path = Path(path)
 
     def read(self) -> str | None:
-        """What the file holds, None without a file."""
+        """The text of the file; None without a file."""
         try:
             return self.path.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -29,7 +29,7 @@ def step_at(text: str, horizon: int) -> int:
 
 
 def time_of(step: int, horizon: int) -> str:
-    """When a step begins.
+    """The time of day at which a step begins.
 
     >>> time_of(17, 48)
     '08:30'

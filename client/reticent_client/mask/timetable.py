@@ -18,10 +18,10 @@ from reticent_client.mask.limits import whole_number
 DAY = dt.timedelta(days=1)
 
 LEAD = dt.timedelta(seconds=1)
-"""How long before its beginning a phone decides a step, unless told otherwise."""
+"""The default time between the decision of a step and its beginning."""
 
 FIRST_YEAR, LAST_YEAR = 2, 9998
-"""Of the instants whose days are known: at the ends of the calendar some zones have no time left."""
+"""The years of valid instants: at the ends of the calendar some zones have no representable time."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Timetable:
 
     @property
     def step(self) -> dt.timedelta:
-        """How long a step lasts."""
+        """The length of a step."""
         return DAY / self.horizon
 
     def begins(self, date: dt.date, step: int) -> dt.datetime | None:
