@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2
 from tests.attacks.deaf import Deaf, careless
 from tests.attacks.target import Finding
 
-__all__ = ["LONGEST", "hold_connections", "take_no_answers"]
+__all__ = ["MAX_WAIT", "hold_connections", "take_no_answers"]
 
-LONGEST = 5.0
+MAX_WAIT = 5.0
 """Seconds after which an honest caller counts as kept out."""
 ATTACKER = "127.0.0.1"
 """The address of both: as behind a NAT."""
@@ -64,9 +64,9 @@ class Honest:
                     response_deserializer=health_pb2.HealthCheckResponse.FromString,
                 )
                 with contextlib.suppress(grpc.aio.AioRpcError):
-                    await check(health_pb2.HealthCheckRequest(), timeout=LONGEST)
+                    await check(health_pb2.HealthCheckRequest(), timeout=MAX_WAIT)
                     break
-            if time.monotonic() - began > 2 * LONGEST:
+            if time.monotonic() - began > 2 * MAX_WAIT:
                 break
         self.longest = max(self.longest, time.monotonic() - began)
         self.answers += 1
@@ -127,7 +127,7 @@ async def hold_connections(
                 one.setblocking(False)
                 held.append(one)
                 with contextlib.suppress(OSError):
-                    await asyncio.wait_for(asyncio.get_running_loop().sock_connect(one, (ATTACKER, port)), LONGEST)
+                    await asyncio.wait_for(asyncio.get_running_loop().sock_connect(one, (ATTACKER, port)), MAX_WAIT)
                 if number % 100 == 0:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(seconds)
@@ -139,4 +139,4 @@ async def hold_connections(
 
 def _found(attack: str, honest: Honest, what: str) -> Finding:
     sentence = f"{what}; of {honest.answers} honest calls the slowest took {honest.longest:.2f} s"
-    return Finding(attack, honest.longest > LONGEST, sentence)
+    return Finding(attack, honest.longest > MAX_WAIT, sentence)

@@ -25,7 +25,7 @@ OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 COUNTERS, NAME = 9000, 50
 """Of a large query, which has half a megabyte."""
 CALLS = 600
-MOST = 64 << 20
+MAX_BYTES = 64 << 20
 """Bytes by which answers that nobody takes may make a server larger; all of them have 400 MB, in one copy."""
 
 
@@ -71,7 +71,7 @@ def test_a_phone_that_does_not_read_large_queries_takes_a_bounded_memory(servers
         )
     )
     assert not finding.succeeded, finding
-    assert servers.aggregation.peak() - before < MOST < CALLS * len(query.to_bytes())
+    assert servers.aggregation.peak() - before < MAX_BYTES < CALLS * len(query.to_bytes())
 
 
 def asked(servers: Servers, target: Target) -> tuple[list[Phone], Query]:
