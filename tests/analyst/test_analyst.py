@@ -26,20 +26,20 @@ def test_terms_are_the_population_and_the_key(server: CountingServer, analyst: A
     assert (terms.population, terms.public_key, terms.key_id) == (60, server.key, server.key.key_id.hex())
 
 
-def test_a_question_is_put_to_the_phones_that_there_are(server: CountingServer, analyst: Analyst) -> None:
+def test_a_question_becomes_a_query_to_the_enrolled_phones(server: CountingServer, analyst: Analyst) -> None:
     server.population = 5000
     query = analyst.query(Question(id="q", counters=[Counter("a", 0, 1)], epsilon=1.0, delta=1e-6, absent=0.2))
     assert (query.population, query.key_id) == (5000, server.key.key_id.hex())
 
 
-def test_what_is_released_is_estimated_from_the_decisions(server: CountingServer, analyst: Analyst) -> None:
+def test_a_release_is_estimated_from_the_decisions(server: CountingServer, analyst: Analyst) -> None:
     server.phones = lambda _: KNOWN
     release = analyst.count(gym_query())
     assert release == estimate(gym_query(), KNOWN, seeded=False)
     assert (release.value, release.contributors) == ((63.0, -1.0), 45)
 
 
-def test_seeded_noise_of_any_cohort_is_said(server: CountingServer, analyst: Analyst) -> None:
+def test_seeded_noise_of_any_cohort_marks_the_release(server: CountingServer, analyst: Analyst) -> None:
     analyst.start(gym_query())
     server.decided(gym_query(), KNOWN, seeded=True)
     assert analyst.find("gym").result().seeded
@@ -54,7 +54,7 @@ def test_short_cohorts_are_left_out(server: CountingServer, analyst: Analyst) ->
 # Once, and again.
 
 
-def test_a_query_is_asked_once_and_its_result_as_often_as_one_likes(server: CountingServer, analyst: Analyst) -> None:
+def test_a_query_is_announced_once_and_its_result_read_many_times(server: CountingServer, analyst: Analyst) -> None:
     server.phones = lambda _: KNOWN
     handle = analyst.start(gym_query())
     first = handle.result()
@@ -96,7 +96,7 @@ def test_an_abort_burns_what_is_not_decided(server: CountingServer, analyst: Ana
         handle.result()
 
 
-def test_real_phones_take_their_own_counters(analyst: Analyst) -> None:
+def test_real_phones_have_their_own_counters(analyst: Analyst) -> None:
     with pytest.raises(ValueError, match="real phones have their own"):
         analyst.count(gym_query(), np.ones((60, 2)))
 
@@ -109,13 +109,13 @@ def test_an_identity_has_32_bytes(server: CountingServer) -> None:
 # Who may ask.
 
 
-def test_only_analysts_are_let_in(server: CountingServer) -> None:
+def test_only_analysts_are_admitted(server: CountingServer) -> None:
     with server.analyst("keys") as analyst, pytest.raises(Refused, match="NOT_PERMITTED"):
         analyst.terms()
     assert server.calls == []
 
 
-def test_and_only_with_a_certificate_of_the_same_authority(server: CountingServer, tmp_path: Path) -> None:
+def test_an_analyst_needs_a_certificate_of_the_same_authority(server: CountingServer, tmp_path: Path) -> None:
     with CountingServer(tmp_path / "others") as other:
         certificate = Certificate.load(other.folder, "ann")
         with (
@@ -126,7 +126,7 @@ def test_and_only_with_a_certificate_of_the_same_authority(server: CountingServe
     assert server.calls == []
 
 
-def test_without_a_certificate_only_this_machine_is_spoken_to(server: CountingServer) -> None:
+def test_without_a_certificate_the_server_is_on_this_machine(server: CountingServer) -> None:
     with pytest.raises(ValueError, match=r"counts\.example:443 may be on another machine"):
         Analyst("counts.example:443", None, server.signer.public)
     hasty = Timeouts(call=0.5)
@@ -173,7 +173,7 @@ def test_an_identity_is_bytes_or_digits_or_a_file(server: CountingServer, tmp_pa
         Analyst(server.address, certificate, tmp_path / "nowhere")
 
 
-def test_what_is_shown_in_a_notebook_is_short(server: CountingServer, analyst: Analyst) -> None:
+def test_representations_are_short(server: CountingServer, analyst: Analyst) -> None:
     handle = analyst.start(gym_query())
     server.collecting(gym_query(), 7)
     assert repr(handle.status()) == "Progress('gym', collecting, 21 of 60 phones, 0 of 3 cohorts decided)"

@@ -75,7 +75,7 @@ def test_the_sample_files_are_planned(name: str) -> None:
     assert all(each["standard_error"] > content["trusted_error"] for each in content["accuracy"])
 
 
-def test_a_plan_says_what_to_expect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_shows_what_to_expect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert program.main(["count", "plan", str(SAMPLES / "flu.toml"), "--key-bits", "2048"]) == 0
     out, err = capsys.readouterr()
@@ -93,7 +93,7 @@ def test_a_plan_needs_the_number_of_phones(file: str, capsys: pytest.CaptureFixt
     assert program.main(["count", "plan", file, "--population", "60", "--key-bits", "2048"]) == 0
 
 
-def test_a_plan_of_one_cohort_says_what_one_liar_can_do(
+def test_a_plan_of_one_cohort_shows_what_one_liar_can_do(
     file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -107,7 +107,7 @@ def test_a_plan_of_one_cohort_says_what_one_liar_can_do(
 # Asking.
 
 
-def test_a_new_query_is_planned_asked_and_shown(server: CountingServer, run: Run, file: str) -> None:
+def test_a_new_query_is_planned_announced_and_shown(server: CountingServer, run: Run, file: str) -> None:
     server.phones = lambda _: [KNOWN[0], CohortSum(3, None), KNOWN[2]]
     out, err = run("new", file, "--yes")
     assert err == ""
@@ -120,7 +120,7 @@ def test_a_new_query_is_planned_asked_and_shown(server: CountingServer, run: Run
     assert (query.population, query.key_id, query.min_contributions) == (60, server.key.key_id.hex(), 12)
 
 
-def test_for_machines_it_is_one_json(server: CountingServer, run: Run, file: str) -> None:
+def test_json_is_one_document(server: CountingServer, run: Run, file: str) -> None:
     server.phones = lambda _: KNOWN
     out, _ = run("new", file, "--yes", "--json")
     content = json.loads(out)
@@ -131,7 +131,7 @@ def test_for_machines_it_is_one_json(server: CountingServer, run: Run, file: str
     assert json.loads(again) == content
 
 
-def test_without_a_terminal_nobody_is_asked_by_mistake(
+def test_without_a_terminal_yes_is_required(
     server: CountingServer, run: Run, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
@@ -141,7 +141,7 @@ def test_without_a_terminal_nobody_is_asked_by_mistake(
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
-def test_whoever_sits_at_the_terminal_is_asked(
+def test_a_terminal_asks_for_confirmation(
     run: Run, file: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     class Terminal(io.StringIO):
@@ -156,14 +156,14 @@ def test_whoever_sits_at_the_terminal_is_asked(
     assert [each["id"] for each in json.loads(out)] == ([] if code else ["gym"])
 
 
-def test_no_more_phones_are_asked_than_there_are(server: CountingServer, run: Run, file: str) -> None:
+def test_the_population_is_at_most_the_enrolled_phones(server: CountingServer, run: Run, file: str) -> None:
     Path(file).write_text("population = 61\n" + QUESTION)
     _, err = run("new", file, "--yes", code=2)
     assert err == "reticent: population must be at most the number of enrolled phones, 60: got 61\n"
     assert "announce" not in server.calls
 
 
-def test_without_waiting_it_is_looked_at_later(server: CountingServer, run: Run, file: str) -> None:
+def test_without_waiting_the_result_comes_later(server: CountingServer, run: Run, file: str) -> None:
     out, _ = run("new", file, "--yes", "--no-wait", "--id", "second")
     assert rows(out)["second"] == ["collecting", "0", "60", "0", "of", "3", "5", "s"]
     query = Query.from_bytes(server.standing["second"].query)
@@ -192,7 +192,7 @@ def test_all_queries_are_listed(server: CountingServer, run: Run, file: str) -> 
 # What goes wrong.
 
 
-def test_a_query_that_is_burnt_ends_with_1(server: CountingServer, run: Run, file: str) -> None:
+def test_a_burnt_query_exits_with_1(server: CountingServer, run: Run, file: str) -> None:
     server.phones = lambda query: [CohortSum(2, None)] * query.cohorts
     _, err = run("new", file, "--yes", code=1)
     assert err == "reticent: 'gym' is burnt: 3 of its 3 cohorts are left out, and nothing was spent\n"
@@ -200,7 +200,7 @@ def test_a_query_that_is_burnt_ends_with_1(server: CountingServer, run: Run, fil
     assert (json.loads(out)["burnt"], json.loads(out)["cohorts_spent"], err) == (True, [], "")
 
 
-def test_what_a_void_cohort_has_cost_is_said(server: CountingServer, run: Run, file: str) -> None:
+def test_the_cost_of_a_void_cohort_is_shown(server: CountingServer, run: Run, file: str) -> None:
     run("new", file, "--yes", "--no-wait")
     query = Query.from_bytes(server.standing["gym"].query)
     status = server.decided(query, [CohortSum(2, None), KNOWN[1], CohortSum(1, None)])
@@ -224,7 +224,7 @@ def test_an_abort_burns_the_query(run: Run, file: str) -> None:
     assert err == "'gym' was decided before: nothing changed\n"
 
 
-def test_a_query_is_asked_once(server: CountingServer, run: Run, file: str) -> None:
+def test_a_query_is_announced_once(server: CountingServer, run: Run, file: str) -> None:
     server.phones = lambda _: KNOWN
     run("new", file, "--yes")
     _, err = run("new", file, "--yes", code=1)
@@ -254,7 +254,7 @@ def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, fil
         (["--max-outage", "0"], "timeouts must be positive"),
     ],
 )
-def test_what_does_not_name_a_server_is_one_sentence(
+def test_an_invalid_connection_option_is_one_sentence(
     server: CountingServer, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     given = {
@@ -270,7 +270,7 @@ def test_what_does_not_name_a_server_is_one_sentence(
     assert err.count("\n") == 1
 
 
-def test_where_to_ask_may_stand_in_a_file_or_the_environment(
+def test_connection_options_come_from_a_file_or_the_environment(
     server: CountingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -282,7 +282,7 @@ def test_where_to_ask_may_stand_in_a_file_or_the_environment(
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_the_bar_follows_where_somebody_looks(server: CountingServer, tmp_path: Path, file: str) -> None:
+def test_a_terminal_shows_a_bar(server: CountingServer, tmp_path: Path, file: str) -> None:
     """On a terminal of its own; what is piped gets none."""
     import os  # noqa: PLC0415
     import pty  # noqa: PLC0415  # there is none on Windows
@@ -333,7 +333,7 @@ Count phones: plan a query, announce it, and read its release.
 """
 
 
-def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert program.main(["count", "--help"]) == 0
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()

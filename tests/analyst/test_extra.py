@@ -33,7 +33,7 @@ def test_a_plan_needs_no_library_of_a_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nor_does_a_query(server: CountingServer, tmp_path: Path) -> None:
+def test_a_query_needs_no_library_of_a_server(server: CountingServer, tmp_path: Path) -> None:
     server.phones = lambda _: KNOWN
     where = ["--address", server.address, "--certs", str(server.folder), "--analyst", "ann"]
     shown = count(tmp_path, "new", "gym.toml", "--yes", *where, "--identity", server.signer.public.hex())

@@ -81,7 +81,7 @@ FORGERIES: dict[str, tuple[Callable[[CountingServer, wire.QueryStatus], object],
 
 
 @pytest.mark.parametrize(("forge", "message"), FORGERIES.values(), ids=FORGERIES)
-def test_what_the_key_server_cannot_have_meant_is_refused(
+def test_forged_and_invalid_decisions_are_refused(
     server: CountingServer,
     analyst: Analyst,
     forge: Callable[[CountingServer, wire.QueryStatus], object],
@@ -115,7 +115,7 @@ def test_a_query_is_found_under_its_own_name_only(server: CountingServer, analys
         analyst.find("gym")
 
 
-def test_a_key_that_is_none_is_refused(server: CountingServer, analyst: Analyst) -> None:
+def test_an_invalid_public_key_is_refused(server: CountingServer, analyst: Analyst) -> None:
     server.key = type("Key", (), {"to_bytes": lambda _: b"\x00\x01\x03\x02"})()
     with pytest.raises(BadReply, match="invalid public key"):
         analyst.terms()

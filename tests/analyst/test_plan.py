@@ -30,7 +30,7 @@ from tests.analyst.queries import census
         ({"risk": 0.0}, "risk must lie"),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_of_a_plan_is_one_sentence(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan(census(), **changes)
 
@@ -52,7 +52,7 @@ def test_a_plan_is_plain_data() -> None:
         ({"liars": 0}, 0, False, "holds if none of 400 contributions are from liars or colluders"),
     ],
 )
-def test_a_plan_says_how_many_colluders_the_privacy_tolerates(
+def test_a_plan_shows_how_many_colluders_privacy_tolerates(
     changes: dict[str, Any], allowed: int, is_default: bool, message: str
 ) -> None:
     planned = plan(census(**{"liars": 20, **changes}))
@@ -61,7 +61,7 @@ def test_a_plan_says_how_many_colluders_the_privacy_tolerates(
     assert f"privacy        {message}\n" in shown(planned)
 
 
-def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> None:
+def test_a_plan_shows_the_probability_of_more_colluders_if_some_are_expected() -> None:
     for lying, chance in (
         (0, ""),
         (20, "; more in a cohort: never"),
@@ -89,7 +89,7 @@ def test_a_plan_says_how_likely_more_colluders_are_where_some_are_expected() -> 
         ),
     ],
 )
-def test_a_plan_says_what_default_settings_refuse(changes: dict[str, Any], message: list[str]) -> None:
+def test_a_plan_shows_what_default_settings_refuse(changes: dict[str, Any], message: list[str]) -> None:
     planned = plan(census(**{"liars": 20, **changes}))
     assert [f"{' and '.join(each.by)}: {each.why}" for each in planned.expected_refusals] == message
     assert [each["why"] for each in planned.to_json()["expected_refusals"]] == [
@@ -167,12 +167,12 @@ def test_the_time_of_a_phone_is_that_of_encrypting(size: int, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("bits", [-8, 0, 7, 8, 1023, 3071, 10**9])
-def test_a_key_of_no_length_is_refused_in_a_moment(bits: int) -> None:
+def test_an_unsupported_key_length_is_refused_at_once(bits: int) -> None:
     with pytest.raises(ValueError, match=f"1024, 2048, 3072, 4096; got {bits}"):
         encryption_seconds(census(), bits)
 
 
-def test_what_others_would_need_is_beside_it() -> None:
+def test_a_plan_compares_with_a_trusted_server_and_theorem_1() -> None:
     query = census(3, l2_squared=3, l1=3)
     planned = plan(query, absent=0.1)
     assert planned.trusted_error == gaussian_sigma(1.0, 1e-6, math.sqrt(3))

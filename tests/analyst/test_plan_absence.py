@@ -19,7 +19,7 @@ from tests.analyst.queries import census
     ("population", "cohorts", "min_contributions", "absent"),
     [(100, 1, 80, 0.2), (103, 4, 21, 0.2), (1003, 5, 160, 0.2), (40, 4, 10, 0.05), (1000, 20, 41, 0.2)],
 )
-def test_short_cohorts_and_lost_queries_are_as_frequent_as_planned(
+def test_short_cohorts_and_burnt_queries_are_as_frequent_as_planned(
     population: int, cohorts: int, min_contributions: int, absent: float
 ) -> None:
     rng = seeded(5, "short", population)
@@ -49,7 +49,7 @@ def test_a_simulation_burns_queries_as_often_as_planned() -> None:
     check_chance(burnt, 1500, planned)
 
 
-def test_chances_at_the_ends() -> None:
+def test_probabilities_at_the_ends() -> None:
     assert plan(census(min_contributions=600)).no_release == 0.0
     certain = plan(census(cohorts=3, min_contributions=200, liars=0), absent=0.5)
     assert certain.cohort_short == pytest.approx(1.0)

@@ -16,7 +16,9 @@ from tests.analyst.queries import census
 
 
 @pytest.mark.parametrize(("population", "absent", "risk"), [(1000, 0.2, 1e-3), (50, 0.3, 0.05), (10_000, 0.0, 1e-6)])
-def test_one_cohort_insists_on_as_many_as_the_risk_allows(population: int, absent: float, risk: float) -> None:
+def test_one_cohort_requires_as_many_contributions_as_the_risk_allows(
+    population: int, absent: float, risk: float
+) -> None:
     chosen = cohort_odds.choose_cohorts(population=population, absent=absent, lying=0, risk=risk, variance=20.0)
     assert (chosen.cohorts, chosen.liars) == (1, min_liars(chosen.min_contributions))
     assert cohort_odds.no_release(population, 1, chosen.min_contributions, absent) <= risk
@@ -40,7 +42,7 @@ def test_of_many_cohorts_the_choice_is_nearly_the_most_accurate() -> None:
 
 
 @pytest.mark.parametrize(("lying", "risk"), [(1, 1e-3), (10, 1e-3), (50, 0.01), (300, 0.01)])
-def test_as_many_cohorts_are_chosen_as_the_liars_ask_for(lying: int, risk: float) -> None:
+def test_as_many_cohorts_are_chosen_as_the_liars_need(lying: int, risk: float) -> None:
     chosen = cohort_odds.choose_cohorts(population=100_000, absent=0.2, lying=lying, risk=risk, variance=20.0)
     assert chosen.cohorts % 2 == 1
     assert cohort_odds.no_release_with_liars(100_000, chosen.cohorts, chosen.min_contributions, 0.2, lying) <= risk
@@ -82,7 +84,7 @@ def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -
         ({"population": 10, "absent": 0.9}, "at least 2 must be honest"),
     ],
 )
-def test_what_cannot_be_chosen_is_one_sentence(changes: dict[str, Any], message: str) -> None:
+def test_an_impossible_choice_is_one_sentence(changes: dict[str, Any], message: str) -> None:
     wanted: dict[str, Any] = {"population": 1000, "absent": 0.2, "lying": 0, "risk": 1e-3, "variance": 20.0}
     with pytest.raises(ValueError, match=message):
         cohort_odds.choose_cohorts(**{**wanted, **changes})

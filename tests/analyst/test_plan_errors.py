@@ -87,7 +87,7 @@ def _is_whole_step(errors: np.ndarray, half_width: float) -> bool:
     return off(step_less, 0.95) < LIMIT and off(covered, 0.95) > -LIMIT
 
 
-def test_where_half_of_the_cohorts_are_left_the_error_is_the_worst() -> None:
+def test_the_error_with_half_of_the_cohorts_left() -> None:
     query, absent = census(20, l2_squared=2, l1=2, cohorts=4, min_contributions=121), 0.2
     found = [each for each in simulated(query, absent, 1200, "half") if len(each[0].cohorts_left_out) == 2]
     squares = np.array([(error**2).mean() for _, error in found])
@@ -98,7 +98,7 @@ def test_where_half_of_the_cohorts_are_left_the_error_is_the_worst() -> None:
         assert abs(off(squares, (wrong * worst) ** 2)) > LIMIT
 
 
-def test_where_a_cohort_stands_out_the_error_is_that_of_the_median() -> None:
+def test_with_an_outlying_cohort_the_error_is_that_of_the_median() -> None:
     """One of seven cohorts says a million; the truth is what the others say, scaled."""
     query, absent = census(20, l2_squared=2, l1=2, cohorts=7, population=2100, min_contributions=200), 0.2
     rng = seeded(5, "median")

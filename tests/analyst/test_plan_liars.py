@@ -46,9 +46,7 @@ def test_liars_are_in_as_many_cohorts_as_planned(population: int, cohorts: int, 
 @pytest.mark.parametrize(
     ("liars", "absent", "min_contributions"), [(10, 0.0, 50), (5, 0.2, 50), (3, 0.2, 52), (0, 0.2, 53), (12, 0.2, 40)]
 )
-def test_wild_liars_and_absence_lose_queries_as_often_as_planned(
-    liars: int, absent: float, min_contributions: int
-) -> None:
+def test_liars_and_absence_burn_queries_as_often_as_planned(liars: int, absent: float, min_contributions: int) -> None:
     """One per cent of a thousand phones is too much for fifteen cohorts."""
     population, cohorts, runs = 1000, 15, 20_000
     rng = seeded(5, "wild", liars)
@@ -64,7 +62,7 @@ def test_wild_liars_and_absence_lose_queries_as_often_as_planned(
     check_chance(lost, runs, planned.no_release)
 
 
-def test_so_many_liars_are_tolerated_and_not_one_more() -> None:
+def test_the_tolerated_liars_are_the_most() -> None:
     for cohorts, absent, risk in [(15, 0.0, 0.01), (15, 0.2, 0.05), (31, 0.2, 1e-3), (1, 0.0, 0.01)]:
         query = census(population=1000, cohorts=cohorts, min_contributions=20, liars=1)
         tolerated = plan(query, absent=absent, risk=risk).liars.tolerated
@@ -83,7 +81,7 @@ def test_cohorts_have_more_liars_than_allowed_as_often_as_planned() -> None:
 
 
 @pytest.mark.parametrize("hit", [1, 2, 4])
-def test_liars_pull_estimates_no_further_than_planned(hit: int) -> None:
+def test_liars_shift_estimates_no_further_than_planned(hit: int) -> None:
     """Phones all say the middle, which hides liars best; liars push their cohort as far as they dare."""
     query = census(
         40,
@@ -154,7 +152,7 @@ def test_many_liars_are_planned_for_or_refused(population: int, lying: float, co
         assert "cohorts" in str(error)  # noqa: PT017  # either will do
 
 
-def test_so_many_liars_that_one_is_in_each_cohort() -> None:
+def test_with_many_liars_each_cohort_has_one() -> None:
     """Where nothing is computed, it is as where it is."""
     for liars in (300, 400, 500, 700, 1200):
         window = next(islice(cohort_odds._hit_distributions(10_000, 10), liars, None))

@@ -131,7 +131,7 @@ def test_the_query_continues_after_an_interrupt(
 @pytest.mark.parametrize(
     "text", ["x\x1b[2K\rgym", "[/red] :smile: [bold]x", "{task.nothing}", "\N{RIGHT-TO-LEFT OVERRIDE}x"]
 )
-def test_nothing_that_others_say_moves_a_terminal(server: CountingServer, tmp_path: Path, text: str) -> None:
+def test_text_of_others_cannot_control_the_terminal(server: CountingServer, tmp_path: Path, text: str) -> None:
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
         process.communicate(timeout=DEADLINE)
@@ -153,7 +153,7 @@ def test_nothing_that_others_say_moves_a_terminal(server: CountingServer, tmp_pa
     assert all(each.isprintable() or each == "\n" for each in err)
 
 
-def test_what_is_lost_ends_with_1(server: CountingServer, tmp_path: Path) -> None:
+def test_a_lost_query_exits_with_1(server: CountingServer, tmp_path: Path) -> None:
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
         process.communicate(timeout=DEADLINE)
     server.lost(Query.from_bytes(server.standing["gym"].query))
@@ -166,7 +166,7 @@ def test_what_is_lost_ends_with_1(server: CountingServer, tmp_path: Path) -> Non
     assert "gym: can no longer be decided: the key server was restored from a backup" in " ".join(out.split())
 
 
-def test_a_plan_that_cannot_be_made_is_one_sentence_at_once(tmp_path: Path) -> None:
+def test_an_impossible_plan_is_one_sentence_at_once(tmp_path: Path) -> None:
     question = QUESTION.replace("cohorts = 3\nmin_contributions = 12\n", "").replace("absent", "lying = 0.6\nabsent")
     (tmp_path / "gym.toml").write_text(question)
     for options, message in (

@@ -35,19 +35,19 @@ def wanted(**changes: Any) -> Question:
     return Question(**{**fields, **changes})
 
 
-def test_what_is_not_given_is_what_the_counters_allow() -> None:
+def test_missing_bounds_follow_from_the_counters() -> None:
     query = wanted().to_query(1000, "k1")
     assert (query.l1, query.l2_squared, query.cohorts, query.min_contributions, query.liars) == (5, 13, 1, 760, 38)
     assert (query.key_id, query.population, query.closes_after, query.fraction_bits) == ("k1", 1000, 86_400, 0)
 
 
-def test_an_analyst_may_allow_for_no_liars_but_has_to_say_so() -> None:
+def test_an_analyst_may_tolerate_no_liars_explicitly() -> None:
     text = SAMPLE.replace("delta = 1e-6", "delta = 1e-6\nliars = 0")
     assert Question.from_toml(text).to_query(1000, "k1").liars == 0
     assert Question.from_toml(SAMPLE).to_query(1000, "k1").liars == 38
 
 
-def test_what_is_given_is_taken() -> None:
+def test_given_fields_are_used() -> None:
     changes = {
         "l1": 4,
         "l2_squared": 10,
@@ -103,7 +103,7 @@ def test_a_grid_is_as_fine_as_its_noise_needs() -> None:
         wanted(noise="gaussian", fraction_bits=query.fraction_bits - 1).to_query(100_000, "k1")
 
 
-def test_so_many_lie_as_are_expected() -> None:
+def test_the_expected_number_of_liars() -> None:
     assert [wanted(lying=lying).liars_among(1000) for lying in (0.0, 0.001, 0.0101, 0.029)] == [0, 1, 11, 29]
 
 
@@ -119,7 +119,7 @@ def test_there_are_no_other_sample_files() -> None:
     assert {path.stem for path in SAMPLES.iterdir()} == {"gym", "flu", "walking"}
 
 
-def test_a_file_says_what_a_question_says() -> None:
+def test_a_file_has_the_keys_of_a_question() -> None:
     text = SAMPLE.replace("[counters]", 'closes_after = "1h30min"\nenough = 5\nnoise = "gaussian"\n[counters]')
     assert Question.from_toml(text) == wanted(
         id="gym", counters=[Counter("visits", 0, 7)], closes_after=5400, enough=5, noise="gaussian"
@@ -151,7 +151,7 @@ def test_a_file_says_what_a_question_says() -> None:
         ("delta = 1e-6", "delta = ", "Invalid value"),
     ],
 )
-def test_a_file_that_cannot_be_meant_is_one_sentence(right: str, wrong: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_one_sentence(right: str, wrong: str, message: str, tmp_path: Path) -> None:
     assert right in SAMPLE
     path = tmp_path / "gym.toml"
     path.write_text(SAMPLE.replace(right, wrong, 1))
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_meant_is_one_sentence(right: str, wrong: str, mes
     assert str(refused.value).startswith(str(path))
 
 
-def test_questions_of_a_sequence_share_what_it_says() -> None:
+def test_questions_share_the_fields_of_their_sequence() -> None:
     week = QuestionSequence(name="week", epsilon=1.0, delta=1e-6, l2_squared=7, l1=7, noise="skellam")
     queries = [week.question(day, [Counter("a", 0, 1)], absent=0.1).to_query(500, "k1") for day in ("Mon", "Tue")]
     assert {(q.account, q.l1, q.l2_squared, q.cost) for q in queries} == {
@@ -171,7 +171,7 @@ def test_questions_of_a_sequence_share_what_it_says() -> None:
         week.question("Wed", [Counter("a", 0, 1)], absent=0.1, epsilon=2.0, l1=3)
 
 
-def test_a_length_of_time_may_be_one() -> None:
+def test_closes_after_may_be_a_timedelta() -> None:
     assert wanted(closes_after=dt.timedelta(minutes=90)) == wanted(closes_after=5400)
     assert wanted(closes_after=dt.timedelta(minutes=90)).to_query(1000, "k1").closes_after == 5400
     with pytest.raises(ValueError, match="a whole number of seconds: got 0:00:01"):

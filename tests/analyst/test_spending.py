@@ -34,7 +34,7 @@ def test_a_query_that_is_burnt_costs_nothing(server: CountingServer, ledger: Led
 
 
 @pytest.mark.parametrize("outcome", [wire.VOID, wire.RELEASED])
-def test_what_was_decrypted_is_spent_though_the_query_is_burnt(
+def test_decrypted_cohorts_of_a_burnt_query_are_spent(
     server: CountingServer, ledger: Ledger, outcome: wire.Outcome.ValueType
 ) -> None:
     with server.analyst(ledger=ledger) as analyst:
@@ -85,7 +85,7 @@ def test_a_refused_query_costs_nothing(server: CountingServer, ledger: Ledger) -
 
 
 @pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.BAD_QUERY, Refusal.NOT_ENROLLED_ENOUGH])
-def test_nor_what_an_analyst_had_reserved_who_was_killed_then(
+def test_a_refused_query_gives_back_the_reservation_of_a_killed_analyst(
     server: CountingServer, ledger: Ledger, refusal: Refusal
 ) -> None:
     ledger.reserve(gym_query().account, gym_query().cost)
@@ -97,7 +97,7 @@ def test_nor_what_an_analyst_had_reserved_who_was_killed_then(
 
 
 @pytest.mark.parametrize("refusal", [Refusal.CONFLICT, Refusal.NOT_PERMITTED])
-def test_what_was_reserved_before_stays_where_phones_may_have_been_asked(
+def test_a_reservation_stays_if_phones_may_have_received_the_query(
     server: CountingServer, ledger: Ledger, refusal: Refusal
 ) -> None:
     ledger.reserve(gym_query().account, gym_query().cost)
@@ -109,7 +109,7 @@ def test_what_was_reserved_before_stays_where_phones_may_have_been_asked(
         assert entry.state == "reserved"
 
 
-def test_what_another_query_of_the_sequence_has_reserved_or_spent_stays(server: CountingServer, ledger: Ledger) -> None:
+def test_the_reservation_or_spending_of_a_sequence_stays(server: CountingServer, ledger: Ledger) -> None:
     query = gym_query(sequence="week 9")
     ledger.reserve(query.account, query.cost)
     with server.analyst(ledger=ledger) as analyst:
@@ -122,7 +122,7 @@ def test_what_another_query_of_the_sequence_has_reserved_or_spent_stays(server: 
             ledger.spend(query.account)
 
 
-def test_nor_does_one_that_the_key_server_will_not_countersign(server: CountingServer, ledger: Ledger) -> None:
+def test_a_query_that_is_not_countersigned_costs_nothing(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst:
         handle = analyst.start(gym_query())
         assert len(ledger.entries()) == 1
@@ -132,7 +132,7 @@ def test_nor_does_one_that_the_key_server_will_not_countersign(server: CountingS
         assert ledger.entries() == ()
 
 
-def test_a_refusal_that_says_nothing_of_the_query_gives_nothing_back(server: CountingServer, ledger: Ledger) -> None:
+def test_a_refusal_unrelated_to_the_query_gives_nothing_back(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst:
         handle = analyst.start(gym_query())
         server.refusals = [Refused(Refusal.NOT_PERMITTED)]
@@ -179,7 +179,7 @@ def test_refused_queries_are_listed_with_the_reason(server: CountingServer, anal
     assert gym.to_json()["refusal"] == "BAD_QUERY: too dear"
 
 
-def test_a_query_that_will_never_be_decided_is_not_waited_for(server: CountingServer, ledger: Ledger) -> None:
+def test_a_lost_query_is_not_waited_for(server: CountingServer, ledger: Ledger) -> None:
     with server.analyst(ledger=ledger) as analyst:
         handle = analyst.start(gym_query())
         server.lost(gym_query())

@@ -72,7 +72,7 @@ def test_a_server_that_never_replied_is_given_up_soon(server: CountingServer) ->
     assert 0 < clock.monotonic() <= 0.5
 
 
-def test_so_is_one_whose_outage_is_too_long(server: CountingServer) -> None:
+def test_a_server_whose_outage_is_too_long_is_given_up(server: CountingServer) -> None:
     with server.analyst(timeouts=Timeouts(call=2.0, max_outage=0.7, poll=0.1)) as analyst:
         handle = analyst.start(gym_query())
         server.stop()
