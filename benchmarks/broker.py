@@ -27,7 +27,7 @@ from reticent.v1 import phone_pb2, phone_pb2_grpc
 from reticent_client import simulatable
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.messages import SIZE
-from reticent_client.apps.phone import Phone
+from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 
 APPS = 1000
@@ -103,10 +103,12 @@ async def _measure() -> tuple[dict[str, list[float]], tuple[float, float]]:
                     begun = time.monotonic()
                     bare.write(phone_pb2.Step(padding=bytes(SIZE - 3)))
                     times[BARE].append(await _heard(listeners) - begun)
-                while phone.next_step.instant < START + dt.timedelta(days=2):
+                assert phone.mask is not None
+                while phone.mask.next_step.instant < START + dt.timedelta(days=2):
                     await _our_step(phone, clock, listeners)
                 early = memory()
-                while phone.next_step.instant < START + dt.timedelta(days=MONTH):
+                assert phone.mask is not None
+                while phone.mask.next_step.instant < START + dt.timedelta(days=MONTH):
                     await _our_step(phone, clock, listeners)
                 late = memory()
             finally:
@@ -118,7 +120,8 @@ async def _measure() -> tuple[dict[str, list[float]], tuple[float, float]]:
 
 async def _our_step(phone: Phone, clock: ManualClock, listeners: asyncio.subprocess.Process) -> float:
     """Have a step decided, then begin: the seconds from its beginning until all have heard it."""
-    instant = phone.next_step.instant
+    assert phone.mask is not None
+    instant = phone.mask.next_step.instant
     await clock.move_to(instant - dt.timedelta(milliseconds=1))
     begun = time.monotonic()
     await clock.move_to(instant)

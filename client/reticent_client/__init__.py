@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from reticent_client.apps.broker import Broker
     from reticent_client.apps.connection import Connection, connect
     from reticent_client.apps.messages import Step
-    from reticent_client.apps.phone import Phone
     from reticent_client.counting.consent import Participation, Situation
     from reticent_client.counting.participant import Participant
     from reticent_client.errors import Declined
+    from reticent_client.phone import Phone
     from reticent_client.store import PhoneStore
 
 __all__ = [
@@ -81,7 +81,7 @@ _ON_USE = {
     "Declined": "counting.consent",
     "Participant": "counting.participant",
     "Participation": "counting.consent",
-    "Phone": "apps.phone",
+    "Phone": "phone",
     "Situation": "counting.consent",
     "PhoneStore": "store",
     "Step": "apps.messages",

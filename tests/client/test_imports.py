@@ -26,5 +26,5 @@ def test_what_speaks_over_the_wire_is_imported_when_it_is_used(name: str, module
     assert module in brought(f"from reticent_client import {name}")
 
 
-def test_a_phone_without_a_broker_needs_no_grpc() -> None:
-    assert "grpc" not in brought("from reticent_client import Phone")
+def test_a_mask_without_a_broker_needs_no_grpc() -> None:
+    assert "grpc" not in brought("from reticent_client.apps.mask_runner import MaskRunner")

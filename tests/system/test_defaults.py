@@ -15,7 +15,7 @@ from reticent.protocol import Refused
 from reticent_analyst.expected_refusals import KEY_SERVERS, PHONES, expected_refusals
 from reticent_analyst.question import Question
 from reticent_client import Declined, Participation
-from reticent_client.counting.inputs import DEFAULT_BUDGET
+from reticent_client.counting.settings import DEFAULT_BUDGET
 from reticent_keys.cli import app as keys
 from tests.queries import bits
 

@@ -39,7 +39,7 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
     address = f"unix:{tmp_path / 'phone.sock'}"
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "reticent", "mask", "serve", "policy.npz", "--address", address),
+            *(sys.executable, "-m", "reticent", "phone", "run", "policy.npz", "--address", address),
             *("--replay", "days.csv", "--speed", "60000"),
         ],
         cwd=tmp_path,

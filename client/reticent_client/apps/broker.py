@@ -9,7 +9,7 @@ import logging
 import socket
 from collections import Counter
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, Protocol, Self, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -18,9 +18,9 @@ from reticent.address import AddressError, bind, is_local
 from reticent.protocol.calls import RETRY_AFTER
 from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import phone_pb2
-from reticent_client.apps.phone import Phone
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.stream import Stream
-from reticent_client.apps.tokens import App
+from reticent_client.apps.tokens import App, Apps
 from reticent_client.errors import Closed, FileError, LeftBehind
 
 SERVICE = "reticent.v1.Phone"
@@ -50,14 +50,24 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Request = TypeVar("Request", bound=Message)
 
 
+class Served(Protocol):
+    """What a broker serves: a `reticent_client.Phone`."""
+
+    apps: Apps
+    mask: MaskRunner | None
+
+    async def wait(self) -> None:
+        """Return when it has stopped."""
+
+
 class Broker:
-    """Serves a phone's stream.
+    """Serves the stream of a phone's mask.
 
         async with Phone(policy) as phone, Broker(phone, "127.0.0.1:7117") as broker:
             await broker.wait()
 
     Args:
-        phone: Whose stream.
+        phone: The phone.
         address: Where to listen: unix:/path, or host:port (port 0 takes a free one). Only this machine can be spoken to
             in the clear; any other address needs credentials, and so do apps that are trusted unless it is a path.
         credentials: The server's certificate, as `grpc.ssl_server_credentials` makes them.
@@ -66,7 +76,7 @@ class Broker:
 
     def __init__(
         self,
-        phone: Phone,
+        phone: Served,
         address: str = "127.0.0.1:0",
         *,
         credentials: grpc.ServerCredentials | None = None,
@@ -105,8 +115,8 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Tell everybody that the phone shuts down, and stop listening."""
-        self._phone.masked.close()
-        self._phone.raw.close()
+        if self._phone.mask is not None:
+            self._phone.mask.close_streams()
         if self._server is not None:
             await self._server.stop(GRACE)
 
@@ -133,12 +143,13 @@ class Broker:
     async def _subscribe(self, message: bytes, context: Context) -> None:
         app = await self._caller(context)
         request = await self._understood(phone_pb2.SubscribeRequest(), message, context)
+        mask = await self._mask(context)
         if self._open[app.name] >= self._streams_per_app:
             await self._refuse(context, f"{app.name!r} has {self._streams_per_app} streams open already", 1.0)
         self._open[app.name] += 1
         after = request.after if request.HasField("after") else None
         try:
-            async with contextlib.aclosing(self._stream(app).read(after, since=self._granted(app))) as messages:
+            async with contextlib.aclosing(_stream(mask, app).read(after, since=_granted(mask, app))) as messages:
                 await context.send_initial_metadata(())  # the app knows that it will miss nothing from here on
                 async for each in messages:
                     if app not in self._apps():
@@ -160,20 +171,17 @@ class Broker:
     async def _current(self, message: bytes, context: Context) -> bytes:
         app = await self._caller(context)
         await self._understood(phone_pb2.CurrentRequest(), message, context)
-        last = self._stream(app).last
-        if last is None or last[0] <= self._granted(app):
-            begins = self._phone.next_step.instant.isoformat()
+        mask = await self._mask(context)
+        last = _stream(mask, app).last
+        if last is None or last[0] <= _granted(mask, app):
+            begins = mask.next_step.instant.isoformat()
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no step has begun yet: the next one does at {begins}")
         return last[1]
 
-    def _granted(self, app: App) -> int:
-        """The position up to which an app is told nothing: what was before it was trusted is not its to know."""
-        if not app.trusted or app.since is None:
-            return -1
-        return self._phone.position_at(dt.datetime.fromisoformat(app.since))
-
-    def _stream(self, app: App) -> Stream:
-        return self._phone.raw if app.trusted else self._phone.masked
+    async def _mask(self, context: Context) -> MaskRunner:
+        if self._phone.mask is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this phone runs no policy, and has no stream")
+        return self._phone.mask
 
     async def _caller(self, context: Context) -> App:
         """The app that calls, if it may."""
@@ -226,6 +234,17 @@ class Broker:
     async def _refuse(self, context: Context, why: str, wait: float) -> NoReturn:
         context.set_trailing_metadata(((RETRY_AFTER, str(int(wait * 1000) + 1)),))
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+
+def _granted(mask: MaskRunner, app: App) -> int:
+    """The position up to which an app is sent nothing: what was before it was trusted is not for it."""
+    if not app.trusted or app.since is None:
+        return -1
+    return mask.position_at(dt.datetime.fromisoformat(app.since))
+
+
+def _stream(mask: MaskRunner, app: App) -> Stream:
+    return mask.raw if app.trusted else mask.masked
 
 
 def _is_answered(address: str) -> bool:

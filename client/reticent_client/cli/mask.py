@@ -18,8 +18,6 @@ from reticent.console.program import BAD_ANSWER
 from reticent.randomness import secure, seeded
 from reticent.storage import files
 from reticent_client.cli.learn import learn
-from reticent_client.cli.report import report
-from reticent_client.cli.serve import apps, serve
 from reticent_client.errors import FileError
 from reticent_client.mask.audit import audit
 from reticent_client.mask.chain import MarkovChain
@@ -44,9 +42,6 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 
-app.command(serve)
-app.command(apps)
-app.command(report)
 app.command(learn)
 
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]

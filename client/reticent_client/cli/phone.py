@@ -1,4 +1,4 @@
-"""`reticent phone`: join those that are counted, take part, leave, and see what was said."""
+"""`reticent phone`: run a phone, enrol it, contribute once, leave, and show what it contributed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 from cyclopts import App, Parameter
@@ -20,20 +19,22 @@ from reticent.privacy import Cost
 from reticent.protocol import Unreachable
 from reticent.randomness import secure, seeded
 from reticent.retry import Backoff
+from reticent_client.cli.apps import apps
+from reticent_client.cli.report import report
+from reticent_client.cli.run import run
+from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.counting import status_view
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
-from reticent_client.counting.inputs import Counted, kept_budget, read_invitation
+from reticent_client.counting.inputs import Counted, read_invitation, read_participation
 from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.records import Records
 from reticent_client.counting.servers import Servers
-from reticent_client.counting.session import Round, enrol, run, take_part
+from reticent_client.counting.session import Round, enrol, take_part
+from reticent_client.counting.session import run as run_rounds
+from reticent_client.counting.settings import kept_budget, kept_participation
 from reticent_client.errors import NotJoined
 from reticent_client.store import PhoneStore
-
-STORE = Path("phone.db")
-POLICY = "counting/policy"
-"""The place of what the user allows."""
 
 PATIENCE = 2.0
 """Seconds until the user is told what is waited for."""
@@ -44,7 +45,9 @@ app = App(
     config=configured("phone"),
 )
 
-StoreFile = Annotated[Path, Parameter(name="--store")]
+app.command(run)
+app.command(apps)
+app.command(report)
 
 
 @app.command
@@ -117,7 +120,7 @@ def contribute(
         as_json: Write JSON for machines, a line for each round.
     """
     counted = Counted(counters, counter)
-    new_policy = None if policy is None else _policy(policy)
+    new_policy = None if policy is None else read_participation(policy)
     with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_(
             policy=new_policy,
@@ -125,7 +128,7 @@ def contribute(
             simulation=simulation,
             seed=seed,
         )
-        tell = status_view.Teller(as_json=as_json)
+        printer = status_view.RoundPrinter(as_json=as_json)
         situation = Situation(charging=charging, unmetered=unmetered)
         member = participant.enrolment.member
         if member is None:
@@ -134,10 +137,10 @@ def contribute(
             raise NotJoined(f"this phone {member.state.value}")
         servers = Servers(member.invitation)
         if watch:
-            process.run(lambda stop: _watched(participant, servers, situation, stop, tell.round))
+            process.run(lambda stop: _watched(participant, servers, situation, stop, printer.round))
             return 0
         done = asyncio.run(_once(participant, servers, situation))
-    tell.round(done)
+    printer.round(done)
     if done.troubles:
         _complain("something did not get through: run it again later")
     return 1 if done.troubles else 0
@@ -167,7 +170,7 @@ def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
         store: The phone's store.
         as_json: Write JSON for machines.
     """
-    _check_there(store)
+    check_exists(store)
     with contextlib.closing(PhoneStore(store)) as kept:
         budget = kept_budget(kept, None, None)
         shown = status_view.Status(
@@ -201,7 +204,7 @@ class _Opening:
             self._budget,
             rng=secure() if seed is None else self._seeded(seed),
             now=now,
-            policy=self._kept_policy(policy),
+            policy=kept_participation(self._store, policy),
             counters=counters,
             simulation=simulation or seed is not None,
         )
@@ -212,14 +215,6 @@ class _Opening:
         phone = "" if member is None else member.phone.hex()
         return seeded(seed, "phone", phone, len(Records(self._store).all()))
 
-    def _kept_policy(self, policy: Participation | None) -> Participation:
-        slot = self._store.slot(POLICY)
-        if policy is not None:
-            slot.write(policy.to_text())
-            return policy
-        text = slot.read()
-        return Participation() if text is None else Participation.from_text(text)
-
 
 @contextlib.contextmanager
 def _phone(
@@ -227,7 +222,7 @@ def _phone(
 ) -> Iterator[_Opening]:
     """The store of a phone, for this process alone."""
     if not new:
-        _check_there(path)
+        check_exists(path)
     with contextlib.closing(PhoneStore(path)) as store, store.claim("counting"):
         yield _Opening(store, kept_budget(store, *budget))
 
@@ -258,14 +253,14 @@ async def _watched(
             answered()
             tell(done)
 
-        await run(
+        await run_rounds(
             participant,
             servers,
             clock=SystemClock(),
             situation=lambda: situation,
             stop=stop,
             backoff=Backoff(first=2.0, random=secure().random),
-            tell=told,
+            on_round=told,
         )
 
 
@@ -281,18 +276,6 @@ async def _patience(whom: str) -> AsyncIterator[Callable[[], None]]:
         yield handle.cancel
     finally:
         handle.cancel()
-
-
-def _policy(path: Path) -> Participation:
-    try:
-        return Participation.from_toml(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _check_there(store: Path) -> None:
-    if not store.exists():
-        raise ValueError(f"there is no phone's store at {store}")
 
 
 def _complain(sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""`reticent mask report`: what became of a phone's steps, and whether its user's habits have changed."""
+"""`reticent phone report`: what became of a phone's steps, and whether its user's habits have changed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from reticent.console.options import AsJson, in_json
-from reticent_client.apps.phone import MASKS
-from reticent_client.cli.serve import STORE, StoreFile
+from reticent_client.apps.mask_runner import MASKS
+from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.errors import FileError
 from reticent_client.mask.maskit import report_of
 from reticent_client.mask.report import Report
@@ -60,8 +60,7 @@ def report(*, store: StoreFile = STORE, as_json: AsJson = False) -> int:
 
 def _reports(path: Path) -> list[PolicyReport]:
     """One for each policy of a phone, the one that was in charge last first."""
-    if not path.is_file():
-        raise ValueError(f"there is no phone's store at {path}")
+    check_exists(path)
     try:
         with contextlib.closing(PhoneStore(path)) as store:
             snapshots = store.beginning_with(MASKS)

@@ -1,4 +1,4 @@
-"""What a user gives the command line: counters in files, an invitation, a budget that is said once."""
+"""What a user gives the command line: counters in files, and an invitation."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reticent.privacy import Cost, Query
-from reticent.privacy.limits import DEFAULT_BUDGET
+from reticent.privacy import Query
 from reticent.protocol.invitation import Invitation
-from reticent_client.errors import Declined, FileError, Reason
-from reticent_client.store import PhoneStore
+from reticent_client.counting.consent import Participation
+from reticent_client.errors import Declined, Reason
 
-__all__ = ["BUDGET", "DEFAULT_BUDGET", "Counted", "kept_budget", "read_invitation"]
-
-BUDGET = "counting/budget"
-"""The slot of the user's budget."""
+__all__ = ["Counted", "read_invitation", "read_participation"]
 
 HEADER = ["name", "value"]
 
@@ -55,31 +51,6 @@ class Counted:
             raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
 
 
-def kept_budget(store: PhoneStore, epsilon: float | None, delta: float | None) -> Cost:
-    """The budget of a phone: what was said when it was first used, or is said now where that is the first time.
-
-    Raises:
-        ValueError: It was another.
-    """
-    slot = store.slot(BUDGET)
-    text = slot.read()
-    if text is None:
-        budget = Cost(
-            DEFAULT_BUDGET.epsilon if epsilon is None else epsilon, DEFAULT_BUDGET.delta if delta is None else delta
-        )
-        slot.write(budget.to_text())
-        return budget
-    try:
-        kept = Cost.from_text(text)
-    except ValueError as error:
-        raise FileError(f"the store is damaged: its budget cannot be read ({error})") from error
-    if epsilon not in (None, kept.epsilon) or delta not in (None, kept.delta):
-        raise ValueError(
-            f"this phone's budget is epsilon = {kept.epsilon:g} and delta = {kept.delta:g}: it is said once, and stays"
-        )
-    return kept
-
-
 def read_invitation(path: Path) -> tuple[Invitation, bool]:
     """The invitation of a file, and whether others than its owner could read it."""
     try:
@@ -87,6 +58,14 @@ def read_invitation(path: Path) -> tuple[Invitation, bool]:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return invitation, bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+
+
+def read_participation(path: Path) -> Participation:
+    """What a TOML file allows."""
+    try:
+        return Participation.from_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _pair(text: str) -> tuple[str, float]:

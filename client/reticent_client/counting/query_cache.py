@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from reticent.privacy import Query
 
-__all__ = ["QueryCache"]
+__all__ = ["SHARED", "QueryCache"]
 
 MAX_BYTES = 16 << 20
 """Bytes of all queries that are kept; one has up to a megabyte."""
@@ -39,3 +39,7 @@ class QueryCache:
             while self._bytes > MAX_BYTES:
                 self._bytes -= len(self._contents.popitem(last=False)[1])
         return True
+
+
+SHARED = QueryCache()
+"""For all phones of this process."""

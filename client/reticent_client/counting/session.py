@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock, first_of
@@ -38,6 +40,8 @@ AT_ONCE = 100
 
 MAX_ANNOUNCEMENTS = 1000
 """How many of one answer are looked at."""
+
+_threads = ThreadPoolExecutor(32, "counting")
 
 _GONE = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
 
@@ -95,12 +99,12 @@ async def enrol(participant: Participant, servers: Servers) -> None:
     asked = enrolment.request()
     try:
         if isinstance(asked, wire.JoinRequest):
-            enrolment.joined(await servers.join(asked))
+            await _in_thread(enrolment.joined, await servers.join(asked))
         elif isinstance(asked, wire.RenewRequest):
-            enrolment.joined(await servers.renew(asked))
+            await _in_thread(enrolment.joined, await servers.renew(asked))
         elif isinstance(asked, wire.LeaveRequest):
             await servers.leave(asked)
-            enrolment.left()
+            await _in_thread(enrolment.left)
     except Refused as refused:
         if refused.refusal is Refusal.CONFLICT and isinstance(asked, wire.RenewRequest) and enrolment.member:
             # Its answers were lost too often: joining again tells how it stands.
@@ -140,7 +144,7 @@ async def run(
     situation: Callable[[], Situation],
     stop: asyncio.Event,
     backoff: Backoff,
-    tell: Callable[[Round], None],
+    on_round: Callable[[Round], None] | None = None,
 ) -> None:
     """Take part until told to stop, in the midst of a round as well; only an answer that is being made is made first.
 
@@ -151,7 +155,7 @@ async def run(
         situation: Asked before each round how the phone is.
         stop: Set to have it end.
         backoff: How much longer to wait, after rounds in which a server was not there.
-        tell: Told what came of each round.
+        on_round: Called with what came of each round.
     """
     failures = 0
     while not stop.is_set():
@@ -160,7 +164,8 @@ async def run(
         done = visit.done
         if done is None:
             return
-        tell(done)
+        if on_round is not None:
+            on_round(done)
         failures = failures + 1 if done.troubles else 0
         wait = done.again.total_seconds()
         if failures:  # sooner than without the trouble, and later each time
@@ -181,7 +186,6 @@ class _Visit:
         self._strange = 0
         self._decided: dict[bytes, None] = {}
         self._troubles: dict[str, Trouble] = {}
-        self._keys: dict[bytes, bytes] = {}  # public keys by their ids
         self._again = AGAIN
         self.done: Round | None = None
         """What came of it, once it is over."""
@@ -221,9 +225,7 @@ class _Visit:
         query = await self._query(announcement)
         key = await self._key(self._participant.key_id(announcement, query))
         try:
-            said = await _to_its_end(
-                asyncio.to_thread(self._participant.contribute, announcement, query, key, self._situation)
-            )
+            said = await _in_thread(self._participant.contribute, announcement, query, key, self._situation)
         except Declined as declined:
             if declined.reason is Reason.NOT_COUNTERSIGNED:
                 self._strange += 1
@@ -249,9 +251,7 @@ class _Visit:
         """The public key of an id."""
         if key_id is None:
             return b""
-        if key_id not in self._keys:
-            self._keys[key_id] = await self._servers.key(key_id)
-        return self._keys[key_id]
+        return await self._servers.key(key_id)
 
     def _decline_strange(self) -> None:
         """Say that there was something, and keep nothing of it: the key server knows nothing of it."""
@@ -261,14 +261,15 @@ class _Visit:
 
     async def _send(self, contribution: wire.Contribution) -> None:
         try:
-            self._participant.acknowledged(await self._servers.contribute(contribution))
+            acknowledgement = await self._servers.contribute(contribution)
+            await _in_thread(self._participant.acknowledged, acknowledgement)
         except (Refused, Unreachable) as error:
-            self._participant.not_delivered(contribution.query, error)
+            await _in_thread(self._participant.not_delivered, contribution.query, error)
             for record in self._records([contribution.query]):
                 if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
                     self._note(f"the answer to {record.id!r}", self._servers.aggregation, error)
         except ForeignAnswer as error:
-            self._participant.not_delivered(contribution.query, Unreachable(str(error)))
+            await _in_thread(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
             self._note("an acknowledgement", self._servers.aggregation, error)
 
     async def _take_decisions(self) -> None:
@@ -278,7 +279,7 @@ class _Visit:
             decisions = await self._servers.decisions(asked)
             for decision in decisions[: len(asked)]:
                 with self._trouble("a decision", self._servers.aggregation):
-                    self._participant.decided(decision)
+                    await _in_thread(self._participant.decided, decision)
                     self._decided[decision.query] = None
 
     def _records(self, queries: Iterable[bytes]) -> tuple[Record, ...]:
@@ -298,13 +299,17 @@ class _Visit:
             _log.info("%r", str(trouble))  # what a server says may hold anything
 
 
-async def _to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Wait for what a thread does, also where nobody wants it any more: the files are open until it is done."""
-    task = asyncio.create_task(work)
+async def _in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Have a thread do work that computes or writes, and wait for it, also where this is cancelled meanwhile.
+
+    The files are open until it is done. Threads that write at the same time
+    share a commit.
+    """
+    future = asyncio.get_running_loop().run_in_executor(_threads, partial(work, *arguments))
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(future, return_exceptions=True)
         raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,10 @@ from reticent_client.counting.session import Round
 from reticent_client.errors import Declined
 from reticent_client.store import PhoneStore
 
-__all__ = ["Status", "Teller", "declined", "membership"]
+__all__ = ["RoundPrinter", "Status", "declined", "membership"]
 
-TOLD = 2000
-"""How many things are told again only when they have changed: those told longest ago are forgotten."""
+MAX_PRINTED = 2000
+"""Lines that are printed again only when they have changed; the oldest are forgotten."""
 
 MAX_ID, MAX_LINE = 80, 500
 """Characters that are shown of a query's id, and of a line: others choose how long those are."""
@@ -44,31 +44,33 @@ def declined(store: PhoneStore) -> list[Declined]:
     return DeclinedQueries(store).all()
 
 
-class Teller:
-    """Tells what came of each round; of a query again only what has changed.
+class RoundPrinter:
+    """Prints what came of each round; of a query again only what has changed.
 
     Args:
+        output: Prints a line.
         as_json: In JSON, a line for each round.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, output: Callable[[str], None] = print_line, *, as_json: bool = False) -> None:
+        self._print = output
         self._as_json = as_json
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
 
     def round(self, done: Round) -> None:
-        """Tell one."""
+        """Print one."""
         if self._as_json:
-            print_line(json.dumps(_round_to_json(done)))
+            self._print(json.dumps(_round_to_json(done)))
             return
         lines = dict(_lines(done))
-        if not lines and not self._told:
-            lines = {"": "nothing is asked of this phone"}
+        if not lines and not self._printed:
+            lines = {"": "no query is announced to this phone"}
         for about, line in lines.items():
-            if self._told.pop(about, None) != line:
-                print_line(_shown(line))
-            self._told[about] = line
-        for about in list(self._told)[:-TOLD]:
-            del self._told[about]
+            if self._printed.pop(about, None) != line:
+                self._print(_shown(line))
+            self._printed[about] = line
+        for about in list(self._printed)[:-MAX_PRINTED]:
+            del self._printed[about]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ COMMANDS = (
     Command(
         name="phone",
         app="reticent_client.cli.phone:app",
-        help="Take part in private counts, which reveal sums only.",
+        help="Run a phone: mask contexts, serve apps, take part in counts.",
         extra="cli",
     ),
     Command(

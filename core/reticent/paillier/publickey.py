@@ -93,7 +93,12 @@ class PublicKey:
     @cached_property
     def key_id(self) -> bytes:
         """The name of the key: the SHA-256 hash of its bytes."""
-        return hashlib.sha256(KEY_ID + self.to_bytes()).digest()
+        return self.id_of(self.to_bytes())
+
+    @staticmethod
+    def id_of(data: bytes) -> bytes:
+        """The key id of a key of these bytes."""
+        return hashlib.sha256(KEY_ID + data).digest()
 
     @property
     def bits(self) -> int:

@@ -1,4 +1,4 @@
-"""`reticent mask serve` as a process, and how tests run it."""
+"""`reticent phone run` as a process, and how tests run it."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ class Serving:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [PROGRAM, "mask", "serve", *arguments, "--address", "127.0.0.1:0"],
+            [PROGRAM, "phone", "run", *arguments, "--address", "127.0.0.1:0"],
             cwd=folder,
             env=ENVIRONMENT,
             stdin=subprocess.PIPE,

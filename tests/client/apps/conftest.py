@@ -37,7 +37,7 @@ def run(folder: Path) -> Run:
 
     def run(*arguments: str, code: int = 0, timeout: float = 30) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [PROGRAM, "mask", *arguments],
+            [PROGRAM, "phone", *arguments],
             cwd=folder,
             env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
@@ -58,7 +58,7 @@ def ask(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.chdir(folder)
 
     def ask(*arguments: str, code: int = 0) -> tuple[str, str]:
-        assert program.main(["mask", *arguments]) == code
+        assert program.main(["phone", *arguments]) == code
         said = capsys.readouterr()
         return said.out, said.err
 

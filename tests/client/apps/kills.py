@@ -1,8 +1,8 @@
 """Phones that are killed around every write of their store and after every message: what all apps together see.
 
-A kill does not depend on the user. For each schedule of kills the enumeration runs the real `Phone` over every day of a
-small chain and every outcome of its coins, and collects everything that could be read: each message when it leaves,
-and after each restart the whole stream that an app can ask for.
+A kill does not depend on the user. For each schedule of kills the enumeration runs the real `MaskRunner` over every day
+of a small chain and every outcome of its coins, and collects everything that could be read: each message when it
+leaves, and after each restart the whole stream that an app can ask for.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from reticent.clock import ManualClock
 from reticent_client import Policy
+from reticent_client.apps.mask_runner import LEAD, MaskRunner
 from reticent_client.apps.messages import Step
-from reticent_client.apps.phone import LEAD, Phone
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY
 from tests.client.mask import faults, oracle
@@ -90,7 +90,7 @@ class Life:
     policy: Policy
     day: Sequence[str]
     coins: Coins
-    kind: type[Phone] = Phone
+    kind: type[MaskRunner] = MaskRunner
 
     def __post_init__(self) -> None:
         self.clock = ManualClock(EVENING)
@@ -146,7 +146,7 @@ class Life:
                 await self._move(phone, max(self.clock.now(), upcoming.instant - LEAD))
                 await self._move(phone, upcoming.instant)
 
-    async def _move(self, phone: Phone, instant: dt.datetime) -> None:
+    async def _move(self, phone: MaskRunner, instant: dt.datetime) -> None:
         await self.clock.move_to(instant)
         assert phone._running is not None
         if phone._running.done():
@@ -156,12 +156,14 @@ class Life:
         self.seen.append((self.clock.now(), step))
         self.blows.pass_one()
 
-    def _held(self, phone: Phone) -> Iterator[tuple[int, Step]]:
+    def _held(self, phone: MaskRunner) -> Iterator[tuple[int, Step]]:
         for position, message in zip(phone.masked._positions, phone.masked._messages, strict=True):
             yield position, Step.decode(message)
 
 
-def live(policy: Policy, day: Sequence[str], kills: Sequence[Kill], coins: Coins, kind: type[Phone] = Phone) -> Any:
+def live(
+    policy: Policy, day: Sequence[str], kills: Sequence[Kill], coins: Coins, kind: type[MaskRunner] = MaskRunner
+) -> Any:
     """One day of a phone: what could be read of it."""
     return asyncio.run(Life(policy, day, coins, kind).live(kills))
 
@@ -183,7 +185,7 @@ def schedules(
 
 
 def worst_excess(
-    policy: Policy, limits: Sequence[oracle.Limit], kills: Sequence[Kill], kind: type[Phone] = Phone
+    policy: Policy, limits: Sequence[oracle.Limit], kills: Sequence[Kill], kind: type[MaskRunner] = MaskRunner
 ) -> float:
     """How far, at worst, a belief rises above its limit for somebody who reads everything."""
     found: dict[Any, dict[oracle.Day, float]] = {}

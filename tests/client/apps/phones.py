@@ -13,10 +13,10 @@ import numpy as np
 
 from reticent.clock import ManualClock
 from reticent.v1 import phone_pb2
-from reticent_client import MarkovChain, Policy, mask_sensitive, probabilistic
+from reticent_client import MarkovChain, Phone, Policy, mask_sensitive, probabilistic
 from reticent_client.apps.broker import SERVICE, Broker
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
-from reticent_client.apps.phone import Phone
 from reticent_client.mask.policy import VectorPolicy
 
 P = ParamSpec("P")
@@ -108,6 +108,12 @@ async def calling(address: str, token: str | None, **options: int) -> AsyncGener
         yield App(channel, token)
 
 
+def mask_of(phone: Phone) -> MaskRunner:
+    """The mask of a phone that has a policy."""
+    assert phone.mask is not None
+    return phone.mask
+
+
 @dataclass
 class House:
     """A phone that runs on a clock of the test, its broker, and a way to make apps."""
@@ -116,6 +122,10 @@ class House:
     broker: Broker
     clock: ManualClock
     stack: contextlib.AsyncExitStack
+
+    @property
+    def mask(self) -> MaskRunner:
+        return mask_of(self.phone)
 
     async def enter(self, name: str) -> App:
         """An app that stays until the end."""
@@ -131,11 +141,11 @@ class House:
         """Be in a context for some steps."""
         for _ in range(steps):
             await self.sense_before(context)
-            await self.clock.move_to(self.phone.next_step.instant)
+            await self.clock.move_to(self.mask.next_step.instant)
 
     async def sense_before(self, context: str | None, seconds: float = 10) -> None:
         """Read a context some seconds before the next step begins."""
-        await self.clock.move_to(self.phone.next_step.instant - dt.timedelta(seconds=seconds))
+        await self.clock.move_to(self.mask.next_step.instant - dt.timedelta(seconds=seconds))
         self.phone.sense(context)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reticent.clock import ManualClock
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
-from reticent_client.apps.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import telling
 
@@ -28,15 +28,17 @@ class Told(list[tuple[dt.datetime, Step]]):
         return [(step.step, step.context) for _, step in self]
 
 
-def phone_of(store: PhoneStore | None, clock: ManualClock, told: Told | None = None, **options: Any) -> Phone:
+def phone_of(store: PhoneStore | None, clock: ManualClock, told: Told | None = None, **options: Any) -> MaskRunner:
     """A phone on a store, or on one of its own."""
     policy = options.pop("policy", None) or telling()
     listener = None if told is None else told.hear
-    return Phone(policy, store=store, clock=clock, **{"zone": dt.UTC, "listener": listener} | options)
+    return MaskRunner(policy, store=store, clock=clock, **{"zone": dt.UTC, "listener": listener} | options)
 
 
 @contextlib.asynccontextmanager
-async def phone_on(path: Path, clock: ManualClock, told: Told | None = None, **options: Any) -> AsyncGenerator[Phone]:
+async def phone_on(
+    path: Path, clock: ManualClock, told: Told | None = None, **options: Any
+) -> AsyncGenerator[MaskRunner]:
     """A phone that runs on the store of a file, which is closed in the end."""
     with contextlib.closing(PhoneStore(path)) as store:
         async with phone_of(store, clock, told, **options) as phone:

@@ -1,4 +1,4 @@
-"""`reticent mask apps`: who may listen, and no longer."""
+"""`reticent phone apps`: who may listen, and no longer."""
 
 import json
 from pathlib import Path

@@ -164,7 +164,7 @@ async def test_an_app_that_stalls_holds_nobody_up_and_hears_everything_in_the_en
             assert len(await read(call, 1)) == 1  # at once: before the next step begins
         staller.open_window()
         received = await asyncio.to_thread(staller.messages, 120)
-        assert received == list(home.phone.masked._messages)
+        assert received == list(home.mask.masked._messages)
         staller.socket.close()
         await until(lambda: home.broker.streams == 1)
 

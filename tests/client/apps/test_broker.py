@@ -12,7 +12,7 @@ import pytest
 from reticent.address import AddressError, is_local
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.messages import SIZE, position
-from reticent_client.apps.phone import Phone
+from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import (
     MONDAY,
@@ -111,9 +111,9 @@ async def test_nothing_can_be_heard_before_its_step_begins() -> None:
         await home.live("home")
         calls = [await app.listen(), await app.listen(position(MONDAY, 25))]
         await home.sense_before("work")
-        begins = home.phone.next_step.instant
+        begins = home.mask.next_step.instant
         await home.clock.move_to(begins - dt.timedelta(microseconds=1))
-        assert len(home.phone._store.messages()) == 2  # it is decided
+        assert len(home.phone.store.messages()) == 2  # it is decided
         reading = [asyncio.ensure_future(call.read()) for call in calls]
         await asyncio.sleep(0.2)
         assert told([await app.current()]) == [(25, "home")]
@@ -131,7 +131,7 @@ async def test_whoever_listens_misses_nothing_from_then_on() -> None:
             answered = asyncio.ensure_future(call.initial_metadata())
             before = home.broker.streams
             await until(lambda before=before: home.broker.streams > before)  # type: ignore[misc]
-            upcoming = home.phone.next_step.step
+            upcoming = home.mask.next_step.step
             await home.live("home")
             await answered
             assert (await read(call, 1))[0].step == upcoming
@@ -251,7 +251,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how:
 async def test_an_inside_error_is_not_told_to_apps(caplog: pytest.LogCaptureFixture) -> None:
     """What is wrong with the phone's files is the user's to know."""
     async with house() as home, home.app() as app:
-        home.phone._store.slot("apps").write("{damaged")
+        home.phone.store.slot("apps").write("{damaged")
         for refusal in (await status(app.current()), await status(app.subscribe().read())):
             assert refusal.code() is CODE.INTERNAL
             assert refusal.details() == "the phone has a fault of its own"

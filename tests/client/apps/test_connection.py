@@ -14,8 +14,8 @@ import pytest
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.connection import Connection, connect
 from reticent_client.apps.messages import Step, position
-from reticent_client.apps.phone import Phone
 from reticent_client.errors import AppRefused
+from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.addresses import free_address
 from tests.client.apps.phones import MONDAY, House, at, house, limited, telling, until
@@ -98,7 +98,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
             await until(lambda home=home: home.broker.streams == 1)  # type: ignore[misc]
             await home.live("home", 2)
             await home.sense_before("work")
-            await home.clock.move_to(home.phone.next_step.instant - dt.timedelta(milliseconds=500))
+            await home.clock.move_to(home.mask.next_step.instant - dt.timedelta(milliseconds=500))
             start = home.clock.now() + dt.timedelta(seconds=1)  # killed over the third
         store.close()
         assert len(await hearer.has(3 * life + 2)) == 3 * life + 2

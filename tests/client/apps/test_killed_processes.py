@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from reticent_client.apps.connection import connect
+from reticent_client.apps.mask_runner import APPS
 from reticent_client.apps.messages import Step
-from reticent_client.apps.phone import APPS
 from reticent_client.apps.tokens import Apps
 from reticent_client.store import PhoneStore
 from tests.addresses import free_address

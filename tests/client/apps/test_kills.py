@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reticent.randomness import seeded
 from reticent_client import MaskIt, Policy, optimal, probabilistic, simulatable
-from reticent_client.apps.phone import Phone
+from reticent_client.apps.mask_runner import MaskRunner
 from tests.client.apps.kills import Kill, blows, contradictions, live, schedules, worst_excess
 from tests.client.apps.phones import tossing
 from tests.client.mask import chains, oracle
@@ -104,14 +104,14 @@ def test_no_position_is_ever_told_in_two_ways(day: Sequence[str], kills: Sequenc
 # Phones that do not follow the rules: the enumeration sees what they leak.
 
 
-class Trusting(Phone):
+class Trusting(MaskRunner):
     """Takes a lost store for a new one."""
 
     def __init__(self, policy: Policy, **options: Any) -> None:
         super().__init__(policy, **options | {"first_day": True})
 
 
-class Fresh(Phone):
+class Fresh(MaskRunner):
     """Begins the day anew whenever it is started."""
 
     def _mask(self, date: dt.date) -> MaskIt:

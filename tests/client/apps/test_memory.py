@@ -37,14 +37,14 @@ class Size:
             tracemalloc.get_traced_memory()[0],
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
             sum(path.stat().st_size for path in folder.glob("phone.db*")),
-            len(home.phone._store.messages()),
+            len(home.phone.store.messages()),
             home.broker.streams,
         )
 
 
 async def live(home: House, calls: list[Any], days: int) -> None:
     """Some days, on which everybody hears everything but the one who stalls."""
-    horizon = home.phone.timetable.horizon
+    horizon = home.mask.timetable.horizon
     for step in range(days * horizon):
         await home.live(("home", "work", "hospital", None)[step % 4])
         for call in calls:
@@ -72,7 +72,7 @@ async def test_neither_memory_nor_disk_grows(
             for _ in range(days - warm):
                 await live(home, calls, 1)
                 await apps[0].current()
-                passing = await apps[1].listen(0 if home.phone.masked._dropped < 0 else None)
+                passing = await apps[1].listen(0 if home.mask.masked._dropped < 0 else None)
                 passing.cancel()
             await until(lambda: home.broker.streams == 4)
             after = Size.of(home, tmp_path)

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reticent_client import ClientError, MarkovChain, mask_sensitive
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import MAX_LABEL, SIZE, Step, check_label, position
-from reticent_client.apps.phone import Phone
 from reticent_client.mask.policy_file import MAX_STEPS
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "phone-wire.json").read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def test_a_phone_refuses_a_policy_with_such_a_label() -> None:
     """When it is made, and not in the middle of the day."""
     long = MarkovChain(["home", "x" * 129], [1, 0], [])
     with pytest.raises(ValueError, match="has at most 128 bytes of UTF-8: 'xxxx"):
-        Phone(mask_sensitive(long, sensitive={"home"}))
+        MaskRunner(mask_sensitive(long, sensitive={"home"}))
 
 
 @given(st.lists(st.tuples(st.dates(), st.integers(0, MAX_STEPS - 1)), min_size=2, max_size=9))

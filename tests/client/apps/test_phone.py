@@ -14,7 +14,7 @@ import pytest
 from reticent.clock import ManualClock
 from reticent.storage.database import InUse
 from reticent_client import Schedule
-from reticent_client.apps.phone import Phone
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.errors import FileError
 from reticent_client.mask.timetable import time_zone
 from reticent_client.store import PhoneStore
@@ -107,7 +107,7 @@ async def test_a_phone_that_slept_misses_what_began_meanwhile(clock: ManualClock
 )
 def test_bad_arguments_are_one_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Phone(options.pop("policy", None) or telling(), **options)
+        MaskRunner(options.pop("policy", None) or telling(), **options)
 
 
 @limited
@@ -281,5 +281,5 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
 async def test_only_so_many_days_are_held() -> None:
     async with house(telling(4), held_days=2) as home:
         await home.live("home", 50)
-        assert len(home.phone.masked._messages) == 8
-        assert len(home.phone._store.messages()) <= 8 + 4 + 1
+        assert len(home.mask.masked._messages) == 8
+        assert len(home.phone.store.messages()) <= 8 + 4 + 1

@@ -1,4 +1,4 @@
-"""`reticent mask serve --replay`: days that were, told once more."""
+"""`reticent phone run --replay`: days that were, told once more."""
 
 import contextlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.client.apps.command import Run, serving
 
 
 def test_a_replay_tells_the_days_and_ends(run: Run) -> None:
-    done = run("serve", "slow.npz", "--replay", "days.csv", "--speed", "200000", "--address", "127.0.0.1:0")
+    done = run("run", "slow.npz", "--replay", "days.csv", "--speed", "200000", "--address", "127.0.0.1:0")
     greeting, *told = done.stdout.splitlines()
     assert greeting.startswith("serving at 127.0.0.1:")
     assert told == [
@@ -48,11 +48,11 @@ def _content(path: Path) -> list[object]:
 
 @pytest.mark.parametrize("speed", ["1000000", "100000000"])
 def test_a_replay_loses_no_step_however_fast(run: Run, speed: str) -> None:
-    done = run("serve", "slow.npz", "--replay", "days.csv", "--speed", speed, "--address", "127.0.0.1:0")
+    done = run("run", "slow.npz", "--replay", "days.csv", "--speed", speed, "--address", "127.0.0.1:0")
     assert len(done.stdout.splitlines()) == 9
     assert done.stderr.startswith("2 days: released 4 of 8 steps (50%)")
 
 
 def test_quiet_says_nothing_of_what_is_released(run: Run) -> None:
-    done = run("serve", "slow.npz", "--replay", "days.csv", "--speed", "1e6", "--address", "127.0.0.1:0", "--quiet")
+    done = run("run", "slow.npz", "--replay", "days.csv", "--speed", "1e6", "--address", "127.0.0.1:0", "--quiet")
     assert len(done.stdout.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""`reticent mask report`: what a phone's store says of the user's habits, while the phone runs and afterwards."""
+"""`reticent phone report`: what a phone's store says of the user's habits, while the phone runs and afterwards."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from reticent.clock import ManualClock
 from reticent.storage.database import InUse
-from reticent_client.apps.phone import Phone
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.cli.report import report
 from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.schedule import Schedule
@@ -46,7 +46,7 @@ def read(path: Path, capsys: pytest.CaptureFixture[str]) -> Read:
     return read
 
 
-async def live(phone: Phone, clock: ManualClock, context: str, days: int) -> None:
+async def live(phone: MaskRunner, clock: ManualClock, context: str, days: int) -> None:
     """Be in one context for so many days, and see the next begin."""
     for _ in range(days * STEPS):
         phone.sense(context)

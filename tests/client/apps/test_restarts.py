@@ -11,8 +11,8 @@ import pytest
 from reticent.clock import ManualClock, SystemClock
 from reticent.randomness import seeded
 from reticent_client import Schedule
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step, position
-from reticent_client.apps.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY, at, limited, telling, tossing, until
 from tests.client.apps.tellings import Told, phone_of
@@ -104,7 +104,7 @@ async def test_the_system_clock_notices_that_it_was_set_back(monkeypatch: pytest
     clock = SystemClock()
     monkeypatch.setattr(clock, "now", lambda: present[0])
     told: list[Step] = []
-    async with Phone(telling(), clock=clock, zone=dt.UTC, listener=told.append) as phone:
+    async with MaskRunner(telling(), clock=clock, zone=dt.UTC, listener=told.append) as phone:
         phone.sense("home")
         await asyncio.sleep(0.05)
         present[0] = at("12:29:50")

@@ -15,10 +15,11 @@ from reticent.randomness import seeded
 from reticent.v1 import phone_pb2
 from reticent_client import MarkovChain, mask_sensitive
 from reticent_client.apps.broker import Broker
+from reticent_client.apps.mask_runner import APPS, MaskRunner
 from reticent_client.apps.messages import SIZE, Step, position
-from reticent_client.apps.phone import APPS, Phone
 from reticent_client.apps.tokens import Apps
 from reticent_client.mask.policy import VectorPolicy
+from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY, App, at, calling, limited, until
 
@@ -87,7 +88,7 @@ class Wire:
 class Listener:
     """An app that listens for as long as it can."""
 
-    phone: Phone
+    mask: MaskRunner
     call: Any
     missed: int  # what was written before it came
     heard: list[Step] = field(default_factory=list)
@@ -98,13 +99,13 @@ class Listener:
 
     @property
     def up_to_date(self) -> bool:
-        return len(self.heard) == self.phone.masked._written - self.missed
+        return len(self.heard) == self.mask.masked._written - self.missed
 
 
 @contextlib.asynccontextmanager
-async def listening(phone: Phone, app: App, after: int | None, missed: int) -> AsyncGenerator[Listener, None]:
+async def listening(mask: MaskRunner, app: App, after: int | None, missed: int) -> AsyncGenerator[Listener, None]:
     """Such an app, at work."""
-    listener = Listener(phone, await app.listen(after), missed)
+    listener = Listener(mask, await app.listen(after), missed)
     task = asyncio.create_task(listener.listen())
     try:
         yield listener
@@ -113,17 +114,22 @@ async def listening(phone: Phone, app: App, after: int | None, missed: int) -> A
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def day(contexts: Sequence[str | None], seed: int, listed: str, token: str, kind: type[Phone]) -> list[Frame]:
+async def day(
+    contexts: Sequence[str | None], seed: int, listed: str, token: str, kind: type[MaskRunner]
+) -> list[Frame]:
     """What two apps and the phone exchange on a day: one app from the start, one that comes at noon and goes again."""
     clock, rng = ManualClock(at("00:00") - dt.timedelta(minutes=30)), seeded(seed)
     with contextlib.closing(PhoneStore()) as store:
         store.slot(APPS).write(listed)
-        phone = kind(HALF, store=store, clock=clock, zone=dt.UTC, first_day=True, rng=rng, hold=dt.timedelta(hours=3))
+        phone = Phone(store=store, clock=clock)
+        phone.mask = mask = kind(
+            HALF, store=store, clock=clock, zone=dt.UTC, first_day=True, rng=rng, hold=dt.timedelta(hours=3)
+        )
         async with phone, Broker(phone) as broker, contextlib.AsyncExitStack() as stack:
             host, _, port = broker.address.rpartition(":")
             wire = Wire(clock, (host, int(port)))
             app = await stack.enter_async_context(calling(await stack.enter_async_context(wire.tapped()), token))
-            early = await stack.enter_async_context(listening(phone, app, None, 0))
+            early = await stack.enter_async_context(listening(mask, app, None, 0))
             late: Listener | None = None
             for step, context in enumerate(contexts):
                 begins = at("00:00") + dt.timedelta(hours=3 * step)
@@ -133,12 +139,12 @@ async def day(contexts: Sequence[str | None], seed: int, listed: str, token: str
                 await clock.move_to(begins)
                 await until(lambda: early.up_to_date and (late is None or late.up_to_date))  # noqa: B023
                 await clock.move_to(begins + dt.timedelta(minutes=10))
-                if phone.masked.last is not None:
+                if mask.masked.last is not None:
                     await app.current()
                 if step == 3:
                     seen = position(MONDAY, 1)
-                    missed = sum(place <= seen for place in phone.masked._positions)
-                    late = await stack.enter_async_context(listening(phone, app, seen, missed))
+                    missed = sum(place <= seen for place in mask.masked._positions)
+                    late = await stack.enter_async_context(listening(mask, app, seen, missed))
                     await until(lambda: late is None or late.up_to_date)  # noqa: B023
                 if step == 6 and late is not None:
                     late.call.cancel()
@@ -147,7 +153,7 @@ async def day(contexts: Sequence[str | None], seed: int, listed: str, token: str
             return list(wire.frames)
 
 
-async def two_days(kind: type[Phone] = Phone) -> tuple[list[Frame], list[Frame]]:
+async def two_days(kind: type[MaskRunner] = MaskRunner) -> tuple[list[Frame], list[Frame]]:
     """A calm day and a busy one, for the same app."""
     with contextlib.closing(PhoneStore()) as store:
         place = store.slot(APPS)
@@ -192,7 +198,7 @@ async def test_messages_without_padding_would_be_noticed() -> None:
     assert [frame[:3] for frame in calm] == [frame[:3] for frame in busy]
 
 
-class Eager(Phone):
+class Eager(MaskRunner):
     """Tells a step when it is read."""
 
     def sense(self, context: str | None) -> None:
@@ -206,7 +212,7 @@ class Eager(Phone):
         await asyncio.Event().wait()
 
 
-class Silent(Phone):
+class Silent(MaskRunner):
     """Tells only what it releases."""
 
     def _publish(self, decided: Any) -> None:
@@ -216,6 +222,6 @@ class Silent(Phone):
 
 @pytest.mark.parametrize("kind", [Eager, Silent])
 @limited
-async def test_phones_that_tell_at_other_times_would_be_noticed(kind: type[Phone]) -> None:
+async def test_phones_that_tell_at_other_times_would_be_noticed(kind: type[MaskRunner]) -> None:
     calm, busy = await two_days(kind)
     assert [frame[0] for frame in calm] != [frame[0] for frame in busy]

@@ -9,7 +9,7 @@ import time
 from reticent.clock import SystemClock
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.messages import Step
-from reticent_client.apps.phone import Phone
+from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import at, tossing
 

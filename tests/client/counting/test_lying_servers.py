@@ -23,7 +23,7 @@ from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
 from reticent_client.counting.session import MAX_ANNOUNCEMENTS, Round, enrol, run, take_part
-from reticent_client.counting.status_view import Status, Teller
+from reticent_client.counting.status_view import RoundPrinter, Status
 from reticent_client.errors import ForeignAnswer, Reason
 from tests.client.counting.network import Context, Network
 from tests.client.counting.world import Device, Servers, device, query
@@ -192,7 +192,7 @@ def _running(
             situation=lambda: SITUATION,
             stop=stop,
             backoff=Backoff(random=seeded(1).random),
-            tell=tell,
+            on_round=tell,
         )
     )
 
@@ -252,15 +252,15 @@ def _round(number: int, length: int) -> Round:
 def test_what_is_told_is_cut_and_not_remembered_for_ever(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(status_view, "TOLD", 5)
-    teller = Teller(as_json=False)
+    monkeypatch.setattr(status_view, "MAX_PRINTED", 5)
+    teller = RoundPrinter(as_json=False)
     for number in (*range(8), 7, 0):
         teller.round(_round(number, 100_000))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= status_view.MAX_LINE + len("...")
     # What was told not long ago is not told again.
     assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5", "6", "7", "0"]
-    assert len(teller._told) == 5
+    assert len(teller._printed) == 5
 
 
 def test_a_status_is_cut(tmp_path: Path) -> None:

@@ -9,15 +9,20 @@ HELP = {
     (): """\
 Usage: reticent phone COMMAND
 
-Take part in private counts, which reveal sums only.
+Run a phone: mask contexts, serve apps, take part in counts.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
+│ apps        Say which apps may connect to a phone.                           │
 │ contribute  Answer what is asked, send again what did not get through, and   │
 │             learn what became of it.                                         │
 │ join        Become one of the phones that are counted. Where no answer came, │
 │             run it again.                                                    │
 │ leave       Take part in nothing new from now on, and tell the key server.   │
 │             Where no answer came, run it again.                              │
+│ report      Say what became of a phone's steps, policy by policy, and        │
+│             whether habits have changed since they were learned.             │
+│ run         Run a phone: mask contexts by a policy, serve apps, and take     │
+│             part in counts once it has joined.                               │
 │ status      Show the membership, the budget, and each query with what became │
 │             of it.                                                           │
 ╰──────────────────────────────────────────────────────────────────────────────╯

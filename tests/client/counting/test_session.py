@@ -357,7 +357,7 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                     situation=lambda: NOW,
                     stop=stop,
                     backoff=Backoff(first=2.0, random=seeded(1).random),
-                    tell=tell,
+                    on_round=tell,
                 )
                 await work
                 assert _states(phone) == {"gym": ContributionState.ACKNOWLEDGED}

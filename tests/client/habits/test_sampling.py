@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from reticent.clock import ManualClock
 from reticent_client import MarkovChain
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
-from reticent_client.apps.phone import Phone
 from reticent_client.habits.sampling import SampledDays, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.mask.policy import Provenance, VectorPolicy
@@ -87,7 +87,7 @@ async def lived(sampling: Sampling, traces: Traces, begin: dt.datetime, end: dt.
     """What a phone makes of the readings as they come, step by step."""
     told: dict[dt.date, list[Step]] = defaultdict(list)
     clock = ManualClock(begin)
-    async with Phone(
+    async with MaskRunner(
         open_policy(sampling.horizon),
         zone=traces.zone,
         clock=clock,

@@ -54,7 +54,6 @@ Usage: reticent mask COMMAND
 Compute, run, explain and audit what a phone releases or suppresses.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
-│ apps     Say which apps may listen to a phone.                               │
 │ audit    Run a policy over days, and show what an adversary learned.         │
 │ explain  Explain why a policy suppresses or releases each context at a step. │
 │ filter   Run a policy over days. The output has the same form; a suppressed  │
@@ -62,10 +61,6 @@ Compute, run, explain and audit what a phone releases or suppresses.
 │ fit      Learn a user's chain from days.                                     │
 │ learn    Learn a user's chain from traces, and test it on the other days.    │
 │ policy   Compute a policy, and show what it will release.                    │
-│ report   Say what became of a phone's steps, policy by policy, and whether   │
-│          habits have changed since they were learned.                        │
-│ serve    Be a phone: decide every step by a policy, and tell the apps what   │
-│          is released.                                                        │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("fit",): """\

@@ -38,7 +38,7 @@ its user allows.
 │              sums.                                                           │
 │ mask         Compute, run, explain and audit what a phone releases or        │
 │              suppresses.                                                     │
-│ phone        Take part in private counts, which reveal sums only.            │
+│ phone        Run a phone: mask contexts, serve apps, take part in counts.    │
 │ --help (-h)  Display this message and exit.                                  │
 │ --version    Display application version.                                    │
 ╰──────────────────────────────────────────────────────────────────────────────╯

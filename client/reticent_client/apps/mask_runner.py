@@ -1,4 +1,4 @@
-"""The phone: it asks its policy at every step, in time, and has the answer leave when the step begins.
+"""Runs a policy by the clock: it decides each step in time, and publishes it when the step begins.
 
 A step is decided a moment before it begins, by the last reading; what is decided is stored; and it leaves on the step's
 boundary by the clock. So neither the moment of a message nor the time that the decision took says anything.
@@ -60,16 +60,13 @@ class _Decided:
     messages: Mapping[str, bytes]
 
 
-class Phone:
-    """Runs a policy against the clock, from readings to a stream of released steps.
-
-        async with Phone(policy, store=PhoneStore("phone.db")) as phone:
-            phone.sense("home")  # whenever something is read, from any thread
+class MaskRunner:
+    """Runs a policy by the clock, from readings to a stream of released steps, while it is entered.
 
     Args:
         policy: What decides, or which policy does on which day. All have the same number of steps.
-        store: What survives a kill: one `PhoneStore` for one phone. Without one nothing does, and a phone that begins
-            anew in the middle of a day breaks its promise.
+        store: What survives a kill. Without one nothing does, and a phone that begins anew in the middle of a day
+            breaks its promise.
         zone: Whose wall clock says when steps begin; the machine's unless given.
         clock: What time it is; the machine's unless given.
         rng: Where the coins come from; secure ones unless given.
@@ -146,15 +143,19 @@ class Phone:
     ) -> None:
         """Stop; what was decided is stored."""
         with self._open:
-            for _, stream in self._streams:
-                stream.close()
+            self.close_streams()
             if self._running is not None:
                 self._running.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._running
 
+    def close_streams(self) -> None:
+        """Let the readers of the streams have what is there, and end."""
+        for _, stream in self._streams:
+            stream.close()
+
     async def wait(self) -> None:
-        """Return when the phone has stopped, with the error that stopped it."""
+        """Return when it has stopped, with the error that stopped it."""
         if self._running is not None:
             await asyncio.shield(self._running)
 

@@ -1,4 +1,4 @@
-"""`reticent mask serve`, run as people run it."""
+"""`reticent phone run`, run as people run it."""
 
 import contextlib
 import signal
@@ -105,7 +105,7 @@ def test_a_last_line_counts_without_its_end(folder: Path) -> None:
 
 def test_without_standard_input_it_serves_all_the_same(folder: Path) -> None:
     """Its number may be that of a socket then."""
-    script = 'exec "$0" mask serve quick.npz --first-day --address 127.0.0.1:0 <&-'
+    script = 'exec "$0" phone run quick.npz --first-day --address 127.0.0.1:0 <&-'
     process = subprocess.Popen(
         ["sh", "-c", script, PROGRAM], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -139,7 +139,7 @@ def test_a_certificate_makes_it_speak_tls(folder: Path) -> None:
 def test_two_phones_on_one_store(folder: Path, run: Run) -> None:
     with serving(folder, "quick.npz", "--first-day") as phone:
         assert phone.address
-        second = run("serve", "quick.npz", "--address", "127.0.0.1:0", code=1)
+        second = run("run", "quick.npz", "--address", "127.0.0.1:0", code=1)
         assert second.stderr == "reticent: another process runs the phone of phone.db\n"
         assert second.stdout == ""
         assert phone.stop()[0] == 0
@@ -150,7 +150,7 @@ def test_a_port_that_is_taken(run: Run) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("serve", "quick.npz", "--first-day", "--address", address, code=1)
+        done = run("run", "quick.npz", "--first-day", "--address", address, code=1)
     assert done.stderr.splitlines()[-1] == (f"reticent: cannot listen at {address}: is it taken, or not an address?")
 
 
@@ -166,7 +166,7 @@ def test_a_port_that_is_taken(run: Run) -> None:
 def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) -> None:
     """For all commands alike."""
     damaged(folder / "phone.db", kind)
-    for arguments in (["serve", "quick.npz"], ["apps", "add", "weather"], ["apps", "list"]):
+    for arguments in (["run", "quick.npz"], ["apps", "add", "weather"], ["apps", "list"]):
         out, complained = ask(*arguments, code=1)
         assert complained.startswith(sentence)
         assert complained.count("\n") == 1
@@ -201,7 +201,7 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_served_is_one_sentence(ask: Ask, arguments: list[str], sentence: str) -> None:
-    out, complained = ask("serve", *arguments, code=2)
+    out, complained = ask("run", *arguments, code=2)
     assert complained.startswith(f"reticent: {sentence}")
     assert complained.count("\n") == 1
     assert out == ""

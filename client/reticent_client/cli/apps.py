@@ -1,0 +1,68 @@
+"""`reticent phone apps`: which apps may connect to a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from cyclopts import App, Parameter
+
+from reticent.console.options import AsJson, in_json
+from reticent_client.apps.mask_runner import APPS
+from reticent_client.apps.tokens import Apps
+from reticent_client.cli.stores import STORE, StoreFile, check_exists
+from reticent_client.store import PhoneStore
+
+apps = App(name="apps", help="Say which apps may connect to a phone.", default_parameter=Parameter(negative=()))
+
+
+@apps.command
+def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> None:
+    """Give an app a token, and print it; a former one is void.
+
+    Args:
+        name: What the app is called.
+        store: The phone's store.
+        trusted: Tell it every context, released or not. Nothing is promised about what such an app learns.
+    """
+    with _phone_of(store, new=True) as phone_apps:
+        sys.stdout.write(f"{phone_apps.add(name, trusted=trusted)}\n")
+
+
+@apps.command
+def remove(name: str, /, *, store: StoreFile = STORE) -> None:
+    """Take an app's token back; its streams end at the next step.
+
+    Args:
+        name: The app.
+        store: The phone's store.
+    """
+    with _phone_of(store) as phone_apps:
+        phone_apps.remove(name)
+
+
+@apps.command(name="list")
+def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
+    """List the apps that have a token.
+
+    Args:
+        store: The phone's store.
+        as_json: Write JSON for machines.
+    """
+    with _phone_of(store) as phone_apps:
+        found = [{"name": each.name, "trusted": each.trusted} for each in phone_apps.all()]
+    if as_json:
+        sys.stdout.write(in_json(found) + "\n")
+    else:
+        for each in found:
+            sys.stdout.write(f"{each['name']}{' (trusted: is told every context)' if each['trusted'] else ''}\n")
+
+
+@contextlib.contextmanager
+def _phone_of(path: Path, *, new: bool = False) -> Iterator[Apps]:
+    if not new:
+        check_exists(path)
+    with contextlib.closing(PhoneStore(path)) as store:
+        yield Apps(store.slot(APPS))

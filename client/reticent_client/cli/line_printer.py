@@ -1,0 +1,56 @@
+"""Standard output for a process that must not wait for whoever reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+
+from reticent_client.apps.messages import Step
+
+UNREAD = 1000
+"""Lines that wait for the reader."""
+TIMEOUT = 1.0
+"""Seconds in which they may be read at the end."""
+
+
+class LinePrinter:
+    """Writes to standard output without ever waiting for its reader: lines that find no room are left out."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue(UNREAD)
+
+    def begin(self) -> None:
+        """Begin to write."""
+        with contextlib.suppress(OSError, ValueError):  # there is no standard output
+            threading.Thread(target=self._write, args=(sys.stdout.fileno(),), daemon=True).start()
+
+    def say(self, line: str) -> None:
+        """Have a line written."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(f"{line}\n")
+
+    def step(self, step: Step) -> None:
+        """Have it written what is released at a step."""
+        self.say(f"{step.date} {step.time}  {'-' if step.context is None else step.context}")
+
+    def finish(self) -> None:
+        """Wait a moment for what is not written yet."""
+        end = time.monotonic() + TIMEOUT
+        while self._lines.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def _write(self, out: int) -> None:
+        """Write past Python's buffer: its lock, held by a thread that waits, would keep the process from ending."""
+        heard = True
+        while True:
+            line = self._lines.get().encode()
+            while heard and line:
+                try:
+                    line = line[os.write(out, line) :]
+                except OSError:  # nobody reads any more; the phone goes on
+                    heard = False
+            self._lines.task_done()

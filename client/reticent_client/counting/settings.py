@@ -1,0 +1,52 @@
+"""What a user has set once for a phone's part in counts: the budget, and what is allowed. It is kept in the store."""
+
+from __future__ import annotations
+
+from reticent.privacy import Cost
+from reticent.privacy.limits import DEFAULT_BUDGET
+from reticent_client.counting.consent import Participation
+from reticent_client.errors import FileError
+from reticent_client.store import PhoneStore
+
+__all__ = ["BUDGET", "DEFAULT_BUDGET", "PARTICIPATION", "kept_budget", "kept_participation"]
+
+BUDGET = "counting/budget"
+"""The slot of the budget."""
+PARTICIPATION = "counting/policy"
+"""The slot of what the user allows."""
+
+
+def kept_budget(store: PhoneStore, epsilon: float | None = None, delta: float | None = None) -> Cost:
+    """The budget of a phone, which is set when the phone is first used.
+
+    Raises:
+        ValueError: It was set to another.
+    """
+    slot = store.slot(BUDGET)
+    text = slot.read()
+    if text is None:
+        budget = Cost(
+            DEFAULT_BUDGET.epsilon if epsilon is None else epsilon, DEFAULT_BUDGET.delta if delta is None else delta
+        )
+        slot.write(budget.to_text())
+        return budget
+    try:
+        kept = Cost.from_text(text)
+    except ValueError as error:
+        raise FileError(f"the store is damaged: its budget cannot be read ({error})") from error
+    if epsilon not in (None, kept.epsilon) or delta not in (None, kept.delta):
+        raise ValueError(
+            f"this phone's budget is epsilon = {kept.epsilon:g} and delta = {kept.delta:g}: it is set once and stays"
+        )
+    return kept
+
+
+def kept_participation(store: PhoneStore, policy: Participation | None = None) -> Participation:
+    """What the user allows: the policy that is given now, which is kept, or the last one that was."""
+    slot = store.slot(PARTICIPATION)
+    if policy is None:
+        text = slot.read()
+        return Participation() if text is None else Participation.from_text(text)
+    if slot.read() != policy.to_text():
+        slot.write(policy.to_text())
+    return policy

@@ -1,0 +1,134 @@
+"""A phone: its mask and its part in counts, over one store and one clock."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from reticent.clock import Clock, SystemClock, first_of
+from reticent.privacy import Cost
+from reticent_client.apps.mask_runner import APPS, HELD_DAYS, LEAD, Listener, MaskRunner
+from reticent_client.apps.tokens import Apps
+from reticent_client.counting.consent import Participation, Situation
+from reticent_client.counting.participant import Counters
+from reticent_client.counting.runner import CountingRunner
+from reticent_client.counting.session import Round
+from reticent_client.mask.policy import Policy
+from reticent_client.mask.schedule import Schedule
+from reticent_client.store import PhoneStore
+
+__all__ = ["Phone"]
+
+
+class Phone:
+    """Masks contexts where it has a policy, and takes part in counts where it is enrolled.
+
+        async with Phone(policy, store=PhoneStore("phone.db")) as phone:
+            phone.sense("home")  # whenever something is read, from any thread
+            await phone.counting.join(invitation)  # once
+
+    Args:
+        policy: The policy of the mask, or which policy decides on which day; without one no context is released.
+        store: What survives a kill. Without one nothing does: see `MaskRunner`.
+        participation: What the user allows in counts; what the store has kept unless given.
+        budget: What the user spends on counts in all; what the store has kept unless given.
+        counters: What was counted.
+        situation: Asked before each round of counting how the phone is; neither charging nor unmetered unless given.
+        listener: Called with each step of the mask as it begins.
+        on_round: Called with what came of each round of counting.
+        clock: What time it is; the machine's unless given.
+        rng: Where the coins and the noise come from; secure generators unless given.
+        simulation: Accept public keys that are only good for simulation.
+        zone: See `MaskRunner`, as for all that follow.
+        hold: How long a reading counts.
+        lead: How long before its beginning a step is decided.
+        held_days: How many days of the stream are held for slow apps.
+        first_day: The store is empty because it is new.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | Schedule | None = None,
+        *,
+        store: PhoneStore | None = None,
+        participation: Participation | None = None,
+        budget: Cost | None = None,
+        counters: Counters | None = None,
+        situation: Callable[[], Situation] = Situation,
+        listener: Listener | None = None,
+        on_round: Callable[[Round], None] | None = None,
+        clock: Clock | None = None,
+        rng: np.random.Generator | None = None,
+        simulation: bool = False,
+        zone: dt.tzinfo | None = None,
+        hold: dt.timedelta | None = None,
+        lead: dt.timedelta = LEAD,
+        held_days: int = HELD_DAYS,
+        first_day: bool = False,
+    ) -> None:
+        self._owns_store = store is None
+        self.store = PhoneStore() if store is None else store
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.apps = Apps(self.store.slot(APPS), self.clock.now)
+        """The apps that may connect."""
+        self.mask: MaskRunner | None = None
+        """The mask, where there is a policy."""
+        if policy is not None:
+            self.mask = MaskRunner(
+                policy,
+                store=self.store,
+                zone=zone,
+                clock=self.clock,
+                rng=rng,
+                hold=hold,
+                lead=lead,
+                held_days=held_days,
+                first_day=first_day or self._owns_store,
+                listener=listener,
+            )
+        self.counting = CountingRunner(
+            self.store,
+            self.clock,
+            (lambda _query: None) if counters is None else counters,
+            participation=participation,
+            budget=budget,
+            situation=situation,
+            on_round=on_round,
+            rng=rng,
+            simulation=simulation,
+        )
+        """The part in counts: joining, leaving, and what became of contributions."""
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Begin: the next step is the first, and an enrolled phone begins with a round of counting."""
+        async with contextlib.AsyncExitStack() as stack:
+            if self._owns_store:
+                stack.callback(self.store.close)
+            if self.mask is not None:
+                await stack.enter_async_context(self.mask)
+            await stack.enter_async_context(self.counting)
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop; what was decided is stored."""
+        await self._open.__aexit__(kind, error, trace)
+
+    def sense(self, context: str | None) -> None:
+        """Take a reading for the mask: where the user is now, None where that cannot be told. From any thread."""
+        if self.mask is not None:
+            self.mask.sense(context)
+
+    async def wait(self) -> None:
+        """Return when the mask or the part in counts has stopped, with the error that stopped it."""
+        mask = asyncio.Event().wait() if self.mask is None else self.mask.wait()
+        await first_of(mask, self.counting.wait())
