@@ -26,8 +26,8 @@ from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches
 from reticent_agg.counting.closing import abort
-from reticent_agg.counting.collection import Outcome
-from reticent_agg.counting.replies import refuse_odd_phone, refuse_too_many
+from reticent_agg.counting.collection import Outcome, refuse_odd_phone
+from reticent_agg.counting.replies import refuse_too_many
 from reticent_agg.driver import Driver
 from reticent_agg.server import AggregationServer
 
@@ -234,11 +234,10 @@ class AggregationService:
         """Run by the writer: take contributions, and close what has enough of them now."""
         outcomes = self._server.collection.contribute(contributions)
         try:
-            closed = self._server.closing.close_due()
+            if self._server.closing.close_due():
+                self._loop.call_soon_threadsafe(self._driver.decide)
         except OSError:  # these contributions are durable, and acknowledged; closing is tried again
             self._loop.call_soon_threadsafe(self._must_close.set)
-        else:
-            self._loop.call_soon_threadsafe(self._after_closing, closed)
         return outcomes
 
     async def _close_in_time(self) -> None:
@@ -246,19 +245,14 @@ class AggregationService:
         while True:
             self._must_close.clear()
             try:
-                self._after_closing(await self._write(self._server.closing.close_due))
+                if await self._write(self._server.closing.close_due):
+                    self._driver.decide()
                 due = await self._write(self._server.closing.next_due)
             except OSError:
                 _log.exception("queries cannot be closed")
                 await asyncio.sleep(PAUSE)
                 continue
             await first_of(self._must_close.wait(), *([] if due is None else [self._clock.wait_until(due)]))
-
-    def _after_closing(self, closed: Sequence[str]) -> None:
-        for query in closed:
-            _log.info("%r is closed", query)
-        if closed:
-            self._driver.decide()
 
     async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)

@@ -1,11 +1,9 @@
-"""The tables of an aggregation server's SQLite file."""
+"""The tables of an aggregation server's SQLite file, and the longer statements."""
 
 from __future__ import annotations
 
 from reticent.storage.database import FileFormat
 from reticent_agg.errors import BadStore
-
-__all__ = ["FORMAT", "NO_COHORT"]
 
 NO_COHORT = -1
 """In place of a cohort, in the lease of a countersignature."""
@@ -85,3 +83,72 @@ CREATE TABLE leases (
 """
 
 FORMAT = FileFormat("an aggregation server's file", 0x52414747, 1, _SCHEMA, BadStore)
+
+COUNTERSIGN = """
+UPDATE queries SET agreement_key = ?, countersignature = ?, phase = ?, closes = ?, refusal = NULL WHERE number = ?
+"""
+REFUSE = "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?"
+DECIDED_BEFORE = "SELECT number, id FROM queries WHERE phase = ? AND decided < ? AND NOT pruned"
+REJECTED_BEFORE = "SELECT number, id FROM queries WHERE phase = ? AND refusal IS NOT NULL AND announced < ?"
+DEALT_TO = """
+SELECT digest, queries.agreement_key, countersignature, dealt.cohort, closes FROM queries
+JOIN dealt ON dealt.query = number AND dealt.phone = ?
+LEFT JOIN receipts ON receipts.query = number AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
+WHERE phase = ? AND closes > ? ORDER BY receipts.phone IS NOT NULL, closes, number
+"""
+DEALT = """
+SELECT dealt.phone, verify_key, dealt.cohort, agreement_key, ciphertexts_hash, seeded FROM dealt
+LEFT JOIN receipts ON receipts.query = dealt.query AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
+WHERE dealt.query = (SELECT number FROM queries WHERE digest = ?) AND dealt.phone IN ({})
+"""
+DUE = """
+SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
+    SELECT 1 FROM sums WHERE query = number AND contributors < enough
+)) ORDER BY number
+"""
+COHORTS = """
+SELECT contributors, answer FROM sums LEFT JOIN decisions USING (query, cohort)
+WHERE query = (SELECT number FROM queries WHERE digest = ?) ORDER BY cohort
+"""
+RECEIPTS = """
+SELECT phone, agreement_key, ciphertexts_hash, seeded, signature FROM receipts
+WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
+"""
+REQUEST = """
+SELECT number, head, burn, sent FROM requests JOIN queries ON number = query WHERE digest = ? AND cohort = ?
+"""
+DECIDED = """
+UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE number = ? AND phase = ?
+AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
+"""
+DECISION_FOR_PHONES = """
+SELECT answer FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ? AND NOT withheld
+"""
+TO_COUNTERSIGN = "SELECT digest FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number"
+TO_DECIDE = """
+SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
+LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+"""
+LEASE = """
+INSERT INTO leases VALUES ((SELECT number FROM queries WHERE digest = ?), ?, ?, ?)
+ON CONFLICT (query, cohort) DO UPDATE SET owner = excluded.owner, expires = excluded.expires
+WHERE owner = excluded.owner OR expires <= ?
+"""
+RELEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ? AND owner = ?"
+QUERY = """
+SELECT digest, id, owner, phase, announced, closes, refusal, detail, pruned FROM queries WHERE {} = ?
+"""
+END_LEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
+WITHDRAW_BURN = """
+UPDATE requests SET burn = 0 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?
+"""
+SENT = "UPDATE requests SET sent = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
+BURN = "UPDATE requests SET burn = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?)"
+UNCOUNTERSIGNED = "SELECT content FROM queries WHERE digest = ? AND phase = ? AND refusal IS NULL"
+UNDECIDED = """
+SELECT head, burn FROM requests JOIN queries ON number = query
+LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
+"""
+COUNTED = """
+SELECT phone, agreement_key, ciphertexts_hash, seeded FROM receipts WHERE query = ? AND cohort = ? AND phone IN ({})
+"""

@@ -8,7 +8,7 @@ key.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 from reticent.protocol import Refusal, Refused
 from reticent.storage.database import Database, Execute, Reader
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.sqlite_contributions import contents_from, in_parts, marks, put
-from reticent_agg.sqlite_schema import FORMAT, NO_COHORT
+from reticent_agg import sqlite_schema as sql
 from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
     CohortState,
     CohortSum,
+    Contents,
     CountersignedDeal,
     DealtPhone,
     DealtQuery,
@@ -37,6 +37,9 @@ from reticent_agg.store import (
 __all__ = ["SqliteStore"]
 
 
+_PHONES_AT_ONCE = 256  # in a statement
+
+
 class SqliteStore(AggregationStore):
     """A store in a file. Threads and processes may share the file; readers do not wait for a writer.
 
@@ -48,7 +51,7 @@ class SqliteStore(AggregationStore):
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.database = Database(path, FORMAT)
+        self.database = Database(path, sql.FORMAT)
         self._reader = self.database if path is None else Reader(path)
 
     def serve_alone(self) -> AbstractContextManager[None]:
@@ -112,7 +115,7 @@ class SqliteStore(AggregationStore):
             if row is None or row[1] != wire.ANNOUNCED:
                 return False
             number, _, aborted = row
-            run(_COUNTERSIGN, (deal.agreement_key, deal.countersignature, wire.COLLECTING, deal.closes, number))
+            run(sql.COUNTERSIGN, (deal.agreement_key, deal.countersignature, wire.COLLECTING, deal.closes, number))
             for phone in sorted(deal.phones, key=lambda each: each.phone):
                 run("INSERT INTO dealt VALUES (?, ?, ?, ?)", (number, phone.phone, phone.verify_key, phone.cohort))
             for cohort, enough in enumerate(deal.enough):
@@ -124,17 +127,17 @@ class SqliteStore(AggregationStore):
 
     def reject(self, digest: bytes, refused: Refused) -> None:
         with self.database.transaction() as run:
-            run(_REFUSE, (refused.refusal.name, refused.detail, digest, wire.ANNOUNCED))
-            run(_END_LEASE, (digest, NO_COHORT))
+            run(sql.REFUSE, (refused.refusal.name, refused.detail, digest, wire.ANNOUNCED))
+            run(sql.END_LEASE, (digest, sql.NO_COHORT))
 
     def prune(self, before: int) -> list[str]:
-        decided = self._rows(_DECIDED_BEFORE, wire.DECIDED, before)
+        decided = self._rows(sql.DECIDED_BEFORE, wire.DECIDED, before)
         for number, _ in decided:
             with self.database.transaction() as run:
                 for table in ("dealt", "receipts", "requests"):
                     run(f"DELETE FROM {table} WHERE query = ?", (number,))  # noqa: S608  # one of three names
                 run("UPDATE queries SET pruned = 1 WHERE number = ?", (number,))
-        rejected = self._rows(_REJECTED_BEFORE, wire.ANNOUNCED, before)
+        rejected = self._rows(sql.REJECTED_BEFORE, wire.ANNOUNCED, before)
         for number, _ in rejected:
             with self.database.transaction() as run:
                 run("DELETE FROM queries WHERE number = ? AND refusal IS NOT NULL", (number,))
@@ -143,23 +146,26 @@ class SqliteStore(AggregationStore):
     # Phones and their contributions.
 
     def dealt_to(self, phone: bytes, now: int) -> list[DealtQuery]:
-        return [DealtQuery(*row) for row in self._rows(_DEALT_TO, phone, wire.COLLECTING, now)]
+        return [DealtQuery(*row) for row in self._rows(sql.DEALT_TO, phone, wire.COLLECTING, now)]
 
     def dealt(self, digest: bytes, phones: Sequence[bytes]) -> dict[bytes, DealtPhone]:
         found = {}
-        for some in in_parts(phones):
-            for phone, verify_key, cohort, *contents in self._rows(_DEALT.format(marks(some)), digest, *some):
-                found[phone] = DealtPhone(verify_key, cohort, None if contents[1] is None else contents_from(*contents))
+        for marks, some in _in_parts(phones):
+            for phone, verify_key, cohort, key, ciphertexts_hash, seeded in self._rows(
+                sql.DEALT.format(marks), digest, *some
+            ):
+                contents = None if key is None else Contents(key, ciphertexts_hash, bool(seeded))
+                found[phone] = DealtPhone(verify_key, cohort, contents)
         return found
 
     def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
         with self.database.transaction() as run:
-            return [put(run, batch, now) for batch in batches]
+            return [_put(run, batch, now) for batch in batches]
 
     # Closing, and decisions.
 
     def due(self, now: int) -> list[bytes]:
-        return [digest for (digest,) in self._rows(_DUE, wire.COLLECTING, now)]
+        return [digest for (digest,) in self._rows(sql.DUE, wire.COLLECTING, now)]
 
     def next_due(self) -> int | None:
         due: int | None = self._value("SELECT min(closes) FROM queries WHERE phase = ?", wire.COLLECTING)
@@ -181,7 +187,7 @@ class SqliteStore(AggregationStore):
     def cohorts(self, digest: bytes) -> list[CohortState]:
         return [
             CohortState(contributors, None if answer is None else wire.Decision.FromString(answer))
-            for contributors, answer in self._rows(_COHORTS, digest)
+            for contributors, answer in self._rows(sql.COHORTS, digest)
         ]
 
     def receipts(self, digest: bytes, cohort: int, after: bytes, limit: int) -> list[wire.Receipt]:
@@ -194,13 +200,13 @@ class SqliteStore(AggregationStore):
                 signature=signature,
             )
             for phone, agreement_key, ciphertexts_hash, seeded, signature in self._rows(
-                _RECEIPTS, digest, cohort, after, limit
+                sql.RECEIPTS, digest, cohort, after, limit
             )
         ]
 
     def decide(self, decision: wire.Decision, check: Callable[[StoredRequest], None], now: int) -> wire.Decision | None:
         with self.database.transaction() as run:
-            row = run(_REQUEST, (decision.query, decision.cohort)).fetchone()
+            row = run(sql.REQUEST, (decision.query, decision.cohort)).fetchone()
             if row is None:
                 return None
             number, head, burn, sent = row
@@ -208,49 +214,49 @@ class SqliteStore(AggregationStore):
             withheld = decision.outcome == wire.BURNT and sent
             content = decision.SerializeToString(deterministic=True)
             run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?, ?)", (number, decision.cohort, content, withheld))
-            run(_DECIDED, (wire.DECIDED, now, number, wire.CLOSING))
+            run(sql.DECIDED, (wire.DECIDED, now, number, wire.CLOSING))
             place = number, decision.cohort
             run("DELETE FROM leases WHERE query = ? AND cohort = ?", place)
             (answer,) = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
             return wire.Decision.FromString(answer)
 
     def decision_for_phones(self, digest: bytes, cohort: int) -> wire.Decision | None:
-        answer = self._value(_DECISION_FOR_PHONES, digest, cohort)
+        answer = self._value(sql.DECISION_FOR_PHONES, digest, cohort)
         return None if answer is None else wire.Decision.FromString(answer)
 
     def withdraw_burn(self, digest: bytes, cohort: int) -> None:
         with self.database.transaction() as run:
-            run(_WITHDRAW_BURN, (digest, cohort))
+            run(sql.WITHDRAW_BURN, (digest, cohort))
 
     def lose(self, digest: bytes, refused: Refused) -> None:
         with self.database.transaction() as run:
-            run(_REFUSE, (refused.refusal.name, refused.detail, digest, wire.CLOSING))
+            run(sql.REFUSE, (refused.refusal.name, refused.detail, digest, wire.CLOSING))
 
     # Work for the link to the key server.
 
     def to_countersign(self) -> list[WorkItem]:
-        return [WorkItem(digest) for (digest,) in self._rows(_TO_COUNTERSIGN, wire.ANNOUNCED)]
+        return [WorkItem(digest) for (digest,) in self._rows(sql.TO_COUNTERSIGN, wire.ANNOUNCED)]
 
     def to_decide(self) -> list[WorkItem]:
-        return [WorkItem(digest, cohort, bool(burn)) for digest, cohort, burn in self._rows(_TO_DECIDE)]
+        return [WorkItem(digest, cohort, bool(burn)) for digest, cohort, burn in self._rows(sql.TO_DECIDE)]
 
     def claim(self, item: WorkItem, lease: Lease) -> wire.CountersignRequest | wire.DecideHead | None:
-        cohort = NO_COHORT if item.cohort is None else item.cohort
+        cohort = sql.NO_COHORT if item.cohort is None else item.cohort
         with self.database.transaction() as run:
             message = _to_send(run, item)
             if message is None:
                 return None
             row = item.query, cohort, lease.owner, lease.expires, lease.now
-            if run(_LEASE, row).rowcount != 1:
+            if run(sql.LEASE, row).rowcount != 1:
                 return None
             if isinstance(message, wire.DecideHead) and message.ciphertexts:
-                run(_SENT, (item.query, cohort))
+                run(sql.SENT, (item.query, cohort))
             return message
 
     def release(self, item: WorkItem, owner: str) -> None:
-        cohort = NO_COHORT if item.cohort is None else item.cohort
+        cohort = sql.NO_COHORT if item.cohort is None else item.cohort
         with self.database.transaction() as run:
-            run(_RELEASE, (item.query, cohort, owner))
+            run(sql.RELEASE, (item.query, cohort, owner))
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._reader.reading() as run:
@@ -261,75 +267,8 @@ class SqliteStore(AggregationStore):
         return rows[0][0] if rows else None
 
 
-_COUNTERSIGN = """
-UPDATE queries SET agreement_key = ?, countersignature = ?, phase = ?, closes = ?, refusal = NULL WHERE number = ?
-"""
-_REFUSE = "UPDATE queries SET refusal = ?, detail = ? WHERE digest = ? AND phase = ?"
-_DECIDED_BEFORE = "SELECT number, id FROM queries WHERE phase = ? AND decided < ? AND NOT pruned"
-_REJECTED_BEFORE = "SELECT number, id FROM queries WHERE phase = ? AND refusal IS NOT NULL AND announced < ?"
-_DEALT_TO = """
-SELECT digest, queries.agreement_key, countersignature, dealt.cohort, closes FROM queries
-JOIN dealt ON dealt.query = number AND dealt.phone = ?
-LEFT JOIN receipts ON receipts.query = number AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
-WHERE phase = ? AND closes > ? ORDER BY receipts.phone IS NOT NULL, closes, number
-"""
-_DEALT = """
-SELECT dealt.phone, verify_key, dealt.cohort, agreement_key, ciphertexts_hash, seeded FROM dealt
-LEFT JOIN receipts ON receipts.query = dealt.query AND receipts.cohort = dealt.cohort AND receipts.phone = dealt.phone
-WHERE dealt.query = (SELECT number FROM queries WHERE digest = ?) AND dealt.phone IN ({})
-"""
-_DUE = """
-SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
-    SELECT 1 FROM sums WHERE query = number AND contributors < enough
-)) ORDER BY number
-"""
-_COHORTS = """
-SELECT contributors, answer FROM sums LEFT JOIN decisions USING (query, cohort)
-WHERE query = (SELECT number FROM queries WHERE digest = ?) ORDER BY cohort
-"""
-_RECEIPTS = """
-SELECT phone, agreement_key, ciphertexts_hash, seeded, signature FROM receipts
-WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ? AND phone > ? ORDER BY phone LIMIT ?
-"""
-_REQUEST = """
-SELECT number, head, burn, sent FROM requests JOIN queries ON number = query WHERE digest = ? AND cohort = ?
-"""
-_DECIDED = """
-UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE number = ? AND phase = ?
-AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
-"""
-_DECISION_FOR_PHONES = """
-SELECT answer FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ? AND NOT withheld
-"""
-_TO_COUNTERSIGN = "SELECT digest FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number"
-_TO_DECIDE = """
-SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
-"""
-_LEASE = """
-INSERT INTO leases VALUES ((SELECT number FROM queries WHERE digest = ?), ?, ?, ?)
-ON CONFLICT (query, cohort) DO UPDATE SET owner = excluded.owner, expires = excluded.expires
-WHERE owner = excluded.owner OR expires <= ?
-"""
-_RELEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ? AND owner = ?"
-_QUERY = """
-SELECT digest, id, owner, phase, announced, closes, refusal, detail, pruned FROM queries WHERE {} = ?
-"""
-_END_LEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
-_WITHDRAW_BURN = """
-UPDATE requests SET burn = 0 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?
-"""
-_SENT = "UPDATE requests SET sent = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
-_BURN = "UPDATE requests SET burn = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?)"
-_UNCOUNTERSIGNED = "SELECT content FROM queries WHERE digest = ? AND phase = ? AND refusal IS NULL"
-_UNDECIDED = """
-SELECT head, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
-"""
-
-
 def _query(run: Execute, column: str, value: bytes | str) -> StoredQuery | None:
-    row = run(_QUERY.format(column), (value,)).fetchone()
+    row = run(sql.QUERY.format(column), (value,)).fetchone()
     if row is None:
         return None
     digest, query_id, owner, phase, announced, closes, refusal, detail, pruned = row
@@ -368,18 +307,81 @@ def _burn(run: Execute, digest: bytes) -> None:
         return wire.DecideHead(query=digest, cohort=each.cohort, contributors=each.contributors)
 
     _close(run, digest, without_ciphertexts, burn=True)
-    run(_BURN, (digest,))
+    run(sql.BURN, (digest,))
 
 
 def _to_send(run: Execute, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
     """What the key server is asked about an item, as of now; None where nothing is to be asked."""
     if item.cohort is None:
-        row = run(_UNCOUNTERSIGNED, (item.query, wire.ANNOUNCED)).fetchone()
+        row = run(sql.UNCOUNTERSIGNED, (item.query, wire.ANNOUNCED)).fetchone()
         return None if row is None else wire.CountersignRequest(query=row[0])
-    row = run(_UNDECIDED, (item.query, item.cohort)).fetchone()
+    row = run(sql.UNDECIDED, (item.query, item.cohort)).fetchone()
     if row is None:
         return None
     head = wire.DecideHead.FromString(row[0])
     if row[1]:
         head.ClearField("ciphertexts")
     return head
+
+
+def _put(run: Execute, batch: CohortBatch, now: int) -> list[Put]:
+    """Add a batch to the sum of its cohort, and keep the receipts."""
+    number, collects = run(
+        "SELECT number, phase = ? AND closes > ? FROM queries WHERE digest = ?", (wire.COLLECTING, now, batch.query)
+    ).fetchone()
+    counted = _counted(run, number, batch)
+    new: list[int] = []
+    results = []
+    for place, receipt in enumerate(batch.receipts):
+        contents = Contents(receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded)
+        if receipt.phone in counted:
+            results.append(Put.REPEATED if counted[receipt.phone] == contents else Put.CONFLICT)
+        elif collects:
+            counted[receipt.phone] = contents
+            new.append(place)
+            results.append(Put.COUNTED)
+        else:
+            results.append(Put.LATE)
+    if new:
+        _add(run, number, batch, new)
+    return results
+
+
+def _counted(run: Execute, number: int, batch: CohortBatch) -> dict[bytes, Contents]:
+    """The contents of those of these contributions' phones that have contributed before."""
+    found: dict[bytes, Contents] = {}
+    for marks, some in _in_parts([receipt.phone for receipt in batch.receipts]):
+        for phone, key, ciphertexts_hash, seeded in run(sql.COUNTED.format(marks), (number, batch.cohort, *some)):
+            found[phone] = Contents(key, ciphertexts_hash, bool(seeded))
+    return found
+
+
+def _add(run: Execute, number: int, batch: CohortBatch, places: Sequence[int]) -> None:
+    contributors, ciphertexts = run(
+        "SELECT contributors, ciphertexts FROM sums WHERE query = ? AND cohort = ?", (number, batch.cohort)
+    ).fetchone()
+    run(
+        "UPDATE sums SET contributors = ?, ciphertexts = ? WHERE query = ? AND cohort = ?",
+        (contributors + len(places), batch.add(ciphertexts, places), number, batch.cohort),
+    )
+    for receipt in sorted((batch.receipts[place] for place in places), key=lambda each: each.phone):
+        run(
+            "INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                number,
+                batch.cohort,
+                receipt.phone,
+                receipt.agreement_key,
+                receipt.ciphertexts_hash,
+                receipt.seeded,
+                receipt.signature,
+            ),
+        )
+
+
+def _in_parts(phones: Sequence[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """The phones, some of them twice, in lists of few lengths, with placeholders: SQLite caches prepared statements."""
+    for first in range(0, len(phones), _PHONES_AT_ONCE):
+        some = [*phones[first : first + _PHONES_AT_ONCE]]
+        length = 1 << (len(some) - 1).bit_length()
+        yield ", ".join("?" * length), some + some[-1:] * (length - len(some))

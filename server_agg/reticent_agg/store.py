@@ -25,6 +25,7 @@ __all__ = [
     "CohortBatch",
     "CohortState",
     "CohortSum",
+    "Contents",
     "CountersignedDeal",
     "DealtPhone",
     "DealtQuery",
@@ -34,11 +35,7 @@ __all__ = [
     "StoredQuery",
     "StoredRequest",
     "WorkItem",
-    "contents_of",
 ]
-
-Contents = tuple[bytes, bytes, bool]
-"""Agreement key, hash of the ciphertexts, and whether they are seeded."""
 
 
 class NewQuery(NamedTuple):
@@ -109,6 +106,14 @@ class DealtQuery(NamedTuple):
     countersignature: bytes
     cohort: int
     closes: int
+
+
+class Contents(NamedTuple):
+    """What tells one contribution of a phone from another: parts of its receipt."""
+
+    agreement_key: bytes
+    ciphertexts_hash: bytes
+    seeded: bool
 
 
 class DealtPhone(NamedTuple):
@@ -319,8 +324,3 @@ class AggregationStore(Protocol):
 
     def close(self) -> None:
         """Close the store."""
-
-
-def contents_of(receipt: wire.Receipt) -> Contents:
-    """What tells one contribution of a phone from another."""
-    return receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded

@@ -205,7 +205,7 @@ def test_a_process_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     chance = random.Random(7)  # noqa: S311  # moments
     acknowledged: set[int] = set()
     interrupted = 0
-    for seed in range(20):
+    for seed in range(25):
         process = workers.start(seed, 3)
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]

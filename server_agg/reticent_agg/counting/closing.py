@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Iterator
 from functools import partial
 
@@ -18,6 +19,8 @@ from reticent_agg.errors import BadReply
 from reticent_agg.store import AggregationStore, CohortSum, StoredQuery, StoredRequest
 
 __all__ = ["FINAL_REFUSALS", "Closing", "abort"]
+
+_log = logging.getLogger(__name__)
 
 RECEIPTS_AT_ONCE = 1000
 """Receipts in a message."""
@@ -51,6 +54,7 @@ class Closing:
         for digest in self._store.due(milliseconds(self._now())):
             announced = self._queries.announced(digest)
             if self._store.close_query(digest, partial(self._request, announced)):
+                _log.info("%r is closed", announced.query.id)
                 closed.append(announced.query.id)
         return closed
 

@@ -14,12 +14,17 @@ from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
-from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, Put, contents_of
+from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, Put
 
-__all__ = ["Collection", "Outcome"]
+__all__ = ["Collection", "Outcome", "refuse_odd_phone"]
 
 DIGEST_BYTES = 32
 _SIZES = [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]
+
+_REFUSALS: Mapping[Put, tuple[Refusal, str]] = {
+    Put.CONFLICT: (Refusal.CONFLICT, "the phone has contributed something else, which stands"),
+    Put.LATE: (Refusal.LATE, ""),
+}
 
 Outcome: TypeAlias = wire.Acknowledgement | Refused
 """The outcome of a contribution."""
@@ -41,13 +46,7 @@ class _Candidate:
     place: int
     message: wire.Contribution
     receipt: wire.Receipt
-    statement: bytes
-
-    def outcome(self, put: Put) -> Outcome:
-        """What the phone hears."""
-        if put is Put.CONFLICT:
-            return _conflict()
-        return Refused(Refusal.LATE) if put is Put.LATE else _acknowledgement(self.statement)
+    acknowledgement: wire.Acknowledgement
 
 
 class Collection:
@@ -90,7 +89,9 @@ class Collection:
             batches.append(batch)
             outcomes |= {candidates[number].place: _bad_ciphertexts(fault) for number, fault in faults.items()}
         for candidates, puts in zip(good, self._store.put_contributions(batches, now), strict=True):
-            outcomes |= {each.place: each.outcome(put) for each, put in zip(candidates, puts, strict=True)}
+            for each, put in zip(candidates, puts, strict=True):
+                refusal = _REFUSALS.get(put)
+                outcomes[each.place] = each.acknowledgement if refusal is None else Refused(*refusal)
         return [outcomes[place] for place in range(len(contributions))]
 
     def _targets(self, contributions: Sequence[wire.Contribution], now: int) -> dict[bytes, _Target]:
@@ -117,11 +118,13 @@ def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Targ
         return refused
     receipt = statements.receipt_of(message)
     statement = statements.contribution_of(message.query, target.announced.query.key_id, message.cohort, receipt)
+    acknowledgement = wire.Acknowledgement(contribution=statements.digest(statement))
     if phone.contents is not None:
-        return _acknowledgement(statement) if phone.contents == contents_of(receipt) else _conflict()
+        is_same = phone.contents == (receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded)
+        return acknowledgement if is_same else Refused(*_REFUSALS[Put.CONFLICT])
     if not signed_by(phone.verify_key, statement, message.signature):
         return Refused(Refusal.BAD_SIGNATURE)
-    return _Candidate(place, message, receipt, statement)
+    return _Candidate(place, message, receipt, acknowledgement)
 
 
 def _target_of(message: wire.Contribution, targets: Mapping[bytes, _Target]) -> _Target:
@@ -147,11 +150,10 @@ def _phone_of(message: wire.Contribution, target: _Target) -> DealtPhone:
     if not target.collects:
         raise Refused(Refusal.LATE)
     announced = target.announced
-    if len(message.ciphertexts) != announced.ciphertexts_bytes:
+    size, sent = announced.plaintexts * announced.key.ciphertext_bytes, len(message.ciphertexts)
+    if sent != size:
         raise Refused(
-            Refusal.BAD_CIPHERTEXTS,
-            f"{announced.plaintexts} ciphertexts have {announced.ciphertexts_bytes} bytes in all: "
-            f"got {len(message.ciphertexts)}",
+            Refusal.BAD_CIPHERTEXTS, f"{announced.plaintexts} ciphertexts have {size} bytes in all: got {sent}"
         )
     return phone
 
@@ -186,13 +188,11 @@ def _product(rows: list[list[int]], announced: AnnouncedQuery) -> tuple[list[int
     return total, faults
 
 
-def _acknowledgement(statement: bytes) -> wire.Acknowledgement:
-    return wire.Acknowledgement(contribution=statements.digest(statement))
-
-
 def _bad_ciphertexts(fault: str) -> Refused:
     return Refused(Refusal.BAD_CIPHERTEXTS, f"a ciphertext {fault}")
 
 
-def _conflict() -> Refused:
-    return Refused(Refusal.CONFLICT, "the phone has contributed something else, which stands")
+def refuse_odd_phone(phone: bytes) -> None:
+    """Refuse a phone's id of another length."""
+    if len(phone) != PHONE_BYTES:
+        raise Refused(Refusal.MALFORMED, f"the id of a phone has {PHONE_BYTES} bytes: got {len(phone)}")

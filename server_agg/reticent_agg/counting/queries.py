@@ -46,11 +46,6 @@ class AnnouncedQuery:
     key: PublicKey
     plaintexts: int
 
-    @property
-    def ciphertexts_bytes(self) -> int:
-        """The length of the ciphertexts of a contribution."""
-        return self.plaintexts * self.key.ciphertext_bytes
-
 
 class Queries:
     """Takes announcements and countersignatures, and knows the public keys that queries name.

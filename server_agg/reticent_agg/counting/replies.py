@@ -10,13 +10,13 @@ from google.protobuf.message import Message
 
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, signed_by, statements
-from reticent.protocol.keys import PHONE_BYTES
 from reticent.protocol.phases import phase_of
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg.counting.collection import refuse_odd_phone
 from reticent_agg.store import AggregationStore, StoredQuery
 
-__all__ = ["Replies", "refuse_odd_phone", "refuse_too_many"]
+__all__ = ["Replies", "refuse_too_many"]
 
 REPLY_BYTES = 3 << 20
 """The most bytes of a reply: gRPC's clients take messages of 4 MiB unless told otherwise."""
@@ -143,12 +143,6 @@ class Replies:
             for each in self._store.cohorts(query.digest)
         ]
         return wire.QueryStatus(query=content, phase=phase, closes_in_ms=left, cohorts=cohorts)
-
-
-def refuse_odd_phone(phone: bytes) -> None:
-    """Refuse a phone's id of another length."""
-    if len(phone) != PHONE_BYTES:
-        raise Refused(Refusal.MALFORMED, f"the id of a phone has {PHONE_BYTES} bytes: got {len(phone)}")
 
 
 def refuse_too_many(wanted: Sequence[wire.DecisionWanted]) -> None:

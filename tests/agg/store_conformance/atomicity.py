@@ -16,6 +16,7 @@ from reticent_agg.store import (
     CohortBatch,
     CohortState,
     CohortSum,
+    Contents,
     DealtPhone,
     Put,
     WorkItem,
@@ -138,7 +139,7 @@ def check_all_is_there_after_opening_the_store_again(open_store: Opener) -> None
         assert _seen(store, digest) == before
         assert before["key"] == b"key"
         assert before["dealt"] == {
-            phone(0): DealtPhone(phone(0) * 2, 0, (bytes(32), sha256(bytes(2)).digest(), False)),
+            phone(0): DealtPhone(phone(0) * 2, 0, Contents(bytes(32), sha256(bytes(2)).digest(), seeded=False)),
             phone(4): DealtPhone(phone(4) * 2, 0, None),
         }
         assert store.claim(WorkItem(waiting.digest), lease("two")) is None
