@@ -33,7 +33,7 @@ from reticent.protocol.keys import identity_of
 from reticent.protocol.phases import PHASES, outcomes_text, phase_of
 from reticent.randomness import secure
 from reticent.rpc.simulated_clock import clock_from
-from reticent.storage.files import OWNER_ONLY_FOLDER, PUBLIC, create
+from reticent.storage.files import PUBLIC, create, make_folder
 from reticent.times import milliseconds
 from reticent.tls.certificates import Certificate
 from reticent_agg.administration import QueryReport, reports
@@ -100,7 +100,7 @@ def serve(
         raise ValueError(f"--poll-interval must lie between 0 and a day, in seconds: got {poll_interval:g}")
     clock, further = clock_from(simulated_clock, phones, analysts)
     certificate = Certificate.load(certs, "aggregation")
-    folder.mkdir(mode=OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
+    make_folder(folder)
     store = SqliteStore(folder / _FILE)
     server = AggregationServer(
         store,

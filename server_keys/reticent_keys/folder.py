@@ -21,7 +21,7 @@ from pathlib import Path
 
 from reticent.paillier import KEY_BITS
 from reticent.privacy.limits import QueryLimits
-from reticent.storage.files import OWNER_ONLY_FOLDER, create, sync_folder
+from reticent.storage.files import OWNER_ONLY_FOLDER, create, make_folder, sync_file, sync_folder
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
@@ -144,6 +144,7 @@ class Folder:
                     raise FileExistsError(errno.EEXIST, "it exists: name a new folder", str(target))
                 draft.mkdir(mode=OWNER_ONLY_FOLDER)
                 shutil.copy2(self._identity, draft / self._identity.name)
+                sync_file(draft / self._identity.name)
                 journal.backup(draft / self._journal.name, milliseconds(now))
                 sync_folder(draft)
                 draft.rename(target)
@@ -154,12 +155,12 @@ class Folder:
     def _create(self, passphrase: str) -> None:
         if self._journal.exists():
             raise KeysError(f"{self.path} has a journal, but no identity: restore the file {self._identity}")
-        self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, parents=True, exist_ok=True)
+        make_folder(self.path)
         self.path.chmod(OWNER_ONLY_FOLDER)
         Identity().save(self._identity, passphrase)
 
     def _pair_store(self, passphrase: str) -> KeyPairStore:
-        self._pairs.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)  # a backup has none
+        make_folder(self._pairs)  # a backup has none
         return KeyPairStore(self._pairs, passphrase, simulation=self._simulation)
 
     @property

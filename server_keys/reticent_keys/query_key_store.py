@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from reticent.protocol import AgreementKey
-from reticent.storage.files import OWNER_ONLY_FOLDER, erase, replace
+from reticent.storage.files import erase, make_folder, replace
 from reticent_keys.errors import KeyFileError
 
 __all__ = ["QueryKeyStore"]
@@ -42,7 +42,7 @@ class QueryKeyStore:
         self._to_erase: set[bytes] = set()
         self._lock = threading.Lock()
         if folder is not None:
-            folder.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
+            make_folder(folder)
 
     def make(self, query: bytes) -> AgreementKey:
         """A new key for a query, by its digest: when this returns, it survives a loss of power.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reticent.errors import ReticentError
-from reticent.storage.files import OWNER_ONLY, drafted, sync_folder
+from reticent.storage.files import OWNER_ONLY, drafted, sync_file, sync_folder
 
 __all__ = ["Database", "Execute", "FileFormat", "InUse", "Readable", "Reader", "claimed"]
 
@@ -211,6 +211,16 @@ class Database:
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = FULL")
             run("PRAGMA secure_delete = ON")  # deleted content is overwritten at the next checkpoint
+        self._sync_log()
+
+    def _sync_log(self) -> None:
+        """Make what is read from now on survive a loss of power: a process may have written it, and died before its sync.
+
+        SQLite holds no locks on the log, which closing it here would release.
+        """
+        if self.path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                sync_file(Path(f"{self.path}-wal"))
 
     def _keep_private(self) -> None:
         """Let only the owner read the file, and the files that SQLite puts beside it."""

@@ -20,7 +20,9 @@ __all__ = [
     "create",
     "drafted",
     "erase",
+    "make_folder",
     "replace",
+    "sync_file",
     "sync_folder",
     "write_all",
 ]
@@ -30,6 +32,8 @@ OWNER_ONLY_FOLDER = 0o700
 PUBLIC = 0o644
 
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_NOT_OURS = {errno.EPERM, errno.EACCES, errno.EROFS, errno.EINVAL}
+"""Where a folder cannot be synced, whoever made those in it has seen to it."""
 
 
 def create(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None:
@@ -61,6 +65,20 @@ def erase(path: Path) -> None:
         return
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def make_folder(folder: Path, mode: int = OWNER_ONLY_FOLDER) -> None:
+    """Make a folder, if it does not exist, and its name survive a loss of power. Missing parents get the usual mode."""
+    if folder.is_dir():
+        try:
+            sync_folder(folder.parent)  # whoever made it may have been killed before
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                raise
+        return
+    make_folder(folder.parent, 0o777)
+    folder.mkdir(mode, exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def write_all(contents: Sequence[tuple[Path, bytes]], mode: int = OWNER_ONLY) -> None:
@@ -143,11 +161,12 @@ def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a loss of power."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    _sync(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a loss of power, whichever process wrote it."""
+    _sync(path)
 
 
 def _fill(draft: Path, content: bytes, mode: int) -> None:
@@ -155,6 +174,14 @@ def _fill(draft: Path, content: bytes, mode: int) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _give_name(draft: Path, path: Path) -> None:

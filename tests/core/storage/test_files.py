@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent.storage.files import create, drafted, replace
+from reticent.storage.files import create, drafted, make_folder, replace
 
 
 def no_links(*_: object) -> None:
@@ -63,3 +63,37 @@ def test_a_dangling_link_is_a_name_that_is_taken(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         create(tmp_path / "name", b"content")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_folder_and_those_that_it_is_in_are_on_disk_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is there: whoever made it may have been killed before its name was on disk."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
+    folder = tmp_path / "outer" / "inner"
+    make_folder(folder)
+    inodes = [each.stat().st_ino for each in (tmp_path.parent, tmp_path, folder.parent)]
+    assert synced == inodes
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    make_folder(folder)
+    assert synced == [*inodes, inodes[-1]]
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EINVAL, errno.EIO])
+def test_a_folder_that_is_there_may_be_in_one_that_cannot_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It is by somebody else then, as a mount point is. A disk that fails is told of in any case."""
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            make_folder(tmp_path)
+    else:
+        make_folder(tmp_path)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        make_folder(tmp_path / "new")
