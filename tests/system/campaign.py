@@ -1,5 +1,7 @@
 """Phones, and queries that they answer, while both servers are killed again and again.
 
+    held = await campaign(servers, chance, phones=240, by_clock=[False, True] * 3, kills=(10, 20, 16))
+
 Phones add no noise here. The i-th one adds 10^(i mod 8) to the counter i // 8, so that a sum's digits tell how often
 each phone is in it.
 """
@@ -8,6 +10,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -327,3 +330,45 @@ class Campaign:
                 should = int(asked.cohorts[number] == cohort and number in asked.acknowledged)
                 if there != should:
                     yield f"{asked.query.id}, cohort {cohort}: phone {number} is counted {there} times, not {should}"
+
+
+async def campaign(
+    servers: Servers, chance: random.Random, *, phones: int, by_clock: Sequence[bool], kills: tuple[int, int, int]
+) -> Campaign:
+    """All of it, in the order of a query's life, and what must be true in the end.
+
+    Args:
+        servers: Both of them.
+        chance: When they are killed, and all else that is left to chance.
+        phones: How many join.
+        by_clock: Of each query, whether it is closed by the clock.
+        kills: How often, while phones join, while they contribute, and while it is decided; and at each closing.
+    """
+    joining, contributing, deciding = kills
+    held = Campaign(servers, chance)
+    await held.join(phones, joining)
+    await held.announce(by_clock)
+    servers.keys.kill()  # so that nothing is decided yet
+    await held.contribute(contributing)
+    await asyncio.to_thread(servers.keys.start)
+    await held.decide(deciding)
+    servers.aggregation.restart()
+    decided = await held.decisions()
+    assert not held.wrong(decided)
+    assert len(held.kills) == sum(kills) + len(by_clock)
+    assert min(held.kills) >= MIN_IN_FLIGHT
+    assert {len(each) for each in held.answers.values()} == {1}, "two answers about one cohort"
+    for place, decision in decided.items():
+        assert held.answers[place] == {decision.SerializeToString(deterministic=True)}
+    refusals = {refusal for asked in held.asked for refusal in asked.refused.values()}
+    assert refusals <= {Refusal.LATE}
+    assert all(not asked.refused for asked in held.asked if not asked.by_clock)
+    cohorts = COHORTS * len(by_clock)
+    with contextlib.closing(sqlite3.connect(servers.journal)) as journal:
+        for question, answer in (
+            ("SELECT count(*) FROM phones", phones),
+            ("SELECT count(*) FROM decisions", cohorts),
+            ("SELECT count(DISTINCT answer) FROM decisions", cohorts),
+        ):
+            assert journal.execute(question).fetchone() == (answer,), question
+    return held

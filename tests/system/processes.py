@@ -41,7 +41,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from tests.addresses import free_address
 
-__all__ = ["ANALYST", "RETICENT", "Died", "Process", "Servers", "reticent", "running"]
+__all__ = ["ANALYST", "RETICENT", "Died", "Process", "Servers", "ending", "reticent", "running"]
 
 RETICENT = (sys.executable, "-m", "reticent")
 """The program, as this Python has it."""
@@ -61,10 +61,10 @@ class Died(AssertionError):
     """A server's process ended when it should have served."""
 
 
-def reticent(*arguments: str | Path, folder: Path) -> str:
+def reticent(*arguments: str | Path, folder: Path, program: Sequence[str | Path] = RETICENT) -> str:
     """What a command prints, run in this folder; it must succeed."""
     done = subprocess.run(
-        [*RETICENT, *map(str, arguments)],
+        [*map(str, (*program, *arguments))],
         cwd=folder,
         env=_environment(),
         capture_output=True,
@@ -100,6 +100,8 @@ class Process:
         self.others = free_address()
         """Where it serves the other server, or analysts."""
         self.log = folder / f"{name}.log"
+        self.killed: Callable[[], object] = lambda: None
+        """What a kill does besides; tests may have the machine lose power, too."""
         self._folder = folder
         self._command = command
         self._ways = ways
@@ -114,6 +116,11 @@ class Process:
     def runs(self) -> bool:
         """Whether there is a process, which serves or begins to."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def code(self) -> int | None:
+        """With what it ended: less than 0 by a signal."""
+        return None if self._process is None else self._process.poll()
 
     def start(self, patience: float = PATIENCE) -> None:
         """Start it, and return when it serves."""
@@ -147,6 +154,7 @@ class Process:
     def kill(self) -> None:
         """Kill it: nothing that it meant to do is done any more."""
         self._signalled(signal.SIGKILL)
+        self.killed()
 
     def stop(self) -> None:
         """Have it end of its own accord, which it must do well."""
@@ -212,7 +220,8 @@ class Servers:
         key_bits: How long the Paillier keys are; they are good for simulation only.
         keys_options: Further options of `reticent keys serve`.
         aggregation_options: Further options of `reticent agg serve`.
-        aggregation_program: What is run instead of `reticent`, for the aggregation server only.
+        keys_program: What is run instead of `reticent`, for the key server and its invitations.
+        aggregation_program: The same for the aggregation server.
     """
 
     def __init__(
@@ -223,6 +232,7 @@ class Servers:
         key_bits: int = 1024,
         keys_options: Sequence[str | Path] = (),
         aggregation_options: Sequence[str | Path] = (),
+        keys_program: Sequence[str | Path] = RETICENT,
         aggregation_program: Sequence[str | Path] = RETICENT,
     ) -> None:
         self.folder = folder
@@ -236,6 +246,8 @@ class Servers:
         self._key_bits = key_bits
         self._keys_options = keys_options
         self._aggregation_options = aggregation_options
+        self.keys_program = keys_program
+        """By what commands are run on the key server's machine."""
         self._aggregation_program = aggregation_program
         self._invited = 0
         certificates.create(self.certs, hosts=["127.0.0.1", "localhost"], analysts=[ANALYST], days=2)
@@ -269,6 +281,7 @@ class Servers:
             *("--certs", self.certs, "--key-server", self.keys.phones),
             *("--aggregation-server", self.aggregation.phones, "--days", str(ahead + days)),
             folder=self.folder,
+            program=self.keys_program,
         )
         return [Invitation.from_text(path.read_text()) for path in sorted(where.iterdir())]
 
@@ -315,7 +328,7 @@ class Servers:
 
     def _keys_command(self) -> list[str | Path]:
         return [
-            *(*RETICENT, "keys", "serve", "--folder", self.journal.parent, "--certs", self.certs),
+            *(*self.keys_program, "keys", "serve", "--folder", self.journal.parent, "--certs", self.certs),
             *("--phones", self.keys.phones, "--decisions", self.keys.others),
             *("--passphrase-file", self.passphrase, "--key-bits", str(self._key_bits), "--simulation"),
             *(*self._clock(), *self._keys_options),
@@ -341,6 +354,7 @@ def running(
     key_bits: int = 1024,
     keys_options: Sequence[str | Path] = (),
     aggregation_options: Sequence[str | Path] = (),
+    keys_program: Sequence[str | Path] = RETICENT,
     aggregation_program: Sequence[str | Path] = RETICENT,
 ) -> Iterator[Servers]:
     """Both servers, which serve when this begins and are killed in the end. Arguments as for `Servers`."""
@@ -350,12 +364,20 @@ def running(
         key_bits=key_bits,
         keys_options=keys_options,
         aggregation_options=aggregation_options,
+        keys_program=keys_program,
         aggregation_program=aggregation_program,
     )
-    try:
+    with ending(servers):
         servers.keys.start()
         servers.aggregation.start()
         yield servers
+
+
+@contextlib.contextmanager
+def ending(servers: Servers) -> Iterator[None]:
+    """Show the ends of both logs if something goes wrong, and have no server run when this ends."""
+    try:
+        yield
     except BaseException:
         for process in servers.both:
             sys.stdout.write(f"── the end of {process.log} ──\n{process.end_of_log()}\n")

@@ -214,7 +214,7 @@ class Database:
         self._sync_log()
 
     def _sync_log(self) -> None:
-        """Make what is read from now on survive a loss of power: a process may have written it, and died before its sync.
+        """Make what is read from now on survive a loss of power: its writer may have died before it synced.
 
         SQLite holds no locks on the log, which closing it here would release.
         """
