@@ -25,7 +25,6 @@ from reticent_client.apps.tokens import Apps
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.report import Report
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.timetable import DAY, Beginning, Timetable, time_zone
@@ -116,7 +115,7 @@ class MaskRunner:
         self._first_day = first_day or store is None
         self._listener = listener
         self._reading = _Reading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
-        self._names = {each: fingerprint(each) for each in self._schedule.policies}
+        self._names = {each: each.fingerprint() for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
         self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more

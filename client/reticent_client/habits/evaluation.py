@@ -10,7 +10,8 @@ import numpy as np
 from reticent.randomness import seeded
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.maskit import MaskIt
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.provenance import Provenance
 
 Labels = Sequence[str | None]
 

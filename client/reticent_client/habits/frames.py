@@ -10,7 +10,7 @@ from reticent.errors import MissingExtra
 from reticent_client.habits.sampling import DatedDay
 from reticent_client.habits.traces import COLUMNS, Row, Traces, checked_label
 from reticent_client.mask.days_file import HEADER
-from reticent_client.mask.policy_file import MAX_STEPS
+from reticent_client.mask.limits import MAX_STEPS
 
 try:
     import pandas as pd

@@ -19,8 +19,9 @@ from reticent_client.habits.pooling import nearby, pooled, widened
 from reticent_client.habits.sampling import DatedDay
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.limits import whole_number
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.problem import TOLERANCE
+from reticent_client.mask.provenance import Provenance
 
 OTHER = "other"
 """The context of all places that have no label of their own."""

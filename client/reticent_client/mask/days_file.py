@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from reticent_client.mask.policy_file import MAX_STEPS
+from reticent_client.mask.limits import MAX_STEPS
 
 HEADER = ["day", "step", "context"]
 

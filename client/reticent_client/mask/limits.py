@@ -1,4 +1,4 @@
-"""Limits of searches (deterministic rounds, and a deadline) and of labels."""
+"""Limits of searches (deterministic rounds, and a deadline), of labels and of policies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from collections.abc import Callable
 
 MAX_LABEL = 128
 """The longest context that a phone can send to apps, in bytes of UTF-8."""
+
+MAX_CONTEXTS = 4096
+MAX_STEPS = 24 * 60 * 60
+MAX_OPPONENTS = 64
+"""The largest policy in a file."""
 
 
 class Deadline:

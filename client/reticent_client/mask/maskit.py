@@ -29,7 +29,6 @@ from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.policy import Memory, Policy
-from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.report import Report, Tally
 from reticent_client.mask.state_store import Store
 
@@ -311,7 +310,7 @@ class MaskIt:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return fingerprint(self.policy)
+        return self.policy.fingerprint()
 
     def _snapshot(self) -> str:
         state = {

@@ -8,42 +8,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from reticent_client.errors import FileError
+from reticent_client.mask import policy_file
 from reticent_client.mask.chain import Floats, MarkovChain
-from reticent_client.mask.problem import Problem, State
+from reticent_client.mask.problem import State
+from reticent_client.mask.provenance import Arrays, Provenance
 
 Ints = npt.NDArray[np.int32]
 Memory = tuple[int, ...]
 
+_OWN = "policy."  # the prefix of a policy's own arrays in a file
+
 START = -1
 """The step before the first: where the day's first window begins."""
-
-
-@dataclass(frozen=True, eq=False)
-class Provenance:
-    """The origin of a policy: its check, its promise and its adversaries."""
-
-    check: str
-    chain: MarkovChain
-    deltas: Floats  # (T, n): how far the belief in a state may rise, NaN where it is not sensitive
-    against: tuple[MarkovChain, ...]
-    utility: float
-    complete: bool = True
-    ceiling: float | None = None
-
-    @classmethod
-    def of(
-        cls, problem: Problem, check: str, utility: float, *, complete: bool = True, ceiling: float | None = None
-    ) -> Provenance:
-        """The provenance of a policy that a check found for a problem."""
-        against = tuple(opponent.chain for opponent in problem.opponents)
-        return cls(check, problem.chain, problem.deltas, against, utility, complete, ceiling)
 
 
 class Policy(ABC):
@@ -157,18 +140,39 @@ class Policy(ABC):
         """The index of a label."""
         return self.chain.index(label)
 
-    def save(self, path: str | Path) -> None:
-        """Write the policy to a file; see `Policy.load`."""
-        from reticent_client.mask.policy_file import save  # noqa: PLC0415  # files know policies, not the reverse
+    def fingerprint(self) -> str:
+        """A digest of all that a file of the policy holds, equal only for equal policies."""
+        return policy_file.fingerprint(*self.described())
 
-        save(self, path)
+    def save(self, path: str | Path) -> None:
+        """Write the policy to a file, whole or not at all; see `Policy.load`.
+
+        `ValueError` for a policy that no phone would read: too many contexts, steps or bytes.
+        """
+        policy_file.write(path, *self.described())
 
     @staticmethod
     def load(path: str | Path) -> Policy:
         """Read a policy that `save` wrote, bit for bit; `FileError` for a damaged, foreign or newer file."""
-        from reticent_client.mask.policy_file import load  # noqa: PLC0415  # files know policies, not the reverse
+        header, arrays = policy_file.read(path)
+        try:
+            kind = KINDS.get(str(header["kind"]))
+            if kind is None:
+                raise FileError(f"{path}: the policy is of an unknown kind, {header['kind']!r}")
+            own = {name.removeprefix(_OWN): array for name, array in arrays.items() if name.startswith(_OWN)}
+            with np.errstate(invalid="ignore"):
+                policy = kind.from_arrays(Provenance.restored(header, arrays), own)
+            policy_file.check_same(policy.described(), header, arrays)
+        except KeyError as error:
+            raise FileError(f"{path}: the policy is damaged: {error} is missing") from error
+        except (TypeError, ValueError) as error:
+            raise FileError(f"{path}: the policy is damaged: {error}") from error
+        return policy
 
-        return load(path)
+    def described(self) -> tuple[dict[str, Any], Arrays]:
+        """The header and the arrays of a file of this policy."""
+        header, arrays = self.provenance.described()
+        return {"kind": self.kind} | header, arrays | {_OWN + name: array for name, array in self.arrays().items()}
 
     def __repr__(self) -> str:
         return (
@@ -289,6 +293,10 @@ class Automaton(Policy):
     @classmethod
     def from_arrays(cls, provenance: Provenance, arrays: Mapping[str, npt.NDArray[Any]]) -> Automaton:
         return cls(provenance, arrays["rows"], arrays["onward"], arrays["roots"])
+
+
+KINDS: Mapping[str, type[Policy]] = {kind.kind: kind for kind in (VectorPolicy, ReleaseTimes, Automaton)}
+"""The kinds of policies in files."""
 
 
 def probabilities(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Floats:

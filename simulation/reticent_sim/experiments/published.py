@@ -10,8 +10,9 @@ import math
 
 from reticent_client import MarkovChain
 from reticent_client.mask.planning.vectors import Lowering, vector_utility
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.provenance import Provenance
 
 GRID = 10
 """The granularity d of section 3.7."""

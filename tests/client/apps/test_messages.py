@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reticent_client import ClientError, MarkovChain, mask_sensitive
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import MAX_LABEL, SIZE, Step, check_label, position
-from reticent_client.mask.policy_file import MAX_STEPS
+from reticent_client.mask.limits import MAX_STEPS
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "phone-wire.json").read_text(encoding="utf-8"))
 

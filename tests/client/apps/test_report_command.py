@@ -13,7 +13,6 @@ from reticent.clock import ManualClock
 from reticent.storage.database import InUse
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.cli.report import report
-from reticent_client.mask.policy_file import fingerprint
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS
 from reticent_client.store import PhoneStore
@@ -72,11 +71,11 @@ def test_a_phone_that_runs_is_reported(path: Path, read: Read) -> None:
             with contextlib.closing(PhoneStore(path)) as other, pytest.raises(InUse), other.claim():
                 pass
             await live(phone, clock, "home", FIRST_DAYS)
-            assert read() == (0, f"policy {fingerprint(policy)[:8]}, last on 2027-02-15: {phone.reports()[0]}\n")
+            assert read() == (0, f"policy {policy.fingerprint()[:8]}, last on 2027-02-15: {phone.reports()[0]}\n")
             await live(phone, clock, NEW, MIN_DAYS)
             code, text = read()
             assert code == 1
-            assert text == f"policy {fingerprint(policy)[:8]}, last on 2027-02-20: {phone.reports()[0]}\n"
+            assert text == f"policy {policy.fingerprint()[:8]}, last on 2027-02-20: {phone.reports()[0]}\n"
             assert "habits have changed" in text
             await live(phone, clock, "home", 1)  # and it was not disturbed
             assert phone.reports()[0].off_model == MIN_DAYS * STEPS
@@ -96,7 +95,7 @@ def test_machines_read_the_same(path: Path, read: Read) -> None:
     _lived(path, NEW, MIN_DAYS + 1)
     code, (found,) = read(as_json=True)
     assert code == 1
-    assert (found["policy"], found["day"]) == (fingerprint(telling(STEPS)), "2027-02-07")
+    assert (found["policy"], found["day"]) == (telling(STEPS).fingerprint(), "2027-02-07")
     assert found["report"]["off_model_contexts"] == {NEW: (MIN_DAYS + 1) * STEPS}
     recent = found["report"]["recent"]
     assert (recent["stale"], recent["off_model_rate"], recent["usual"]) == (True, 1.0, None)
@@ -152,7 +151,7 @@ def test_what_is_no_store_is_refused(path: Path, kind: str) -> None:
 def test_a_damaged_state_is_refused_by_name(path: Path) -> None:
     _lived(path, "home", 1)
     with contextlib.closing(PhoneStore(path)) as store:
-        place = store.slot(f"mask/{fingerprint(telling(STEPS))}")
+        place = store.slot(f"mask/{telling(STEPS).fingerprint()}")
         text = place.read()
         assert text is not None
         place.write(text.replace('"released": ', '"released": 1'))

@@ -12,7 +12,8 @@ from reticent_client import (
     MarkovChain,
     Policy,
 )
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.provenance import Provenance
 from tests.client.checks import PRIVATE
 from tests.client.mask import oracle
 

@@ -23,7 +23,6 @@ from reticent_client import (
     probabilistic,
     simulatable,
 )
-from reticent_client.mask.policy_file import fingerprint
 from tests.client.checks import PRIVATE
 from tests.client.habits.histories import ERRAND, LINKED, TRIPLE, Counts, checks, every_history, labels, rise, same
 from tests.client.mask import chains, oracle
@@ -168,7 +167,7 @@ def test_equal_releases_make_equal_policies_whatever_the_days_were() -> None:
         rng = seeded(seed)
         lived = list(daily(LearningAdversary(TRIPLE, 1), check, [TRIPLE.sample(rng) for _ in range(4)], rng))
         for day in lived:
-            assert fingerprint(days.morning()) == fingerprint(other.morning()) == fingerprint(day.policy)
+            assert days.morning().fingerprint() == other.morning().fingerprint() == day.policy.fingerprint()
             output = tuple(None if label is None else TRIPLE.index(label) for label in day.outputs)
             secrets_apart += len(oracle.joint(day.policy, Counts(TRIPLE, 1).chain)[output]) > 1
             days.evening(day.outputs)
@@ -187,7 +186,7 @@ def test_the_day_itself_is_never_asked(check: Callable[..., Policy]) -> None:
         for seed in range(5):
             adversary = LearningAdversary(chain, 1)
             (day,) = daily(adversary, asked, [secret], seeded(seed))
-            mornings.setdefault(day.outputs, set()).add(fingerprint(Daily(adversary, asked).morning()))
+            mornings.setdefault(day.outputs, set()).add(Daily(adversary, asked).morning().fingerprint())
             secrets.setdefault(day.outputs, set()).add(tuple(secret))
     assert all(len(policies) == 1 for policies in mornings.values())
     assert max(len(days) for days in secrets.values()) > 1

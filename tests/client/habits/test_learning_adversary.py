@@ -22,7 +22,8 @@ from reticent_client import (
     hybrid,
     mask_sensitive,
 )
-from reticent_client.mask.policy import Automaton, Provenance
+from reticent_client.mask.policy import Automaton
+from reticent_client.mask.provenance import Provenance
 from tests.client.habits.histories import (
     ERRAND,
     LINKED,

@@ -17,7 +17,8 @@ from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
 from reticent_client.habits.sampling import SampledDays, Sampling
 from reticent_client.habits.traces import Traces
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.provenance import Provenance
 from reticent_client.mask.timetable import LEAD, Timetable
 
 AT_ONCE = dt.timedelta()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from reticent_client import MarkovChain
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.provenance import Provenance
 from tests.client.checks import PRIVATE
 
 checks = pytest.mark.parametrize("check", PRIVATE)

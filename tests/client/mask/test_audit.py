@@ -21,7 +21,8 @@ from reticent_client import (
     hybrid,
     mask_sensitive,
 )
-from reticent_client.mask.policy import Automaton, Provenance, VectorPolicy
+from reticent_client.mask.policy import Automaton, VectorPolicy
+from reticent_client.mask.provenance import Provenance
 from tests.client.checks import QUICK
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, Problem

@@ -23,7 +23,8 @@ from reticent_client import (
 from reticent_client.mask.explanation import ContextExplanation, Effect, explain
 from reticent_client.mask.explanation_text import reason
 from reticent_client.mask.occupancy import release_probabilities
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.provenance import Provenance
 from tests.client.checks import PRIVATE
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, Problem

@@ -29,7 +29,8 @@ from reticent_client import (
     simulatable,
 )
 from reticent_client.mask import policy_file
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
+from reticent_client.mask.provenance import Provenance
 from tests.client.checks import AGAINST, PRIVATE
 from tests.client.mask import chains
 
@@ -61,7 +62,7 @@ def assert_same(policy: Policy, other: Policy) -> None:
     arrays, twins = policy.arrays(), other.arrays()
     assert arrays.keys() == twins.keys()
     assert all(same(arrays[name], twins[name]) for name in arrays)
-    assert policy_file.fingerprint(policy) == policy_file.fingerprint(other)
+    assert policy.fingerprint() == other.fingerprint()
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def test_fingerprints_tell_policies_apart() -> None:
         simulatable(chain, sensitive={"s"}, delta=0.1, against=[chain, chain]),
         mask_sensitive(chain, sensitive={"s"}),
     ]
-    assert len({policy_file.fingerprint(policy) for policy in policies}) == len(policies)
+    assert len({policy.fingerprint() for policy in policies}) == len(policies)
 
 
 def test_loading_needs_no_scipy(path: Path) -> None:

@@ -9,8 +9,9 @@ from reticent_client.mask.limits import Deadline, rounds_of
 from reticent_client.mask.planning.adaptation import plan_windows
 from reticent_client.mask.planning.automata import build
 from reticent_client.mask.planning.vectors import thorough_vector
-from reticent_client.mask.policy import Policy, Provenance
+from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.provenance import Provenance
 
 
 def adaptive(

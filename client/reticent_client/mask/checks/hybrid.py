@@ -8,8 +8,9 @@ from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.limits import Deadline, rounds_of
 from reticent_client.mask.planning.release_times import release_times
 from reticent_client.mask.planning.vectors import thorough_vector, vector_utility
-from reticent_client.mask.policy import Policy, Provenance, ReleaseTimes, VectorPolicy
+from reticent_client.mask.policy import Policy, ReleaseTimes, VectorPolicy
 from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.provenance import Provenance
 
 
 def hybrid(

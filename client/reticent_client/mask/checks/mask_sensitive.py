@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from reticent_client.mask.chain import MarkovChain
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.problem import Sensitive, delta_table
+from reticent_client.mask.provenance import Provenance
 
 
 def mask_sensitive(chain: MarkovChain, *, sensitive: Sensitive) -> VectorPolicy:

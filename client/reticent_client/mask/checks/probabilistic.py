@@ -8,8 +8,9 @@ from typing import Literal
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.limits import Deadline, whole_number
 from reticent_client.mask.planning.vectors import best_vector, exact_vector, vector_utility
-from reticent_client.mask.policy import Provenance, VectorPolicy
+from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.provenance import Provenance
 
 DEFAULT_GRID = 10
 

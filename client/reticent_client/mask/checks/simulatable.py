@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.planning.release_times import Strategy, release_times
-from reticent_client.mask.policy import Provenance, ReleaseTimes
+from reticent_client.mask.policy import ReleaseTimes
 from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.provenance import Provenance
 
 
 def simulatable(

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from reticent_client.mask.chain import Floats
-from reticent_client.mask.policy import SILENT, START, Automaton, Provenance
+from reticent_client.mask.policy import SILENT, START, Automaton
+from reticent_client.mask.provenance import Provenance
 
 Nodes = tuple[list[Floats], list[list[int]]]
 """A window's rows of suppressions (n,), and for each row the node, counted within the window, that a suppressed context
