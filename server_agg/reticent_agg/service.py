@@ -38,14 +38,14 @@ _log = logging.getLogger(__name__)
 COLLECTING = "reticent.v1.Collecting"
 COUNTING = "reticent.v1.Counting"
 
-PHONE = Rate(per_second=20.0, burst=100.0)
-"""Contributions of a phone from an address. Of the address as well: nobody elsewhere can use up a phone's."""
-PHONES_REMEMBERED = 4096
-"""Phones whose contributions are counted; the least lately seen are forgotten."""
+PHONE_RATE = Rate(per_second=20.0, burst=100.0)
+"""Contributions of a phone from one address, so that no other address can use up the phone's rate."""
+MAX_PHONES_TRACKED = 4096
+"""Phones whose rate is limited; the least recently seen are dropped."""
 MAX_REQUEST_BYTES = 1 << 16
-"""The bytes of whatever else a phone says: room for as many decisions as it may want."""
-PAUSE = 1.0
-"""Seconds until what the disk did not take is tried again."""
+"""Bytes of a phone's other requests: enough for the largest request for decisions."""
+RETRY_PAUSE = 1.0
+"""Seconds after which closing is tried again when the disk fails."""
 
 Methods = Mapping[str, Handler]
 Result = TypeVar("Result")
@@ -55,17 +55,18 @@ class AggregationService:
     """Serves phones and analysts inside a `with` block.
 
     Args:
-        server: What it does.
-        clock: When queries are closed: the same one that the server is given.
-        key_server: The way to the key server.
-        phones: Where phones call, as host:port.
-        analysts: Where analysts call.
-        phones_credentials: The server's, for phones, who show no certificate.
-        analysts_credentials: The server's, for analysts, who show one. Without it anybody on this machine is one.
-        limits: Of each listener.
-        others: Further services for analysts' address.
-        lease_owner: The owner of this process's leases of work for the key server; a new name unless given. A name may
-            be used again only if no other process that has it is running.
+        server: The aggregation server.
+        clock: The server's clock: queries close, and leases expire, by it.
+        key_server: The channel to the key server.
+        phones: The address for phones, as host:port.
+        analysts: The address for analysts.
+        phones_credentials: The server's credentials for phones, which have no certificate.
+        analysts_credentials: The server's credentials for analysts, who have one. Without it, every caller on this
+            machine is an analyst.
+        limits: The limits of each listener.
+        others: Further services at the analysts' address.
+        lease_owner: The owner of this process's leases of work for the key server; a new name unless given. Two
+            processes that run over one store must have different names.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class AggregationService:
             owner=lease_owner or secrets.token_hex(8),
             on_collecting=self._must_close.set,
         )
-        self._rates = Rates(PHONE, PHONES_REMEMBERED)
+        self._rates = Rates(PHONE_RATE, MAX_PHONES_TRACKED)
         of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES)
         self._phones = Listener(
             phones, {COLLECTING: self._collecting(of_phones)}, credentials=phones_credentials, limits=of_phones
@@ -113,19 +114,19 @@ class AggregationService:
 
     @property
     def phones_address(self) -> str:
-        """Where phones call, with the port that it got."""
+        """The address for phones, with the port that the system chose."""
         return self._phones.address
 
     @property
     def analysts_address(self) -> str:
-        """Where analysts call, with the port that it got."""
+        """The address for analysts, with the port that the system chose."""
         return self._analysts.address
 
     async def __aenter__(self) -> Self:
-        """Begin to serve, and to ask the key server what there is to ask."""
+        """Start the listeners, and the driver of the link to the key server."""
         self._loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
-            # In a thread: the loop has still to end the calls for which these two work.
+            # In a thread, because the loop has to end the calls for which these two work.
             stack.push_async_callback(asyncio.to_thread, self._reader.shutdown, cancel_futures=True)
             stack.push_async_callback(asyncio.to_thread, self._writer.shutdown)
             self._tasks = [asyncio.create_task(self._driver.run()), asyncio.create_task(self._close_in_time())]
@@ -142,7 +143,7 @@ class AggregationService:
         await self._stack.aclose()
 
     async def wait(self) -> None:
-        """Return when something has gone wrong that cannot be mended by trying again; raises it."""
+        """Wait for an error that a retry cannot correct, and raise it."""
         await asyncio.shield(asyncio.gather(*self._tasks))
 
     async def _stop_tasks(self) -> None:
@@ -164,14 +165,14 @@ class AggregationService:
             return await self._read(self._server.replies.key, request)
 
         async def contribute(sent: wire.Contribution, caller: Caller) -> wire.Acknowledgement:
-            refuse_odd_phone(sent.phone)  # of which not a byte may be kept
+            refuse_odd_phone(sent.phone)  # before its rate is kept by its id
             wait = self._rates.take((caller.address, sent.phone), asyncio.get_running_loop().time())
             if wait:
                 raise Refused(Refusal.BUSY, "the phone calls too often", retry_after=wait)
             return await self._batches.add(sent)
 
         async def decisions(request: wire.DecisionsRequest, _: Caller) -> wire.DecisionsReply:
-            refuse_too_many(request.wanted)  # at once: all others wait for the one reader
+            refuse_too_many(request.wanted)  # at once, because all others wait for the one reader
             return await self._read(self._server.replies.decisions, request)
 
         return {
@@ -241,7 +242,7 @@ class AggregationService:
         return outcomes
 
     async def _close_in_time(self) -> None:
-        """Close each query when its time is over, for ever."""
+        """Close each query when its time is over, until cancelled."""
         while True:
             self._must_close.clear()
             try:
@@ -250,7 +251,7 @@ class AggregationService:
                 due = await self._write(self._server.closing.next_due)
             except OSError:
                 _log.exception("queries cannot be closed")
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(RETRY_PAUSE)
                 continue
             await first_of(self._must_close.wait(), *([] if due is None else [self._clock.wait_until(due)]))
 

@@ -1,4 +1,4 @@
-"""The others in the tests of the aggregation server: a key server and phones, whose contributions can be told apart."""
+"""A key server and phones, for the tests of the aggregation server; each phone can be found in a sum."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Phone:
         self.key = _key_of(number)
 
     def contribution(self, query: Query, *, attempt: int = 0, **others: Any) -> wire.Contribution:
-        """What the phone says; each attempt other ciphertexts of the same plaintexts."""
+        """A contribution; each attempt has other ciphertexts of the same plaintexts."""
         cohort = others.pop("cohort", cohort_of(query, self.number))
         ciphertexts = others.pop("ciphertexts", None)
         if ciphertexts is None:
@@ -261,6 +261,6 @@ def receipts_of(server: AggregationServer, head: wire.DecideHead) -> list[wire.R
     return [receipt for each in rest for receipt in each.receipts.receipts]
 
 
-def said_to(outcomes: Sequence[wire.Acknowledgement | Refused]) -> list[str]:
+def outcome_names(outcomes: Sequence[wire.Acknowledgement | Refused]) -> list[str]:
     """Outcomes in short: "ok", or the refusal's name."""
     return [each.refusal.name if isinstance(each, Refused) else "ok" for each in outcomes]

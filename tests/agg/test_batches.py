@@ -1,4 +1,4 @@
-"""Contributions that are taken in together: how many may wait, and what each is told."""
+"""Batches of contributions: how many may wait, and the outcome of each."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def status_of(server: AggregationServer, query: Query) -> wire.QueryStatus:
 
 def contribute(server: AggregationServer, query: Query, *numbers: int) -> list[wire.Contribution]:
     sent = [Phone(number).contribution(query) for number in numbers]
-    assert parties.said_to(server.collection.contribute(sent)) == ["ok"] * len(sent)
+    assert parties.outcome_names(server.collection.contribute(sent)) == ["ok"] * len(sent)
     return sent
 
 
@@ -176,7 +176,7 @@ def test_an_abort_closes_and_burns(server: AggregationServer) -> None:
     assert parties.abort(server, query.id).phase == wire.CLOSING
     heads = parties.requests(server)
     assert [(each.cohort, each.contributors, each.ciphertexts) for each in heads] == [(0, 4, b""), (1, 4, b"")]
-    assert parties.said_to(server.collection.contribute(sent[:1])) == ["ok"]
+    assert parties.outcome_names(server.collection.contribute(sent[:1])) == ["ok"]
     parties.abort(server, query.id)
     assert parties.requests(server) == heads
     for head in heads:
@@ -195,7 +195,7 @@ def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
     server = parties.opened(path, time)
     assert parties.uncountersigned(server) == [query]
     server.queries.countersign(query, KeyServer().deals(query))
-    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == ["LATE"]
+    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["LATE"]
     assert [each.contributors for each in parties.requests(server)] == [0]
     server.close()
 
@@ -261,9 +261,9 @@ def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> N
     for contributors in (2, 4):
         with pytest.raises(BadReply, match=f"has 3 contributions, and the key server says {contributors}"):
             server.closing.decide(keys.decision(head, contributors=contributors))
-    assert not told(server, query)
+    assert not decisions_for_phones(server, query)
     released = decide(server, head)
-    assert told(server, query) == [released]
+    assert decisions_for_phones(server, query) == [released]
 
 
 def test_that_an_aborted_cohort_was_burnt_is_told_to_phones_only_if_the_key_server_never_had_its_sum(
@@ -278,14 +278,14 @@ def test_that_an_aborted_cohort_was_burnt_is_told_to_phones_only_if_the_key_serv
     parties.abort(server, query.id)
     burnt = [decide(server, head) for head in parties.requests(server)]
     assert [each.outcome for each in burnt] == [wire.BURNT] * 2
-    assert told(server, query) == burnt[1:]
+    assert decisions_for_phones(server, query) == burnt[1:]
     assert [each.decision for each in status_of(server, query).cohorts] == burnt  # its analyst knows both
     prune_all(server, time)
-    assert told(server, query) == burnt[1:]
+    assert decisions_for_phones(server, query) == burnt[1:]
 
 
-def told(server: AggregationServer, query: Query) -> list[wire.Decision]:
-    """What phones are told."""
+def decisions_for_phones(server: AggregationServer, query: Query) -> list[wire.Decision]:
+    """What phones get."""
     wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in range(query.cohorts)]
     return list(server.replies.decisions(wire.DecisionsRequest(wanted=wanted)).decisions)
 
@@ -309,7 +309,7 @@ def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     assert [(each.id, each.pruned) for each in reports(store)] == [(late.id, False), (query.id, True)]
     store.close()
     assert status_of(server, query).cohorts[0].decision == decision
-    assert parties.said_to(server.collection.contribute(sent)) == ["LATE", "LATE"]
+    assert parties.outcome_names(server.collection.contribute(sent)) == ["LATE", "LATE"]
     assert len(parties.requests(server)) == 1  # the other one is still to be decided
     assert len(parties.receipts_of(server, parties.requests(server)[0])) == 2
     connection = sqlite3.connect(path)

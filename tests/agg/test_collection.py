@@ -93,11 +93,11 @@ def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.ask(cohorts=2))
     before = everything(path)
-    assert parties.said_to(server.collection.contribute([bad(query, kind)])) == [name]
+    assert parties.outcome_names(server.collection.contribute([bad(query, kind)])) == [name]
     assert everything(path) == before
     batch = [Phone(2).contribution(query), bad(query, kind), Phone(4).contribution(query)]
-    assert parties.said_to(server.collection.contribute(batch)) == ["ok", name, "ok"]
-    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == [
+    assert parties.outcome_names(server.collection.contribute(batch)) == ["ok", name, "ok"]
+    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == [
         "ok"
     ]  # the right one still may
     heads = parties.closed(server, time, query)
@@ -108,12 +108,12 @@ def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time
 def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
     query = parties.ask()
-    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
+    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
     parties.announce(server, query)
-    assert parties.said_to(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
+    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
     message = Phone(0).contribution(query)
     message.query = b"short"
-    assert parties.said_to(server.collection.contribute([message])) == ["MALFORMED"]
+    assert parties.outcome_names(server.collection.contribute([message])) == ["MALFORMED"]
     server.close()
 
 
@@ -126,12 +126,15 @@ def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(
     server.collection.contribute([Phone(2).contribution(query)])
     for _ in range(2):
         assert server.collection.contribute([first]) == [acknowledged]
-        assert parties.said_to(server.collection.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
+        assert parties.outcome_names(server.collection.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
         server.close()
         server = parties.opened(path, time)  # nor does a restart change that
     (head,) = parties.closed(server, time, query)
     assert server.collection.contribute([first]) == [acknowledged]  # nor does closing
-    assert parties.said_to(server.collection.contribute([second, Phone(3).contribution(query)])) == ["CONFLICT", "LATE"]
+    assert parties.outcome_names(server.collection.contribute([second, Phone(3).contribution(query)])) == [
+        "CONFLICT",
+        "LATE",
+    ]
     assert parties.phones_in(head) == {1, 2}
     assert [each.phone for each in parties.receipts_of(server, head)] == [Phone(1).id, Phone(2).id]
     server.close()
@@ -142,7 +145,7 @@ def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> N
     query = parties.collecting(server, parties.ask())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     outcomes = server.collection.contribute([first, second, first, Phone(2).contribution(query), first])
-    assert parties.said_to(outcomes) == ["ok", "CONFLICT", "ok", "ok", "ok"]
+    assert parties.outcome_names(outcomes) == ["ok", "CONFLICT", "ok", "ok", "ok"]
     assert outcomes[0] == outcomes[2] == outcomes[4]
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {1, 2}
@@ -158,7 +161,12 @@ def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(pat
         Phone(0).contribution(query),
         Phone(2).contribution(query),
     ]
-    assert parties.said_to(server.collection.contribute(batch)) == ["BAD_CIPHERTEXTS", "BAD_SIGNATURE", "ok", "ok"]
+    assert parties.outcome_names(server.collection.contribute(batch)) == [
+        "BAD_CIPHERTEXTS",
+        "BAD_SIGNATURE",
+        "ok",
+        "ok",
+    ]
     assert parties.phones_in(parties.closed(server, time, query)[0]) == {0, 2}
     server.close()
 
@@ -168,12 +176,12 @@ def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_clo
     query = parties.collecting(server, parties.ask())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(parties.SECONDS - 0.001)
-    assert parties.said_to(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
+    assert parties.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     time.pass_(0.001)
-    assert parties.said_to(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
+    assert parties.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
     server.closing.close_due()
     time.pass_(-10)  # a clock that is set back opens nothing
-    assert parties.said_to(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
+    assert parties.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
     (head,) = parties.requests(server)
     assert parties.phones_in(head) == {0, 1, 2}
     server.close()
@@ -187,7 +195,7 @@ def test_a_batch_may_be_of_many_queries_and_cohorts(
     server = parties.opened(path, time)
     queries = [parties.collecting(server, parties.ask(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)]
     batch = [Phone(number).contribution(query) for number in range(8) for query in queries]
-    assert parties.said_to(server.collection.contribute(batch)) == ["ok"] * 24
+    assert parties.outcome_names(server.collection.contribute(batch)) == ["ok"] * 24
     for query in queries:
         for head in parties.closed(server, time, query):
             assert parties.phones_in(head) == {number for number in range(8) if number % query.cohorts == head.cohort}
@@ -222,7 +230,7 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
         with pytest.raises(OSError, match="full"):
             server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
     assert everything(path) == before
-    assert parties.said_to(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
+    assert parties.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     (head,) = parties.closed(server, time, query)
     assert (parties.phones_in(head), head.contributors) == ({0, 2}, 2)
     server.close()
@@ -263,7 +271,9 @@ def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time) -> Non
     other.execute("ROLLBACK")
     other.close()
     assert (
-        parties.said_to(server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)]))
+        parties.outcome_names(
+            server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
+        )
         == ["ok"] * 2
     )
     (head,) = parties.closed(server, time, query)

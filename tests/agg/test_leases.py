@@ -71,7 +71,7 @@ def left(path: Path) -> int:
         return len(store.to_countersign()) + len(store.to_decide())
 
 
-def asked(keys: Deciding) -> Counter[tuple[bytes, int]]:
+def request_counts(keys: Deciding) -> Counter[tuple[bytes, int]]:
     """How often the key server was asked to decide each cohort, and, as number -1, to countersign each query."""
     items = [(head.query, head.cohort) for head in keys.heads] + [(digest, -1) for digest in keys.countersigned]
     return Counter(items)
@@ -92,7 +92,7 @@ def test_two_drivers_share_the_work_and_do_nothing_twice(path: Path, certs: Path
                         driver.countersign()
                         driver.decide()
                     await asyncio.sleep(0.01)
-        assert asked(keys) == Counter(
+        assert request_counts(keys) == Counter(
             [(query.digest, cohort) for query in closed for cohort in range(COHORTS)]
             + [(query.digest, -1) for query in announced]
         )
@@ -120,7 +120,7 @@ def test_what_one_driver_works_on_the_other_leaves_alone_until_it_is_released(pa
                     assert len(keys.heads) == 2
                     keys.decides.set()
                     await until(lambda: not left(path))
-        assert max(asked(keys).values()) == 1
+        assert max(request_counts(keys).values()) == 1
         assert len(keys.heads) == COHORTS * len(closed)
 
     run(wait())
@@ -178,7 +178,7 @@ def test_a_driver_that_is_killed_loses_its_leases_when_they_expire(path: Path, c
                 await until(lambda: not left(path))
         assert [head for head in keys.heads if (head.query, head.cohort) == (first.query, first.cohort)] == [first] * 2
         assert Counter(keys.countersigned)[query] == 2
-        assert sorted(asked(keys).values()) == [1] * (QUERIES * (COHORTS + 1) - 2) + [2] * 2
+        assert sorted(request_counts(keys).values()) == [1] * (QUERIES * (COHORTS + 1) - 2) + [2] * 2
 
     run(kill())
 

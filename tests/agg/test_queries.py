@@ -21,7 +21,7 @@ def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:
     return parties.announce(server, query)
 
 
-def asked(server: AggregationServer, number: int) -> list[wire.Announcement]:
+def announcements_to(server: AggregationServer, number: int) -> list[wire.Announcement]:
     return list(server.replies.announcements(wire.AnnouncementsRequest(phone=Phone(number).id)).announcements)
 
 
@@ -32,7 +32,7 @@ def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
     status = announce(server, query)
     assert (status.phase, status.query, list(status.cohorts)) == (wire.ANNOUNCED, query.to_bytes(), [])
     assert status.closes_in_ms == query.closes_after * 1000
-    assert asked(server, 0) == []
+    assert announcements_to(server, 0) == []
     again = parties.opened(path, time)
     assert parties.uncountersigned(again) == [query]
     assert announce(again, query) == status
@@ -42,16 +42,16 @@ def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
 
 def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.ask(cohorts=2))
-    (heard,) = asked(server, 3)
+    (heard,) = announcements_to(server, 3)
     head = KeyServer().deals(query)[0]
     assert (heard.query, heard.agreement_key, heard.cohort) == (query.digest, head.agreement_key, 1)
     assert heard.countersignature == head.countersignature
     assert heard.closes_in_ms == query.closes_after * 1000
-    assert asked(server, 6) == []  # enrolled or not, it was not dealt
+    assert announcements_to(server, 6) == []  # enrolled or not, it was not dealt
     time.pass_(query.closes_after - 1)
-    assert asked(server, 3)[0].closes_in_ms == 1000
+    assert announcements_to(server, 3)[0].closes_in_ms == 1000
     time.pass_(1)
-    assert asked(server, 3) == []
+    assert announcements_to(server, 3) == []
 
 
 def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, time: Time) -> None:
@@ -60,23 +60,23 @@ def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, 
     time.pass_(10 * query.closes_after)  # the key server cannot be reached
     assert server.closing.close_due() == []
     server.queries.countersign(query, KeyServer().deals(query))
-    assert asked(server, 0)[0].closes_in_ms == query.closes_after * 1000
+    assert announcements_to(server, 0)[0].closes_in_ms == query.closes_after * 1000
 
 
 def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
     first, second = (parties.collecting(server, parties.ask()) for _ in range(2))
     server.collection.contribute([Phone(0).contribution(first)])
-    assert [each.query for each in asked(server, 0)] == [second.digest, first.digest]
-    assert [each.query for each in asked(server, 1)] == [first.digest, second.digest]
+    assert [each.query for each in announcements_to(server, 0)] == [second.digest, first.digest]
+    assert [each.query for each in announcements_to(server, 1)] == [first.digest, second.digest]
 
 
 def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
     queries = [parties.collecting(server, parties.ask()) for _ in range(4)]
-    size = asked(server, 0)[0].ByteSize()
+    size = announcements_to(server, 0)[0].ByteSize()
     monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
-    assert len(asked(server, 0)) == 2
+    assert len(announcements_to(server, 0)) == 2
     monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 1)
-    assert [each.query for each in asked(server, 0)] == [queries[0].digest]
+    assert [each.query for each in announcements_to(server, 0)] == [queries[0].digest]
 
 
 def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_conflict(
@@ -165,7 +165,7 @@ def test_a_countersignature_that_comes_again_changes_nothing(server: Aggregation
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(10)
     server.queries.countersign(query, KeyServer().deals(query))
-    assert asked(server, 0)[0].closes_in_ms == (query.closes_after - 10) * 1000
+    assert announcements_to(server, 0)[0].closes_in_ms == (query.closes_after - 10) * 1000
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {0, 1}
 

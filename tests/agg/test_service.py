@@ -241,7 +241,7 @@ def test_no_contribution_but_the_right_one_is_taken_in() -> None:
             )
 
     check()
-    assert parties.said_to(server.collection.contribute([right, Phone(1).contribution(query)])) == ["ok", "ok"]
+    assert parties.outcome_names(server.collection.contribute([right, Phone(1).contribution(query)])) == ["ok", "ok"]
     (head,) = parties.closed(server, time, query)
     assert parties.phones_in(head) == {0, 1}
     server.close()
