@@ -233,8 +233,9 @@ class TestLedgers:
             ledger.reserve(name, self.COST)
         with pytest.raises(ValueError, match=refused):
             ledger.quote(name, self.COST)
-        with pytest.raises(ValueError, match=refused):
-            ledger.reserve("a", self.COST, subject=name)
+        if name is not None:  # the ledger's own subject
+            with pytest.raises(ValueError, match=refused):
+                ledger.reserve("a", self.COST, subject=name)
         assert ledger.entries() == ()
 
     def test_a_restart_finds_what_was_left(
