@@ -58,7 +58,7 @@ def check_two_processes_agree(the: Setting) -> None:
 
 @dataclass
 class Outcomes:
-    """What a process was told in each round."""
+    """The results of a process in each round."""
 
     deals: list[bytes]
     decisions: list[RecordedDecision]

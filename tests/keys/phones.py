@@ -117,7 +117,7 @@ class Phone:
         return Contribution(ciphertexts, receipt, values)
 
 
-class House:
+class LocalServer:
     """A key server on a journal that can be closed and opened again, its phones, and a clock.
 
     Whoever makes one closes it: it is its own context.
@@ -251,11 +251,11 @@ def request(
     query: Query, cohort: int, key: PublicKey, ciphertexts: list[int], receipts: Iterable[wire.Receipt]
 ) -> tuple[wire.DecideHead, list[wire.Receipt]]:
     """To decide a cohort."""
-    told = list(receipts)
+    sent = list(receipts)
     head = wire.DecideHead(
-        query=query.digest, cohort=cohort, contributors=len(told), ciphertexts=ciphertexts_to(ciphertexts, key)
+        query=query.digest, cohort=cohort, contributors=len(sent), ciphertexts=ciphertexts_to(ciphertexts, key)
     )
-    return head, told
+    return head, sent
 
 
 def honest(

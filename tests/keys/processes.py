@@ -26,7 +26,7 @@ from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone
 
 PROGRAM = Path(sys.executable).with_name("reticent")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 POPULATION = 12
 LIMITS = ("--min-honest", "2", "--min-cohort-share", "0.3", "--min-liars-share", "0")
 LISTENING = re.compile(r"listening for (phones|the aggregation server) at (\S+)")
@@ -43,7 +43,7 @@ class Site:
     path: Path
     process: subprocess.Popen[str] | None = None
     addresses: dict[str, str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    output: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         create(self.path / "certs", hosts=["localhost", "127.0.0.1"], analysts=["ann"])
@@ -55,13 +55,13 @@ class Site:
         return self.path / "passphrase"
 
     def run(self, *arguments: str, code: int = 0, inherit: bool = False) -> str:
-        """Run `reticent keys` with these arguments, with this process's own configuration or without; what it said."""
+        """Run `reticent keys` with these arguments, with or without the environment. Returns its output."""
         done = subprocess.run(
             [PROGRAM, "keys", *arguments],
             cwd=self.path,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
             check=False,
             env=dict(os.environ) if inherit else self._environment(),
         )
@@ -81,7 +81,7 @@ class Site:
                 text=True,
                 env=self._environment(),
             )
-        too_long = threading.Timer(PATIENCE, self.process.kill)
+        too_long = threading.Timer(TIMEOUT, self.process.kill)
         too_long.start()
         try:
             self.addresses = dict(self._announced(2))
@@ -92,7 +92,7 @@ class Site:
         """End the server; its exit code."""
         assert self.process is not None
         self.process.send_signal(how)
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process = None
@@ -106,7 +106,7 @@ class Site:
         assert self.process is not None
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line)
+            self.output.append(line)
             if found := LISTENING.match(line):
                 yield found[1], found[2]
                 count -= 1
@@ -142,13 +142,13 @@ def as_party(site: Site, name: str) -> grpc.aio.Channel:
 
 async def standing(to: grpc.aio.Channel) -> wire.Terms:
     stub: Any = services.DecidingStub(to)
-    made: wire.Terms = await answered(stub.Standing(wire.StandingRequest(), timeout=PATIENCE))
+    made: wire.Terms = await answered(stub.Standing(wire.StandingRequest(), timeout=TIMEOUT))
     return made
 
 
 async def countersigned(to: grpc.aio.Channel, query: bytes) -> list[wire.Deal]:
     stub: Any = services.DecidingStub(to)
-    call = stub.Countersign(wire.CountersignRequest(query=query), timeout=PATIENCE)
+    call = stub.Countersign(wire.CountersignRequest(query=query), timeout=TIMEOUT)
 
     async def all_of_it() -> list[wire.Deal]:
         return [deal async for deal in call]
@@ -165,32 +165,32 @@ async def decided(
             yield wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[start : start + at_a_time]))
 
     stub: Any = services.DecidingStub(to)
-    made: wire.Decision = await answered(stub.Decide(parts(), timeout=PATIENCE))
+    made: wire.Decision = await answered(stub.Decide(parts(), timeout=TIMEOUT))
     return made
 
 
 def invitations(place: Site, count: int, folder: str = "invitations") -> list[Invitation]:
-    told = place.run(
+    output = place.run(
         "invite", "-n", str(count), "-o", folder, "--key-server", place.addresses["phones"], "--days", "9999"
     )
-    return [Invitation.from_text((place.path / line).read_text()) for line in told.splitlines()]
+    return [Invitation.from_text((place.path / line).read_text()) for line in output.splitlines()]
 
 
 async def joined(place: Site, count: int) -> dict[bytes, Phone]:
     """Phones that have joined by their invitations, knowing nothing else."""
-    given = invitations(place, count, f"invitations {count}")
-    found = [Phone(each.token) for each in given]
-    async with channel(given[0].key_server, channel_credentials(given[0].authority.encode())) as to:
+    inputs = invitations(place, count, f"invitations {count}")
+    found = [Phone(each.token) for each in inputs]
+    async with channel(inputs[0].key_server, channel_credentials(inputs[0].authority.encode())) as to:
         stub: Any = services.EnrolmentStub(to)
-        for phone, invitation in zip(found, given, strict=True):
-            phone.membership = await answered(stub.Join(phone.joining(), timeout=PATIENCE))
+        for phone, invitation in zip(found, inputs, strict=True):
+            phone.membership = await answered(stub.Join(phone.joining(), timeout=TIMEOUT))
             made = phone.membership
-            said = statements.membership(made.phone, phone.signing.public, made.expires)
-            assert signed_by(invitation.identity, said, made.signature)
+            statement = statements.membership(made.phone, phone.signing.public, made.expires)
+            assert signed_by(invitation.identity, statement, made.signature)
     return {phone.id: phone for phone in found}
 
 
-async def asked(
+async def contributions(
     to: grpc.aio.Channel, phones: dict[bytes, Phone], name: str
 ) -> tuple[Query, PublicKey, list[list[Contribution]]]:
     """A new query, and the contributions of its cohorts."""

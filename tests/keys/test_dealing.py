@@ -15,34 +15,34 @@ from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import administration
 from reticent_keys.dealing import query_of
-from tests.keys.phones import DAY, LIMITS, QUERY, House, dealt, refused
+from tests.keys.phones import DAY, LIMITS, QUERY, LocalServer, dealt, refused
 
 FALSE_ALARM = 1e-6
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def full() -> Iterator[House]:
+def full() -> Iterator[LocalServer]:
     """A server with forty phones, whom nobody revokes."""
-    with House() as house:
-        house.enrolled(40)
-        yield house
+    with LocalServer() as local:
+        local.enrolled(40)
+        yield local
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
-    with House() as house:
-        house.enrolled(25)
-        yield house
+def local() -> Iterator[LocalServer]:
+    with LocalServer() as local:
+        local.enrolled(25)
+        yield local
 
 
-def countersign(house: House, content: bytes) -> list[wire.Deal]:
-    return list(house.server.dealer.countersign(content))
+def countersign(local: LocalServer, content: bytes) -> list[wire.Deal]:
+    return list(local.server.dealer.countersign(content))
 
 
 @given(population=st.integers(4, 40), cohorts=st.integers(1, 5), data=st.data())
 def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_distinct(
-    full: House, population: int, cohorts: int, data: st.DataObject
+    full: LocalServer, population: int, cohorts: int, data: st.DataObject
 ) -> None:
     cohorts = min(cohorts, population // 3)
     min_contributions = data.draw(st.integers(3, population // cohorts))
@@ -66,7 +66,7 @@ def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_dist
     assert dealt(full.server, query) == phones
 
 
-def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: House) -> None:
+def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: LocalServer) -> None:
     """A chi-square test over 60 deals of 30 of 40 phones to 3 cohorts, seeded."""
     places = Tally[tuple[bytes, int | None]]()
     deals = 60
@@ -81,76 +81,76 @@ def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: House) -> N
     assert chi2.ppf(FALSE_ALARM, freedom) < statistic < chi2.isf(FALSE_ALARM, freedom)
 
 
-def test_the_countersignature_is_the_servers_and_comes_first(house: House) -> None:
-    query = house.query()
-    first, *rest = countersign(house, query.to_bytes())
+def test_the_countersignature_is_the_servers_and_comes_first(local: LocalServer) -> None:
+    query = local.query()
+    first, *rest = countersign(local, query.to_bytes())
     assert signed_by(
-        house.server.identity, statements.countersigned(query.digest, first.agreement_key), first.countersignature
+        local.server.identity, statements.countersigned(query.digest, first.agreement_key), first.countersignature
     )
     assert not any(each.countersignature or each.agreement_key for each in rest)
 
 
 def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(tmp_path: Path) -> None:
-    with House(tmp_path / "journal.db") as house:
-        phones = house.enrolled(20)
-        query = house.query()
-        deals = countersign(house, query.to_bytes())
-        house.enrolled(10)
-        administration.revoke(house.server.journal, phones[0].id)
-        house.server.members.leave(phones[1].leaving())
-        house.restart()
-        assert countersign(house, query.to_bytes()) == deals
-        house.server.keyring.rotate()
-        assert countersign(house, query.to_bytes()) == deals
-        house.advance(1000 * DAY)
-        assert countersign(house, query.to_bytes()) == deals
+    with LocalServer(tmp_path / "journal.db") as local:
+        phones = local.enrolled(20)
+        query = local.query()
+        deals = countersign(local, query.to_bytes())
+        local.enrolled(10)
+        administration.revoke(local.server.journal, phones[0].id)
+        local.server.members.leave(phones[1].leaving())
+        local.restart()
+        assert countersign(local, query.to_bytes()) == deals
+        local.server.keyring.rotate()
+        assert countersign(local, query.to_bytes()) == deals
+        local.advance(1000 * DAY)
+        assert countersign(local, query.to_bytes()) == deals
 
 
-def test_large_deals_come_in_several_messages(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_deals_come_in_several_messages(local: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reticent_keys.dealing.PHONES_PER_MESSAGE", 7)
-    deals = countersign(house, house.query().to_bytes())
+    deals = countersign(local, local.query().to_bytes())
     assert [len(each.phones) for each in deals] == [7, 7, 6]
     assert len({phone.phone for deal in deals for phone in deal.phones}) == 20
 
 
-def test_what_is_said_of_later_queries_does_not_include_who_is_gone(house: House) -> None:
-    left, revoked = list(house.phones.values())[:2]
-    house.server.members.leave(left.leaving())
-    administration.revoke(house.server.journal, revoked.id)
-    assert not {left.id, revoked.id} & set(house.deal(house.query(population=23)))
+def test_what_is_said_of_later_queries_does_not_include_who_is_gone(local: LocalServer) -> None:
+    left, revoked = list(local.phones.values())[:2]
+    local.server.members.leave(left.leaving())
+    administration.revoke(local.server.journal, revoked.id)
+    assert not {left.id, revoked.id} & set(local.deal(local.query(population=23)))
     refused(
         Refusal.NOT_ENROLLED_ENOUGH,
-        lambda: dealt(house.server, house.query(id="b", population=24)),
+        lambda: dealt(local.server, local.query(id="b", population=24)),
         "24 phones, and 23 are",
     )
-    house.advance(90 * DAY)
-    refused(Refusal.NOT_ENROLLED_ENOUGH, lambda: dealt(house.server, house.query(id="c")))
+    local.advance(90 * DAY)
+    refused(Refusal.NOT_ENROLLED_ENOUGH, lambda: dealt(local.server, local.query(id="c")))
 
 
-def test_another_query_of_the_same_id_is_refused(house: House) -> None:
-    dealt(house.server, house.query())
-    refused(Refusal.CONFLICT, lambda: dealt(house.server, house.query(epsilon=0.5)))
+def test_another_query_of_the_same_id_is_refused(local: LocalServer) -> None:
+    dealt(local.server, local.query())
+    refused(Refusal.CONFLICT, lambda: dealt(local.server, local.query(epsilon=0.5)))
 
 
-def test_a_query_names_the_active_key(house: House) -> None:
-    former = house.query()
-    refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(former, key_id="a key")))
-    house.server.keyring.rotate()
-    refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, former))
-    dealt(house.server, house.query())
+def test_a_query_names_the_active_key(local: LocalServer) -> None:
+    former = local.query()
+    refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, dataclasses.replace(former, key_id="a key")))
+    local.server.keyring.rotate()
+    refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, former))
+    dealt(local.server, local.query())
 
 
 @pytest.mark.parametrize("content", [b"", b"reticent.query.1\n", b"\xff" * 100, b"reticent.query.1\n" + bytes(200)])
-def test_what_is_no_query_is_refused(house: House, content: bytes) -> None:
-    refused(Refusal.BAD_QUERY, lambda: countersign(house, content))
+def test_what_is_no_query_is_refused(local: LocalServer, content: bytes) -> None:
+    refused(Refusal.BAD_QUERY, lambda: countersign(local, content))
 
 
-def test_a_query_has_one_form(house: House) -> None:
-    refused(Refusal.BAD_QUERY, lambda: countersign(house, house.query().to_bytes() + b"\0"))
+def test_a_query_has_one_form(local: LocalServer) -> None:
+    refused(Refusal.BAD_QUERY, lambda: countersign(local, local.query().to_bytes() + b"\0"))
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.integers(0, 255))
-def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place: int, byte: int) -> None:
+def test_a_query_that_is_damaged_gets_a_refusal(full: LocalServer, noise: bytes, place: int, byte: int) -> None:
     content = bytearray(full.query(id="damaged", population=10_000).to_bytes())
     content[place % len(content)] = byte
     for each in (bytes(content), noise, bytes(content) + noise):
@@ -174,14 +174,14 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: House, noise: bytes, place
     ],
 )
 def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> None:
-    with House(limits=limits) as house:
-        house.enrolled(20)
+    with LocalServer(limits=limits) as local:
+        local.enrolled(20)
         many = [Counter(f"counter {place}", 0, 500) for place in range(200)]
-        query = house.query(counters=many if limits.max_ciphertexts == 1 else house.query().counters)
-        refused(Refusal.BAD_QUERY, lambda: dealt(house.server, query), sentence)
-        house.limits = LIMITS
-        house.server = house.open(house.server.journal)
-        dealt(house.server, query)
+        query = local.query(counters=many if limits.max_ciphertexts == 1 else local.query().counters)
+        refused(Refusal.BAD_QUERY, lambda: dealt(local.server, query), sentence)
+        local.limits = LIMITS
+        local.server = local.open(local.server.journal)
+        dealt(local.server, query)
 
 
 @pytest.mark.parametrize(
@@ -219,21 +219,21 @@ def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
-    with House(tmp_path / "journal.db") as house:
-        house.enrolled(2000)
+    with LocalServer(tmp_path / "journal.db") as local:
+        local.enrolled(2000)
 
         def size() -> int:
-            with house.database.reading() as run:
+            with local.database.reading() as run:
                 return int(run("PRAGMA page_count").fetchone()[0]) * int(run("PRAGMA page_size").fetchone()[0])
 
         before = size()
         for number in range(5):
-            dealt(house.server, house.query(id=f"query {number}", population=2000, min_contributions=700))
+            dealt(local.server, local.query(id=f"query {number}", population=2000, min_contributions=700))
         assert (size() - before) / 10_000 < 20
         assert before / 2000 < 300
 
 
-def test_nothing_is_kept_of_a_query_that_is_refused(full: House) -> None:
+def test_nothing_is_kept_of_a_query_that_is_refused(full: LocalServer) -> None:
     """Analysts choose its bytes, of which some make a query of many megabytes."""
     query_of.cache_clear()
     refused(Refusal.BAD_QUERY, lambda: dealt(full.server, full.query(id="costly", epsilon=50.0)))

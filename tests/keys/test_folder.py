@@ -12,7 +12,7 @@ from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeySe
 from reticent_keys.folder import Folder
 from reticent_keys.keypair import KeyPair
 from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, DAY, LIMITS, PASSPHRASE, START, House, dealt, honest, refused, request
+from tests.keys.phones import BITS, DAY, LIMITS, PASSPHRASE, START, LocalServer, dealt, honest, refused, request
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -29,8 +29,8 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "keys", bits=BITS, simulation=True)
 
 
-class Folded(House):
-    """A house whose server is that of a folder."""
+class Folded(LocalServer):
+    """The server of a folder."""
 
     def __init__(self, server: KeyServer) -> None:
         super().__init__()
@@ -99,17 +99,17 @@ def test_a_lost_key_pair_is_told_at_once(folder: Folder) -> None:
 
 def test_a_rotation_from_outside_is_noticed(folder: Folder) -> None:
     with serve(folder) as server:
-        house = Folded(server)
-        house.enrolled(20)
-        query = house.query()
-        house.deal(query)
+        local = Folded(server)
+        local.enrolled(20)
+        query = local.query()
+        local.deal(query)
         made = folder.rotate(PASSPHRASE, lambda: START)
-        assert house.key.key_id.hex() == made
-        new = house.query(id="new")
-        asked = honest(new, 0, house.key, house.contributions(new, 0))
-        assert server.decider.decide(*asked).outcome == wire.RELEASED
+        assert local.key.key_id.hex() == made
+        new = local.query(id="new")
+        made_request = honest(new, 0, local.key, local.contributions(new, 0))
+        assert server.decider.decide(*made_request).outcome == wire.RELEASED
         folder.rotate(PASSPHRASE, lambda: START, retire=True)
-        refused(Refusal.KEY_RETIRED, lambda: server.decider.decide(*request(new, 1, house.key, [], [])))
+        refused(Refusal.KEY_RETIRED, lambda: server.decider.decide(*request(new, 1, local.key, [], [])))
         assert len({key.id for key in server.journal.summary(milliseconds(START)).keys}) == 3
     with serve(folder):
         assert len(list(folder.path.glob("pairs/*"))) == 1
@@ -118,45 +118,45 @@ def test_a_rotation_from_outside_is_noticed(folder: Folder) -> None:
 def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder: Folder, tmp_path: Path) -> None:
     copy = Folder(tmp_path / "copy", bits=BITS, simulation=True)
     with serve(folder) as server:
-        house = Folded(server)
-        phones = house.enrolled(20)
-        key = house.key
-        before = [house.query(id=f"before {number}") for number in range(2)]
-        given = {(query.id, cohort): house.contributions(query, cohort) for query in before for cohort in range(2)}
-        head, receipts = honest(before[0], 0, key, given["before 0", 0])
-        told = list(receipts)
-        made = server.decider.decide(head, told)
+        local = Folded(server)
+        phones = local.enrolled(20)
+        key = local.key
+        before = [local.query(id=f"before {number}") for number in range(2)]
+        inputs = {(query.id, cohort): local.contributions(query, cohort) for query in before for cohort in range(2)}
+        head, receipts = honest(before[0], 0, key, inputs["before 0", 0])
+        sent = list(receipts)
+        made = server.decider.decide(head, sent)
         folder.backup(copy.path, START)
-        after = house.query(id="after")
-        given |= {("after", cohort): house.contributions(after, cohort) for cohort in range(2)}
-        released = server.decider.decide(*honest(before[0], 1, key, given["before 0", 1]))
+        after = local.query(id="after")
+        inputs |= {("after", cohort): local.contributions(after, cohort) for cohort in range(2)}
+        released = server.decider.decide(*honest(before[0], 1, key, inputs["before 0", 1]))
         assert released.outcome == made.outcome == wire.RELEASED
         assert server.journal.summary(milliseconds(START)).copied is None
     assert not (copy.path / "pairs").exists()
     for _ in range(2):
         with serve(copy) as server:
-            house.server = server
+            local.server = server
             assert server.identity == made_by(folder)
             assert server.journal.summary(milliseconds(START)).copied == START
-            assert server.decider.decide(head, told) == made
+            assert server.decider.decide(head, sent) == made
             refused(Refusal.ALREADY_DECIDED, lambda: server.decider.decide(*request(before[0], 0, key, [], [])))
             for query, cohort in ((before[0], 1), (before[1], 0), (before[1], 1)):
                 for ask in (
-                    honest(query, cohort, key, given[query.id, cohort][1:]),
+                    honest(query, cohort, key, inputs[query.id, cohort][1:]),
                     request(query, cohort, key, [], []),
                 ):
                     refused(Refusal.KEY_RETIRED, lambda ask=ask: server.decider.decide(*ask))  # type: ignore[misc]
-            refused(Refusal.UNKNOWN_QUERY, lambda: server.decider.decide(*honest(after, 0, key, given["after", 0])))
+            refused(Refusal.UNKNOWN_QUERY, lambda: server.decider.decide(*honest(after, 0, key, inputs["after", 0])))
             for query in (*before, after):
                 refused(Refusal.KEY_RETIRED, lambda query=query: dealt(server, query))  # type: ignore[misc]
-            assert house.key != key
+            assert local.key != key
             assert server.members.join(phones[0].joining()) == phones[0].membership
             assert [each.state for each in server.journal.summary(milliseconds(START)).keys] == ["ACTIVE", "RETIRED"]
     with serve(copy) as server:
-        house.server = server
-        fresh = house.query(id="fresh")
+        local.server = server
+        fresh = local.query(id="fresh")
         assert (
-            server.decider.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0))).outcome == wire.RELEASED
+            server.decider.decide(*honest(fresh, 0, local.key, local.contributions(fresh, 0))).outcome == wire.RELEASED
         )
 
 

@@ -11,142 +11,142 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyFileError, KeyPairStore
 from reticent_keys.journal import KeySummary
 from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, PASSPHRASE, House, dealt, honest, refused, request
+from tests.keys.phones import BITS, PASSPHRASE, LocalServer, dealt, honest, refused, request
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House(tmp_path / "journal.db") as house:
-        house.enrolled(20)
-        yield house
+def local(tmp_path: Path) -> Iterator[LocalServer]:
+    with LocalServer(tmp_path / "journal.db") as local:
+        local.enrolled(20)
+        yield local
 
 
-def keys(house: House) -> list[KeySummary]:
+def keys(local: LocalServer) -> list[KeySummary]:
     """The latest first."""
-    return list(house.server.journal.summary(milliseconds(house.clock.now())).keys)
+    return list(local.server.journal.summary(milliseconds(local.clock.now())).keys)
 
 
-def states(house: House) -> list[str]:
-    return [key.state for key in keys(house)]
+def states(local: LocalServer) -> list[str]:
+    return [key.state for key in keys(local)]
 
 
-def decide(house: House, query: Query, cohort: int) -> wire.Decision:
-    return house.server.decider.decide(*honest(query, cohort, house.key, house.contributions(query, cohort)))
+def decide(local: LocalServer, query: Query, cohort: int) -> wire.Decision:
+    return local.server.decider.decide(*honest(query, cohort, local.key, local.contributions(query, cohort)))
 
 
-def test_a_server_begins_with_one_active_key_and_keeps_it(house: House) -> None:
-    first = house.key
-    assert states(house) == ["ACTIVE"]
-    house.restart()
-    assert house.key == first
-    assert states(house) == ["ACTIVE"]
+def test_a_server_begins_with_one_active_key_and_keeps_it(local: LocalServer) -> None:
+    first = local.key
+    assert states(local) == ["ACTIVE"]
+    local.restart()
+    assert local.key == first
+    assert states(local) == ["ACTIVE"]
 
 
-def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(house: House) -> None:
-    former = house.key.key_id.hex()
-    assert house.server.keyring.rotate() == house.key.key_id.hex() != former
-    assert states(house) == ["ACTIVE", "DESTROYED"]
+def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(local: LocalServer) -> None:
+    former = local.key.key_id.hex()
+    assert local.server.keyring.rotate() == local.key.key_id.hex() != former
+    assert states(local) == ["ACTIVE", "DESTROYED"]
     with pytest.raises(KeyFileError, match="is missing in"):
-        house.pairs.get(former)
+        local.pairs.get(former)
 
 
-def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destroyed(house: House) -> None:
-    query, key = house.query(), house.key
-    given = [house.contributions(query, cohort) for cohort in range(2)]
-    house.server.keyring.rotate()
-    assert states(house) == ["ACTIVE", "DRAINING"]
-    assert keys(house)[1].undecided == 2
-    asked = honest(query, 0, key, given[0])
-    told = (asked[0], list(asked[1]))
-    made = house.server.decider.decide(*told)
+def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destroyed(local: LocalServer) -> None:
+    query, key = local.query(), local.key
+    inputs = [local.contributions(query, cohort) for cohort in range(2)]
+    local.server.keyring.rotate()
+    assert states(local) == ["ACTIVE", "DRAINING"]
+    assert keys(local)[1].undecided == 2
+    head, receipts = honest(query, 0, key, inputs[0])
+    sent = (head, list(receipts))
+    made = local.server.decider.decide(*sent)
     assert made.outcome == wire.RELEASED
-    house.restart()
-    assert states(house) == ["ACTIVE", "DRAINING"]
-    assert house.server.decider.decide(*honest(query, 1, key, given[1])).outcome == wire.RELEASED
-    assert states(house) == ["ACTIVE", "DESTROYED"]
+    local.restart()
+    assert states(local) == ["ACTIVE", "DRAINING"]
+    assert local.server.decider.decide(*honest(query, 1, key, inputs[1])).outcome == wire.RELEASED
+    assert states(local) == ["ACTIVE", "DESTROYED"]
     with pytest.raises(KeyFileError):
-        house.pairs.get(query.key_id)
-    assert house.server.decider.decide(*told) == made
+        local.pairs.get(query.key_id)
+    assert local.server.decider.decide(*sent) == made
 
 
-def test_burning_empties_a_former_key_as_well(house: House) -> None:
-    query = house.query()
-    house.deal(query)
-    house.server.keyring.rotate()
+def test_burning_empties_a_former_key_as_well(local: LocalServer) -> None:
+    query = local.query()
+    local.deal(query)
+    local.server.keyring.rotate()
     for cohort in range(2):
-        house.server.decider.decide(*request(query, cohort, house.key, [], []))
-    assert states(house) == ["ACTIVE", "DESTROYED"]
+        local.server.decider.decide(*request(query, cohort, local.key, [], []))
+    assert states(local) == ["ACTIVE", "DESTROYED"]
 
 
-def test_several_former_keys_are_kept_apart(house: House) -> None:
+def test_several_former_keys_are_kept_apart(local: LocalServer) -> None:
     queries = []
     for number in range(3):
-        queries.append(house.query(id=f"query {number}"))
-        house.deal(queries[-1])
-        house.server.keyring.rotate()
-    assert states(house) == ["ACTIVE", "DRAINING", "DRAINING", "DRAINING"]
+        queries.append(local.query(id=f"query {number}"))
+        local.deal(queries[-1])
+        local.server.keyring.rotate()
+    assert states(local) == ["ACTIVE", "DRAINING", "DRAINING", "DRAINING"]
     for cohort in range(2):
-        house.server.decider.decide(*request(queries[1], cohort, house.key, [], []))
-    assert states(house) == ["ACTIVE", "DRAINING", "DESTROYED", "DRAINING"]
-    refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(queries[0], id="new")))
+        local.server.decider.decide(*request(queries[1], cohort, local.key, [], []))
+    assert states(local) == ["ACTIVE", "DRAINING", "DESTROYED", "DRAINING"]
+    refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, dataclasses.replace(queries[0], id="new")))
 
 
-def test_a_server_notices_what_another_process_rotated(house: House) -> None:
-    query = house.query()
-    house.deal(query)
-    with House(house.path, identity=house.identity, pairs=house.pairs) as other:
+def test_a_server_notices_what_another_process_rotated(local: LocalServer) -> None:
+    query = local.query()
+    local.deal(query)
+    with LocalServer(local.path, identity=local.identity, pairs=local.pairs) as other:
         other._made = 7
         other.server.keyring.rotate()
-        assert house.server.terms() == other.server.terms()
-        assert house.query().key_id != query.key_id
-        new = house.query(id="new")
-        house.deal(new)
-        assert decide(house, new, 0).outcome == wire.RELEASED
+        assert local.server.terms() == other.server.terms()
+        assert local.query().key_id != query.key_id
+        new = local.query(id="new")
+        local.deal(new)
+        assert decide(local, new, 0).outcome == wire.RELEASED
 
 
-def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(house: House) -> None:
-    former = house.pairs.get(house.query().key_id)
-    house.server.keyring.rotate()
-    house.pairs.put(former)
-    house.restart()
+def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(local: LocalServer) -> None:
+    former = local.pairs.get(local.query().key_id)
+    local.server.keyring.rotate()
+    local.pairs.put(former)
+    local.restart()
     with pytest.raises(KeyFileError):
-        house.pairs.get(former.public.key_id.hex())
+        local.pairs.get(former.public.key_id.hex())
 
 
-def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(house: House) -> None:
-    key, query = house.key, house.query()
-    given = house.contributions(query, 0)
-    undecided = house.contributions(query, 1)
+def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(local: LocalServer) -> None:
+    key, query = local.key, local.query()
+    inputs = local.contributions(query, 0)
+    undecided = local.contributions(query, 1)
     head, receipts = request(query, 0, key, [], [])
-    made = house.server.decider.decide(head, receipts)
-    house.server.journal.retire_keys()
-    refused(Refusal.UNAVAILABLE, house.server.terms)
+    made = local.server.decider.decide(head, receipts)
+    local.server.journal.retire_keys()
+    refused(Refusal.UNAVAILABLE, local.server.terms)
     for _ in range(2):
-        assert house.server.decider.decide(head, receipts) == made
-        refused(Refusal.ALREADY_DECIDED, lambda: house.server.decider.decide(*honest(query, 0, key, given)))
-        refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(*honest(query, 1, key, undecided)))
-        refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(*request(query, 1, key, [], [])))
-        refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, query))
-        refused(Refusal.KEY_RETIRED, lambda: dealt(house.server, dataclasses.replace(query, id="new")))
-        house.restart()
-        assert states(house) == ["ACTIVE", "RETIRED"]
+        assert local.server.decider.decide(head, receipts) == made
+        refused(Refusal.ALREADY_DECIDED, lambda: local.server.decider.decide(*honest(query, 0, key, inputs)))
+        refused(Refusal.KEY_RETIRED, lambda: local.server.decider.decide(*honest(query, 1, key, undecided)))
+        refused(Refusal.KEY_RETIRED, lambda: local.server.decider.decide(*request(query, 1, key, [], [])))
+        refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, query))
+        refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, dataclasses.replace(query, id="new")))
+        local.restart()
+        assert states(local) == ["ACTIVE", "RETIRED"]
         with pytest.raises(KeyFileError):
-            house.pairs.get(query.key_id)
-    fresh = house.query(id="fresh")
-    house.deal(fresh)
-    assert decide(house, fresh, 0).outcome == wire.RELEASED
+            local.pairs.get(query.key_id)
+    fresh = local.query(id="fresh")
+    local.deal(fresh)
+    assert decide(local, fresh, 0).outcome == wire.RELEASED
 
 
-def test_a_key_that_is_retired_while_a_cohort_is_decided_decides_nothing(house: House) -> None:
-    query, key = house.query(), house.key
-    head, receipts = honest(query, 0, key, house.contributions(query, 0))
+def test_a_key_that_is_retired_while_a_cohort_is_decided_decides_nothing(local: LocalServer) -> None:
+    query, key = local.query(), local.key
+    head, receipts = honest(query, 0, key, local.contributions(query, 0))
 
     def late() -> Iterator[wire.Receipt]:
         yield from receipts
-        house.server.journal.retire_keys()
+        local.server.journal.retire_keys()
 
-    refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(head, late()))
-    assert house.server.journal.summary(milliseconds(house.clock.now())).decided == 0
+    refused(Refusal.KEY_RETIRED, lambda: local.server.decider.decide(head, late()))
+    assert local.server.journal.summary(milliseconds(local.clock.now())).decided == 0
 
 
 def test_a_vault_opens_what_another_one_sealed(tmp_path: Path) -> None:

@@ -19,14 +19,24 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys.service import RECEIPT_TIMEOUT
 from tests.keys.phones import Phone, expected, request, summed, sums
-from tests.keys.processes import POPULATION, Site, as_party, asked, countersigned, decided, joined, site, standing
+from tests.keys.processes import (
+    POPULATION,
+    Site,
+    as_party,
+    contributions,
+    countersigned,
+    decided,
+    joined,
+    site,
+    standing,
+)
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a server has said, and says again after whatever happens to it."""
+class Replies:
+    """The replies of a server, which it repeats after whatever happens to it."""
 
     query: Query
     head: wire.DecideHead
@@ -35,14 +45,14 @@ class Said:
     deals: list[wire.Deal]
 
 
-async def said(place: Site, phones: dict[bytes, Phone]) -> Said:
+async def first_replies(place: Site, phones: dict[bytes, Phone]) -> Replies:
     """A query of which one of two cohorts is decided."""
     async with as_party(place, "aggregation") as to:
-        query, key, cohorts = await asked(to, phones, "first")
+        query, key, cohorts = await contributions(to, phones, "first")
         head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
         made = await decided(to, head, receipts)
         assert made.outcome == wire.RELEASED
-        return Said(query, head, receipts, made, await countersigned(to, query.to_bytes()))
+        return Replies(query, head, receipts, made, await countersigned(to, query.to_bytes()))
 
 
 def pairs(place: Site) -> int:
@@ -54,7 +64,7 @@ def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
     with site(tmp_path) as place:
         place.start()
         phones = asyncio.run(joined(place, POPULATION))
-        before = asyncio.run(said(place, phones))
+        before = asyncio.run(first_replies(place, phones))
         place.stop(signal.SIGKILL)
         place.start()
 
@@ -73,9 +83,9 @@ def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
 
 
 async def _rotate(place: Site, to: grpc.aio.Channel) -> None:
-    told = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
+    output = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
     key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
-    assert told == f"the active key is {key.key_id.hex()}\n"
+    assert output == f"the active key is {key.key_id.hex()}\n"
 
 
 async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
@@ -90,7 +100,7 @@ async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
 def test_a_backup_repeats_decisions_and_leaves_later_queries_closed(tmp_path: Path) -> None:
     with site(tmp_path) as place:
         place.start()
-        before = asyncio.run(said(place, asyncio.run(joined(place, POPULATION))))
+        before = asyncio.run(first_replies(place, asyncio.run(joined(place, POPULATION))))
         place.run("backup", "copy")
 
         async def after_the_backup() -> Query:
@@ -145,7 +155,7 @@ def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Pa
 
         async def prepare() -> tuple[wire.DecideHead, list[wire.Receipt], list[int]]:
             async with as_party(place, "aggregation") as to:
-                query, key, cohorts = await asked(to, phones, "killed")
+                query, key, cohorts = await contributions(to, phones, "killed")
                 ask = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
                 return *ask, expected(cohorts[0])
 
@@ -183,7 +193,7 @@ def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) 
 
         async def run() -> None:
             async with as_party(place, "aggregation") as to:
-                query, key, cohorts = await asked(to, phones, "waiting")
+                query, key, cohorts = await contributions(to, phones, "waiting")
                 head, _ = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
                 stub: Any = services.DecidingStub(to)
                 call = stub.Decide()

@@ -16,7 +16,18 @@ from reticent.protocol.channels import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.phones import PASSPHRASE, Phone, expected, request, summed, sums
-from tests.keys.processes import PATIENCE, POPULATION, Site, as_party, as_phone, asked, decided, joined, site, standing
+from tests.keys.processes import (
+    POPULATION,
+    TIMEOUT,
+    Site,
+    as_party,
+    as_phone,
+    contributions,
+    decided,
+    joined,
+    site,
+    standing,
+)
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -45,7 +56,7 @@ def test_a_query_goes_from_the_countersignature_to_the_decision(served: Site, ph
     async def run() -> None:
         async with as_party(served, "aggregation") as to:
             assert (await standing(to)).population == POPULATION
-            query, key, cohorts = await asked(to, phones, "whole")
+            query, key, cohorts = await contributions(to, phones, "whole")
             head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
             made = await decided(to, head, receipts)
             assert made.outcome == wire.RELEASED
@@ -64,10 +75,10 @@ def test_phones_renew_and_leave(served: Site) -> None:
         (phone,) = (await joined(served, 1)).values()
         async with as_phone(served) as to:
             stub: Any = services.EnrolmentStub(to)
-            phone.membership = await answered(stub.Renew(phone.renewing(), timeout=PATIENCE))
-            await answered(stub.Leave(phone.leaving(), timeout=PATIENCE))
+            phone.membership = await answered(stub.Renew(phone.renewing(), timeout=TIMEOUT))
+            await answered(stub.Leave(phone.leaving(), timeout=TIMEOUT))
             with pytest.raises(Refused, match="REVOKED: the phone has left"):
-                await answered(stub.Renew(phone.renewing(), timeout=PATIENCE))
+                await answered(stub.Renew(phone.renewing(), timeout=TIMEOUT))
         assert f"{phone.id.hex()}  left" in served.run("phones")
 
     asyncio.run(run())
@@ -111,7 +122,7 @@ def test_a_stream_that_is_no_request_is_refused(served: Site, parts: list[wire.D
     async def ask() -> None:
         async with as_party(served, "aggregation") as to:
             stub: Any = services.DecidingStub(to)
-            await answered(stub.Decide(iter(parts), timeout=PATIENCE))
+            await answered(stub.Decide(iter(parts), timeout=TIMEOUT))
 
     assert refusal(ask()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
 
@@ -119,10 +130,10 @@ def test_a_stream_that_is_no_request_is_refused(served: Site, parts: list[wire.D
 def test_two_heads_are_refused(served: Site, phones: dict[bytes, Phone]) -> None:
     async def ask() -> None:
         async with as_party(served, "aggregation") as to:
-            query, _, _ = await asked(to, phones, "two heads")
+            query, _, _ = await contributions(to, phones, "two heads")
             head = wire.DecideRequest(head=wire.DecideHead(query=query.digest, contributors=1))
             stub: Any = services.DecidingStub(to)
-            await answered(stub.Decide(iter([head, head]), timeout=PATIENCE))
+            await answered(stub.Decide(iter([head, head]), timeout=TIMEOUT))
 
     assert refusal(ask()) is Refusal.MALFORMED
 
@@ -132,7 +143,7 @@ def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: d
 
     async def run() -> None:
         async with as_party(served, "aggregation") as to:
-            query, key, cohorts = await asked(to, phones, "hanging")
+            query, key, cohorts = await contributions(to, phones, "hanging")
             head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
             stub: Any = services.DecidingStub(to)
             calls = [stub.Decide() for _ in range(6)]
@@ -158,10 +169,10 @@ def test_random_bytes_get_a_refusal(served: Site) -> None:
             for method in ("Join", "Renew", "Leave"):
                 call: Any = to.unary_unary(f"/reticent.v1.Enrolment/{method}")
                 with pytest.raises(Refused, match="MALFORMED"):
-                    await answered(call(b"\xff\x00random", timeout=PATIENCE))
+                    await answered(call(b"\xff\x00random", timeout=TIMEOUT))
             large: Any = to.unary_unary("/reticent.v1.Enrolment/Join")
             with pytest.raises(Refused, match="OVERSIZED"):
-                await answered(large(bytes(2 << 20), timeout=PATIENCE))
+                await answered(large(bytes(2 << 20), timeout=TIMEOUT))
 
     asyncio.run(run())
 
@@ -172,7 +183,7 @@ def test_both_listeners_tell_their_health(served: Site) -> None:
             async with to:
                 stub: Any = health_pb2_grpc.HealthStub(to)
                 made = await stub.Check(
-                    health_pb2.HealthCheckRequest(service=f"reticent.v1.{service}"), timeout=PATIENCE
+                    health_pb2.HealthCheckRequest(service=f"reticent.v1.{service}"), timeout=TIMEOUT
                 )
                 assert made.status == health_pb2.HealthCheckResponse.SERVING
 
@@ -180,17 +191,17 @@ def test_both_listeners_tell_their_health(served: Site) -> None:
 
 
 def test_a_second_server_is_told_that_there_is_one(served: Site) -> None:
-    told = served.run(
+    output = served.run(
         "serve", "--passphrase-file", "passphrase", "--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", code=1
     )
-    assert "another process serves from" in told
+    assert "another process serves from" in output
 
 
 def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone]) -> None:
     found = json.loads(served.run("status", "--json"))
     assert found["members"] >= POPULATION
     assert [key["state"] for key in found["keys"]] == ["ACTIVE"]
-    assert f"identity {found['identity']}\n" in served.said
+    assert f"identity {found['identity']}\n" in served.output
     text = served.run("status")
     assert "active, 2048 bits" in text
     listed = [json.loads(line) for line in served.run("phones", "--json").splitlines()]
@@ -241,7 +252,7 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
 
             async def guess() -> Refused:
                 try:
-                    await answered(stub.Join(Phone(bytes(16)).joining(), timeout=PATIENCE))
+                    await answered(stub.Join(Phone(bytes(16)).joining(), timeout=TIMEOUT))
                 except Refused as error:
                     return error
                 raise AssertionError("it joined")
@@ -285,9 +296,9 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
 def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     place = Site(tmp_path)
     secret = ("--passphrase-file", "passphrase") if arguments[0] in {"serve", "rotate"} else ()
-    told = place.run(*arguments, *secret, code=2)
-    assert sentence in told
-    assert "Traceback" not in told
+    output = place.run(*arguments, *secret, code=2)
+    assert sentence in output
+    assert "Traceback" not in output
 
 
 def test_a_passphrase_file_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.deciding import RECEIPTS_PER_BATCH
-from tests.keys.phones import House, dealt, honest, request, summed
+from tests.keys.phones import LocalServer, dealt, honest, request, summed
 
 TABLES = ("keys", "phones", "invitations", "queries", "dealt", "decryptions", "decisions")
 NUMBERS = st.integers(0, 2**64 - 1)
 
 
-class Told:
+class WatchedReceipt:
     """A receipt of which it is known whether anybody still has it."""
 
     def __init__(self, receipt: wire.Receipt) -> None:
@@ -30,15 +30,15 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with House() as house:
-        house.enrolled(20)
-        house.deal(house.query())
-        yield house
+def local() -> Iterator[LocalServer]:
+    with LocalServer() as local:
+        local.enrolled(20)
+        local.deal(local.query())
+        yield local
 
 
-def content(house: House) -> dict[str, list[tuple[object, ...]]]:
-    with house.database.reading() as run:
+def content(local: LocalServer) -> dict[str, list[tuple[object, ...]]]:
+    with local.database.reading() as run:
         return {table: run(f"SELECT * FROM {table}").fetchall() for table in TABLES}  # noqa: S608
 
 
@@ -54,14 +54,14 @@ def damaged(message: Message, place: int, byte: int) -> Message | None:
 
 
 @given(place=st.integers(0, 400), byte=st.integers(1, 255))
-def test_no_change_to_what_a_phone_says_is_taken(house: House, place: int, byte: int) -> None:
-    phone = next(iter(house.phones.values()))
+def test_no_change_to_what_a_phone_says_is_taken(local: LocalServer, place: int, byte: int) -> None:
+    phone = next(iter(local.phones.values()))
     calls: tuple[tuple[Any, Message], ...] = (
-        (house.server.members.join, phone.joining()),
-        (house.server.members.renew, phone.renewing()),
-        (house.server.members.leave, phone.leaving()),
+        (local.server.members.join, phone.joining()),
+        (local.server.members.renew, phone.renewing()),
+        (local.server.members.leave, phone.leaving()),
     )
-    before = content(house)
+    before = content(local)
     for call, message in calls:
         wrong = damaged(message, place, byte)
         if wrong is not None and wrong.ListFields() != message.ListFields():
@@ -69,7 +69,7 @@ def test_no_change_to_what_a_phone_says_is_taken(house: House, place: int, byte:
                 continue  # only what is unknown was added
             with pytest.raises(Refused):
                 call(wrong)
-    assert content(house) == before
+    assert content(local) == before
 
 
 @given(
@@ -82,7 +82,7 @@ def test_no_change_to_what_a_phone_says_is_taken(house: House, place: int, byte:
     count=st.integers(0, 12),
 )
 def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothesis draws them
-    house: House,
+    local: LocalServer,
     query: bytes,
     cohort: int,
     contributors: int,
@@ -92,15 +92,15 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
     count: int,
 ) -> None:
     head = wire.DecideHead(
-        query=house.query().digest if known else query,
+        query=local.query().digest if known else query,
         cohort=cohort % 3 if known else cohort,
         contributors=contributors if contributors % 3 else contributors % 30,
         ciphertexts=ciphertexts,
     )
     receipts = [wire.Receipt(phone=phone, signature=bytes(place)) for place in range(count)]
-    before = content(house)
+    before = content(local)
     try:
-        made = house.server.decider.decide(head, receipts)
+        made = local.server.decider.decide(head, receipts)
     except Refused as error:
         assert error.refusal in {  # noqa: PT017  # either is right
             Refusal.UNKNOWN_QUERY,
@@ -109,7 +109,7 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
             Refusal.BAD_CIPHERTEXTS,
             Refusal.ALREADY_DECIDED,
         }
-        assert content(house) == before
+        assert content(local) == before
     else:
         assert made.outcome == wire.BURNT
         assert head.contributors == count
@@ -117,30 +117,30 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
 
 
 def test_receipts_are_not_kept_while_they_are_read() -> None:
-    with House() as house:
-        house.enrolled(900)
-        query = house.query(population=900, cohorts=1, min_contributions=300)
-        key = house.key
-        contributions = house.contributions(query, 0)
+    with LocalServer() as local:
+        local.enrolled(900)
+        query = local.query(population=900, cohorts=1, min_contributions=300)
+        key = local.key
+        contributions = local.contributions(query, 0)
         head, receipts = request(query, 0, key, summed(key, contributions), [each.receipt for each in contributions])
-        alive: weakref.WeakSet[Told] = weakref.WeakSet()
+        alive: weakref.WeakSet[WatchedReceipt] = weakref.WeakSet()
         most = 0
 
-        def counted() -> Iterator[Told]:
+        def counted() -> Iterator[WatchedReceipt]:
             nonlocal most
             for each in receipts:
-                told = Told(each)
-                alive.add(told)
+                watched = WatchedReceipt(each)
+                alive.add(watched)
                 most = max(most, len(alive))
-                yield told
+                yield watched
 
-        made = house.server.decider.decide(head, cast("Iterator[wire.Receipt]", counted()))
+        made = local.server.decider.decide(head, cast("Iterator[wire.Receipt]", counted()))
         assert made.outcome == wire.RELEASED
         assert most <= 2 * RECEIPTS_PER_BATCH < len(receipts)
 
 
-def test_a_query_that_was_dealt_still_serves_after_all_of_this(house: House) -> None:
-    fresh = house.query(id="fresh")
-    assert len(dealt(house.server, fresh)) == 20
-    made = house.server.decider.decide(*honest(fresh, 0, house.key, house.contributions(fresh, 0)))
+def test_a_query_that_was_dealt_still_serves_after_all_of_this(local: LocalServer) -> None:
+    fresh = local.query(id="fresh")
+    assert len(dealt(local.server, fresh)) == 20
+    made = local.server.decider.decide(*honest(fresh, 0, local.key, local.contributions(fresh, 0)))
     assert made.outcome == wire.RELEASED

@@ -1,4 +1,4 @@
-"""Key pairs that the server cannot open: nobody is told to use one, and whoever asks for more is told so."""
+"""Key pairs that the server cannot open: the server offers none of them, and refuses calls that need one."""
 
 import logging
 import shutil
@@ -13,7 +13,7 @@ from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyPairStore, WrongPassphrase
 from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, PASSPHRASE, House, dealt, honest, refused, request
+from tests.keys.phones import BITS, PASSPHRASE, LocalServer, dealt, honest, refused, request
 
 Spoil = Callable[[Path], object]
 
@@ -40,15 +40,17 @@ def pairs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def house(tmp_path: Path, pairs: Path) -> Iterator[House]:
-    with House(tmp_path / "journal.db", pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as house:
-        house.enrolled(20)
-        yield house
+def local(tmp_path: Path, pairs: Path) -> Iterator[LocalServer]:
+    with LocalServer(tmp_path / "journal.db", pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as local:
+        local.enrolled(20)
+        yield local
 
 
-def rotated(house: House, pairs: Path) -> Path:
+def rotated(local: LocalServer, pairs: Path) -> Path:
     """The file of a new active key pair, which another process has made."""
-    with House(house.path, identity=house.identity, pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as other:
+    with LocalServer(
+        local.path, identity=local.identity, pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)
+    ) as other:
         other._made = 7
         return pairs / f"{other.server.keyring.rotate()}.key"
 
@@ -66,10 +68,10 @@ def spoiled(path: Path, spoil: Spoil) -> Callable[[], None]:
     return mend
 
 
-def begin_anew(house: House, pairs: Path) -> None:
+def begin_anew(local: LocalServer, pairs: Path) -> None:
     """Start the server again: it knows no pair but those in files."""
-    house.pairs = KeyPairStore(pairs, PASSPHRASE, simulation=True)
-    house.restart()
+    local.pairs = KeyPairStore(pairs, PASSPHRASE, simulation=True)
+    local.restart()
 
 
 def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
@@ -78,71 +80,71 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 @pytest.mark.parametrize("spoil", [overwritten, Path.unlink, unreadable, sealed_otherwise])
 def test_nobody_is_told_to_use_a_key_that_cannot_be_opened(
-    house: House, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
+    local: LocalServer, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The operator is told once why, and once it is mended all goes on without a restart."""
-    query = house.query()
-    path = rotated(house, pairs)
+    """The log says why, once. After a repair the server continues without a restart."""
+    query = local.query()
+    path = rotated(local, pairs)
     query = replace(query, key_id=path.stem)
     mend = spoiled(path, spoil)
     for _ in range(2):
-        refused(Refusal.UNAVAILABLE, house.server.terms)
-        refused(Refusal.UNAVAILABLE, lambda: dealt(house.server, query))
-    with house.database.reading() as run:
+        refused(Refusal.UNAVAILABLE, local.server.terms)
+        refused(Refusal.UNAVAILABLE, lambda: dealt(local.server, query))
+    with local.database.reading() as run:
         assert run("SELECT count(*) FROM queries").fetchone() == (0,)
     [record] = complaints(caplog)
     assert record.getMessage() == "a key pair cannot be opened: no query is countersigned or decided under it"
     assert vars(record)["key"] == path.stem[:16]
     assert vars(record)["reason"]
     mend()
-    terms = house.server.terms()
+    terms = local.server.terms()
     assert PublicKey.from_bytes(terms.public_key, simulation=True).key_id.hex() == path.stem
-    assert len(dealt(house.server, query)) == query.population
+    assert len(dealt(local.server, query)) == query.population
 
 
-def test_the_other_server_is_told_nothing_about_the_folder(house: House, pairs: Path) -> None:
-    path = rotated(house, pairs)
+def test_the_other_server_is_told_nothing_about_the_folder(local: LocalServer, pairs: Path) -> None:
+    path = rotated(local, pairs)
     unreadable(path)
     refused(
         Refusal.UNAVAILABLE,
-        house.server.terms,
+        local.server.terms,
         f"^UNAVAILABLE: the key pair {path.stem[:16]}… cannot be opened at present$",
     )
 
 
 @pytest.mark.parametrize("spoil", [overwritten, unreadable])
 def test_a_cohort_under_a_key_that_cannot_be_opened_is_decided_later(
-    house: House, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
+    local: LocalServer, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until then it is refused by name, and the operator is told when the server begins."""
-    query, key = house.query(), house.key
-    given = house.contributions(query, 0)
-    rotated(house, pairs)
+    """Until then it is refused by name, and the log says so when the server starts."""
+    query, key = local.query(), local.key
+    inputs = local.contributions(query, 0)
+    rotated(local, pairs)
     path = pairs / f"{query.key_id}.key"
     mend = spoiled(path, spoil)
-    begin_anew(house, pairs)
+    begin_anew(local, pairs)
     [record] = complaints(caplog)
     assert vars(record)["key"] == path.stem[:16]
-    refused(Refusal.UNAVAILABLE, lambda: house.server.decider.decide(*honest(query, 0, key, given)))
-    with house.database.reading() as run:
+    refused(Refusal.UNAVAILABLE, lambda: local.server.decider.decide(*honest(query, 0, key, inputs)))
+    with local.database.reading() as run:
         assert run("SELECT (SELECT count(*) FROM decryptions), (SELECT count(*) FROM decisions)").fetchone() == (0, 0)
     assert (
-        house.server.decider.decide(*request(query, 1, key, [], [])).outcome == wire.BURNT
+        local.server.decider.decide(*request(query, 1, key, [], [])).outcome == wire.BURNT
     )  # for which no key is needed
     assert len(complaints(caplog)) == 1
     mend()
-    assert house.server.decider.decide(*honest(query, 0, key, given)).outcome == wire.RELEASED
+    assert local.server.decider.decide(*honest(query, 0, key, inputs)).outcome == wire.RELEASED
 
 
-def test_a_key_that_is_too_short_for_the_server_is_not_used(house: House, pairs: Path) -> None:
+def test_a_key_that_is_too_short_for_the_server_is_not_used(local: LocalServer, pairs: Path) -> None:
     """Made for a simulation, by `reticent keys rotate`, beside a server that is none."""
-    path = rotated(house, pairs)
-    house.pairs._simulation = False
-    refused(Refusal.UNAVAILABLE, house.server.terms)
+    path = rotated(local, pairs)
+    local.pairs._simulation = False
+    refused(Refusal.UNAVAILABLE, local.server.terms)
     assert path.exists()
 
 
-def test_a_server_does_not_begin_with_an_active_key_that_it_cannot_open(house: House, pairs: Path) -> None:
-    sealed_otherwise(pairs / f"{house.query().key_id}.key")
+def test_a_server_does_not_begin_with_an_active_key_that_it_cannot_open(local: LocalServer, pairs: Path) -> None:
+    sealed_otherwise(pairs / f"{local.query().key_id}.key")
     with pytest.raises(WrongPassphrase):
-        begin_anew(house, pairs)
+        begin_anew(local, pairs)

@@ -25,7 +25,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_client import Participant, Participation, PhoneStore
 from tests.agg.parties import requests
-from tests.keys.phones import House, sums
+from tests.keys.phones import LocalServer, sums
 
 FALSE_ALARM = 1e-6
 PHONES, RELEASES, COUNTERS = 2000, 10, 64
@@ -46,7 +46,7 @@ class Person:
     store: PhoneStore
 
 
-def query(house: House, number: int, phones: int, noise: str) -> Query:
+def query(local: LocalServer, number: int, phones: int, noise: str) -> Query:
     """One of the questions: their counters fit one plaintext."""
     return Query(
         id=f"release {number}",
@@ -61,35 +61,35 @@ def query(house: House, number: int, phones: int, noise: str) -> Query:
         cohorts=1,
         min_contributions=phones * 3 // 4,
         liars=phones // 20,
-        key_id=house.key.key_id.hex(),
+        key_id=local.key.key_id.hex(),
         closes_after=3600,
     )
 
 
-def person(house: House, number: int, token: bytes) -> Person:
+def person(local: LocalServer, number: int, token: bytes) -> Person:
     """A phone that has joined."""
     store = PhoneStore()
     participant = Participant(
         store,
         Cost(2.0 * MORE, 1e-4),
         rng=seeded("noise of sums", number),
-        now=house.clock.now,
+        now=local.clock.now,
         policy=Participation(min_honest=2, min_liars_share=0.0),
         counters=lambda _: {f"{number % COUNTERS}": 1.0},
         simulation=True,
     )
-    asked = participant.enrolment.join(Invitation(token, house.server.identity, "", "localhost:1", "localhost:2"))
-    participant.enrolment.joined(house.server.members.join(asked))
+    asked = participant.enrolment.join(Invitation(token, local.server.identity, "", "localhost:1", "localhost:2"))
+    participant.enrolment.joined(local.server.members.join(asked))
     return Person(participant, store)
 
 
 @contextlib.contextmanager
-def people(house: House, count: int) -> Iterator[list[Person]]:
+def people(local: LocalServer, count: int) -> Iterator[list[Person]]:
     """Phones that have joined, closed in the end."""
     there: list[Person] = []
     try:
-        for number, token in enumerate(house.tokens(count)):
-            there.append(person(house, number, token))
+        for number, token in enumerate(local.tokens(count)):
+            there.append(person(local, number, token))
         yield there
     finally:
         for each in there:
@@ -110,19 +110,19 @@ def batched(said: Sequence[wire.Contribution]) -> list[Sequence[wire.Contributio
 
 
 def released(
-    aggregation: AggregationServer, house: House, asked: Query, phones: Sequence[Person], key: PublicKey
+    aggregation: AggregationServer, local: LocalServer, asked: Query, phones: Sequence[Person], key: PublicKey
 ) -> list[int]:
     """One query from its announcement to its decision: the sums that come out."""
-    aggregation.queries.learn(house.server.terms())
+    aggregation.queries.learn(local.server.terms())
     aggregation.queries.announce(asked.to_bytes())
-    aggregation.queries.countersign(asked, house.server.dealer.countersign(asked.to_bytes()))
+    aggregation.queries.countersign(asked, local.server.dealer.countersign(asked.to_bytes()))
     said = [answered(aggregation, asked, phone.participant, key) for phone in phones]
     outcomes = [each for batch in batched(said) for each in aggregation.collection.contribute(batch)]
     assert all(isinstance(each, wire.Acknowledgement) for each in outcomes)
     assert aggregation.closing.close_due() == [asked.id]
     [head] = requests(aggregation)
     receipts = (each for message in aggregation.closing.messages(head) for each in message.receipts.receipts)
-    decision = house.server.decider.decide(head, receipts)
+    decision = local.server.decider.decide(head, receipts)
     aggregation.closing.decide(decision)
     assert (decision.outcome, decision.contributors) == (wire.RELEASED, len(phones))
     return sums(decision)
@@ -130,18 +130,18 @@ def released(
 
 def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     """What releases have besides the true counters, in the counters' unit, and the variance that it must have."""
-    house = House()
-    key = house.key
+    local = LocalServer()
+    key = local.key
     aggregation = AggregationServer(
-        SqliteStore(None), identity=house.server.identity, now=house.clock.now, rng=seeded("disguise"), simulation=True
+        SqliteStore(None), identity=local.server.identity, now=local.clock.now, rng=seeded("disguise"), simulation=True
     )
     true = np.bincount(np.arange(phones) % COUNTERS, minlength=COUNTERS)
     found, variance = [], math.nan
-    with contextlib.closing(house.server.journal), contextlib.closing(aggregation), people(house, phones) as there:
+    with contextlib.closing(local.server.journal), contextlib.closing(aggregation), people(local, phones) as there:
         for number in range(releases):
-            asked = query(house, number, phones, kind)
+            asked = query(local, number, phones, kind)
             assert plaintext_count(asked, key.bits) == 1
-            found.append(np.array(released(aggregation, house, asked, there, key)) * asked.unit - true)
+            found.append(np.array(released(aggregation, local, asked, there, key)) * asked.unit - true)
             variance = phones * asked.share_variance
     return np.concatenate(found), variance
 
