@@ -18,26 +18,26 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyFileError, QueryKeyStore, SqliteJournal
 from reticent_keys import query_key_store as store_module
 from reticent_keys.server import DECISION_TIME
-from tests.keys.phones import House, refused, request, summed
+from tests.keys.phones import LocalServer, refused, request, summed
 
 STORAGE_KEY = bytes(range(32))
 NONCE = 12
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def local(tmp_path: Path) -> Iterator[LocalServer]:
     """A key server with files, and phones for one query."""
-    with House(tmp_path / "journal.db") as made:
+    with LocalServer(tmp_path / "journal.db") as made:
         made.query_keys = QueryKeyStore(tmp_path / "queries", STORAGE_KEY)
         made.restart()
         made.enrolled(20)
         yield made
 
 
-def burn(house: House, query: Query) -> None:
+def burn(local: LocalServer, query: Query) -> None:
     """Decide all cohorts of a query."""
     for cohort in range(query.cohorts):
-        decision = house.server.decider.decide(wire.DecideHead(query=query.digest, cohort=cohort), [])
+        decision = local.server.decider.decide(wire.DecideHead(query=query.digest, cohort=cohort), [])
         assert decision.outcome == wire.BURNT
 
 
@@ -52,53 +52,53 @@ def occurrences(folder: Path, secret: bytes) -> list[Path]:
     return [path for path, held in content.items() if any(part in held for part in parts)]
 
 
-def test_no_byte_of_the_key_file_is_left_after_the_last_decision(house: House, tmp_path: Path) -> None:
-    query = house.query()
-    house.query_key(query)
+def test_no_byte_of_the_key_file_is_left_after_the_last_decision(local: LocalServer, tmp_path: Path) -> None:
+    query = local.query()
+    local.query_key(query)
     path = key_file(tmp_path, query)
     (tmp_path / "other-name").hardlink_to(path)  # the same bytes on disk, which deleting the name would leave
     encrypted = path.read_bytes()
     assert sorted(occurrences(tmp_path, encrypted)) == sorted([path, tmp_path / "other-name"])
-    burn(house, query)
+    burn(local, query)
     assert not path.exists()
     assert not occurrences(tmp_path, encrypted)
     assert (tmp_path / "other-name").read_bytes() == bytes(len(encrypted))
 
 
 def test_a_crash_between_the_decision_and_the_erasure_is_made_up_for_by_the_next_start(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = house.query()
-    house.query_key(query)
+    query = local.query()
+    local.query_key(query)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(QueryKeyStore, "erase", killed)
     with pytest.raises(KeyboardInterrupt):
-        burn(house, query)
+        burn(local, query)
     assert key_file(tmp_path, query).exists()
     monkeypatch.undo()
-    house.restart()
+    local.restart()
     assert not key_file(tmp_path, query).exists()
 
 
 def test_an_erasure_that_failed_is_tried_again_with_the_next_decision(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The decision is replied all the same: it is recorded."""
-    first, second = house.query(id="first"), house.query(id="second")
+    first, second = local.query(id="first"), local.query(id="second")
     for query in (first, second):
-        house.query_key(query)
+        local.query_key(query)
 
     def failing(path: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     monkeypatch.setattr(store_module, "erase", failing)
-    burn(house, first)
+    burn(local, first)
     assert key_file(tmp_path, first).exists()
     monkeypatch.setattr(store_module, "erase", files.erase)
-    burn(house, second)
+    burn(local, second)
     assert not list((tmp_path / "queries").iterdir())
 
 
@@ -114,38 +114,38 @@ def test_what_is_erased_is_not_in_memory_either(tmp_path: Path) -> None:
             each.get(query)
 
 
-def test_a_query_that_is_not_decided_in_time_is_never_decrypted(house: House, tmp_path: Path) -> None:
+def test_a_query_that_is_not_decided_in_time_is_never_decrypted(local: LocalServer, tmp_path: Path) -> None:
     """A server that withholds a cohort does not keep the key of the other ones alive."""
-    query = house.query()
-    key, cohorts = house.key, [house.contributions(query, cohort) for cohort in range(query.cohorts)]
+    query = local.query()
+    key, cohorts = local.key, [local.contributions(query, cohort) for cohort in range(query.cohorts)]
     late = request(query, 1, key, summed(key, cohorts[1]), [each.receipt for each in cohorts[1]])
     in_time = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
     deadline = dt.timedelta(seconds=query.closes_after) + DECISION_TIME
-    house.advance(deadline - dt.timedelta(milliseconds=1))
-    house.server.erase_overdue()
-    assert house.server.decider.decide(*in_time).outcome == wire.RELEASED
+    local.advance(deadline - dt.timedelta(milliseconds=1))
+    local.server.erase_overdue()
+    assert local.server.decider.decide(*in_time).outcome == wire.RELEASED
     assert key_file(tmp_path, query).exists()
-    house.advance(dt.timedelta(milliseconds=1))
-    refused(Refusal.KEY_RETIRED, lambda: house.server.decider.decide(*late), "in time")
-    house.server.erase_overdue()
+    local.advance(dt.timedelta(milliseconds=1))
+    refused(Refusal.KEY_RETIRED, lambda: local.server.decider.decide(*late), "in time")
+    local.server.erase_overdue()
     assert not key_file(tmp_path, query).exists()
-    assert house.server.decider.decide(*in_time).outcome == wire.RELEASED  # the same decision again
+    assert local.server.decider.decide(*in_time).outcome == wire.RELEASED  # the same decision again
     abort = wire.DecideHead(query=query.digest, cohort=1)
-    assert house.server.decider.decide(abort, []).outcome == wire.BURNT  # phones take their budget back
+    assert local.server.decider.decide(abort, []).outcome == wire.BURNT  # phones take their budget back
 
 
-def test_a_start_after_the_deadline_erases(house: House, tmp_path: Path) -> None:
-    query = house.query()
-    house.query_key(query)
-    house.advance(dt.timedelta(seconds=query.closes_after) + DECISION_TIME)
-    house.restart()
+def test_a_start_after_the_deadline_erases(local: LocalServer, tmp_path: Path) -> None:
+    query = local.query()
+    local.query_key(query)
+    local.advance(dt.timedelta(seconds=query.closes_after) + DECISION_TIME)
+    local.restart()
     assert not key_file(tmp_path, query).exists()
 
 
-def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(house: House, tmp_path: Path) -> None:
-    query = house.query()
-    house.query_key(query)
+def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(local: LocalServer, tmp_path: Path) -> None:
+    query = local.query()
+    local.query_key(query)
     with contextlib.closing(SqliteJournal(tmp_path / "journal.db")) as journal:
         journal.retire_keys()
-    house.restart()
+    local.restart()
     assert not key_file(tmp_path, query).exists()
