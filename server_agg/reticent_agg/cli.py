@@ -171,6 +171,23 @@ def abort(query: str, /, *, folder: At = FOLDER) -> None:
 
 
 @app.command
+def restored(*, folder: At = FOLDER) -> None:
+    """Abort all open queries after the database was restored from a copy, before the server starts on it.
+
+    The copy may lack contributions, and the original may have sent a sum already. With a second sum of the same cohort,
+    a malicious key server could find single contributions by subtraction. Phones of these queries keep their
+    reservations. Queries that are decided in the copy do not change.
+
+    Args:
+        folder: The folder with all that the server keeps.
+    """
+    with _store_of(folder) as store:
+        aborted = store.abort_restored()
+    for query in aborted:
+        process.print_line(f"{printable(query)}  aborted")
+
+
+@app.command
 def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     """List all queries, the latest first, with the number of contributions.
 

@@ -142,6 +142,10 @@ END_LEASE = "DELETE FROM leases WHERE query = (SELECT number FROM queries WHERE 
 WITHDRAW_BURN = """
 UPDATE requests SET burn = 0 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?
 """
+ALL_SENT = "UPDATE requests SET sent = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?)"
+OPEN_QUERIES = """
+SELECT id, digest FROM queries WHERE phase != ? AND NOT (phase = ? AND refusal IS NOT NULL) ORDER BY number
+"""
 SENT = "UPDATE requests SET sent = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?) AND cohort = ?"
 BURN = "UPDATE requests SET burn = 1 WHERE query = (SELECT number FROM queries WHERE digest = ?)"
 UNCOUNTERSIGNED = "SELECT content FROM queries WHERE digest = ? AND phase = ? AND refusal IS NULL"

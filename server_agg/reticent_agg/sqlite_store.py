@@ -39,6 +39,8 @@ __all__ = ["SqliteStore"]
 
 _PHONES_AT_ONCE = 256  # in a statement
 
+RESTORED = "the aggregation server was restored from a copy: announce the query again under another id"
+
 
 class SqliteStore(AggregationStore):
     """A store in a file. Threads and processes may share the file; readers do not wait for a writer.
@@ -183,6 +185,15 @@ class SqliteStore(AggregationStore):
             run("UPDATE queries SET aborted = 1 WHERE id = ? AND phase = ?", (query_id, wire.ANNOUNCED))
             _burn(run, query.digest)
             return _known(run, query.digest)
+
+    def abort_restored(self) -> list[str]:
+        with self.database.transaction() as run:
+            rows = run(sql.OPEN_QUERIES, (wire.DECIDED, wire.ANNOUNCED)).fetchall()
+            for query_id, digest in rows:
+                run(sql.REFUSE, (Refusal.UNAVAILABLE.name, RESTORED, digest, wire.ANNOUNCED))
+                self.abort(query_id)
+                run(sql.ALL_SENT, (digest,))
+        return [query_id for query_id, _ in rows]
 
     def cohorts(self, digest: bytes) -> list[CohortState]:
         return [

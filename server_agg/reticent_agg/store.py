@@ -282,6 +282,12 @@ class AggregationStore(Protocol):
         An uncountersigned query closes when it is countersigned. A rejected one does not change.
         """
 
+    def abort_restored(self) -> list[str]:
+        """Abort all open queries of a store that was restored from a copy; returns their ids.
+
+        Their sums may have been sent after the copy was made, so no burnt cohort of theirs is ever reported to phones.
+        """
+
     def cohorts(self, digest: bytes) -> list[CohortState]:
         """The cohorts of a query, in order; none before the countersignature."""
 

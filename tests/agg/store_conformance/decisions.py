@@ -180,3 +180,25 @@ def check_what_is_done_cannot_be_claimed(open_store: Opener) -> None:
         store.decide(decision_of(query.digest), accept, 5)
         assert store.claim(WorkItem(query.digest, 0), lease()) is None
         assert store.claim(WorkItem(b"unknown"), lease()) is None
+
+
+def check_a_restored_store_aborts_what_is_open_and_reports_no_burnt_cohort(open_store: Opener) -> None:
+    """The original may have sent the sums: a key server that calls a cohort burnt now is not believed."""
+    with opened(open_store) as store:
+        decided = collecting(store, "decided")
+        closed(store, decided)
+        store.decide(decision_of(decided), accept, 5)
+        is_open = collecting(store, "open")
+        put(store, is_open, 1)
+        store.announce(new_query("announced"))
+        assert store.abort_restored() == ["open", "announced"]
+        burnt = decision_of(is_open, outcome=wire.BURNT)
+        assert store.decide(burnt, accept, 5) == burnt
+        assert store.decision_for_phones(is_open, 0) is None
+        assert store.decision_for_phones(decided, 0) is not None
+        assert [known(store.query_named(name)).is_rejected for name in ("decided", "open", "announced")] == [
+            False,
+            False,
+            True,
+        ]
+        assert store.abort_restored() == []
