@@ -77,14 +77,14 @@ def test_what_is_bad_is_refused_for_its_reason(city: City, bad: Bad) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_cannot_be_read_is_malformed(city: City, method: str) -> None:
+def test_an_unreadable_message_is_malformed(city: City, method: str) -> None:
     with city.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
         call(channel, method, [b"\xff\xff\xff"])
     assert refused.value.refusal is Refusal.MALFORMED
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_too_large_is_oversized(city: City, method: str) -> None:
+def test_a_large_message_is_oversized(city: City, method: str) -> None:
     with city.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
         call(channel, method, [bytes(MAX_BYTES + 1)])
     assert refused.value.refusal is Refusal.OVERSIZED

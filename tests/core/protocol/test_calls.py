@@ -21,6 +21,23 @@ def test_a_refusal_comes_with_when_to_come_back() -> None:
 
 
 @pytest.mark.parametrize(
+    ("details", "refusal", "retry_after"),
+    [
+        ("CLIENT: Received message larger than max (9 vs. 4)", Refusal.OVERSIZED, None),
+        ("too many", Refusal.BUSY, 1.0),
+    ],
+)
+def test_grpcs_own_refusals_have_a_name_and_only_a_busy_server_is_called_again(
+    details: str, refusal: Refusal, retry_after: float | None
+) -> None:
+    empty = grpc.aio.Metadata()
+    found = failure_of(grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, empty, empty, details))
+    assert isinstance(found, Refused)
+    assert (found.refusal, found.retry_after) == (refusal, retry_after)
+    assert found.refusal.retry is (retry_after is not None)
+
+
+@pytest.mark.parametrize(
     "wait",
     ["", "-1", "1.5", "9" * 10, "9" * 400, "9" * 5000, "٣", "²", "x", "1e3", " 1", "1_0"],
     ids=lambda each: each[:5],

@@ -1,4 +1,4 @@
-"""Ways to a listener that come from other addresses of this machine."""
+"""Callers at other addresses of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates of a test's own, and what a phone brings: none."""
+"""Certificates for the tests, and the credentials of a phone."""
 
 from __future__ import annotations
 

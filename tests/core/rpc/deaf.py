@@ -1,4 +1,4 @@
-"""Callers of the echo that take no answers."""
+"""Callers of the echo service that read no replies."""
 
 from __future__ import annotations
 

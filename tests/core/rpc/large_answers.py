@@ -1,4 +1,4 @@
-"""A server whose answers are as large as it is asked, in a process of its own: its memory is looked at."""
+"""A server with replies of the requested size, in its own process: a test measures its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is played at a door, and how a call is refused there."""
+"""Scenes with a time limit, and the refusal of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small server to call, and the certificates that it needs."""
+"""A small echo service, and its certificates."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def served(
     """An echo with TLS."""
     echo = Echo(Admission(names, limits))
     credentials = Certificate.load(folder, "keys").server_credentials(mutual)
-    async with Listener("localhost:0", echo.services(), credentials=credentials, limits=limits) as listener:
+    async with Listener("127.0.0.1:0", echo.services(), credentials=credentials, limits=limits) as listener:
         yield echo, listener
 
 

@@ -1,4 +1,4 @@
-"""Calls of all kinds, what cannot be one, and how faults are told; over gRPC and TLS, on this machine."""
+"""Calls of all kinds, unreadable messages and internal errors, over gRPC and TLS on this machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_all_three_kinds_of_calls_are_answered(folder: Path, phone: grpc.Channel
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"\x0a\x05ab", b"\x0a"])
-def test_what_cannot_be_read_is_malformed(folder: Path, phone: grpc.ChannelCredentials, content: bytes) -> None:
+def test_an_unreadable_message_is_malformed(folder: Path, phone: grpc.ChannelCredentials, content: bytes) -> None:
     async def scene() -> None:
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
             refused = await refusal(calls.raw(content))
@@ -91,7 +91,7 @@ def test_random_bytes_change_nothing(folder: Path, phone: grpc.ChannelCredential
     property_holds()
 
 
-def test_what_is_too_large_is_oversized(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_a_large_message_is_oversized(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         async with (
             served(folder, limits=Limits(message_bytes=1000)) as (echo, listener),
@@ -106,7 +106,7 @@ def test_what_is_too_large_is_oversized(folder: Path, phone: grpc.ChannelCredent
 
 
 @pytest.mark.parametrize("limit", [32 << 10, 256 << 10])
-def test_whatever_is_not_much_too_large_is_refused_by_name(
+def test_a_message_slightly_above_the_limit_is_refused_by_name(
     folder: Path, phone: grpc.ChannelCredentials, limit: int
 ) -> None:
     """By all kinds of methods. gRPC itself ends the call of what is larger still, with a bare status."""
@@ -136,7 +136,7 @@ def test_whatever_is_not_much_too_large_is_refused_by_name(
     play(scene())
 
 
-def test_a_method_that_is_not_there_is_not_answered(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_an_unknown_method_is_unimplemented(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         async with served(folder) as (_, listener), calling(listener, phone) as calls:
             with pytest.raises(Unreachable, match="UNIMPLEMENTED"):
@@ -145,7 +145,7 @@ def test_a_method_that_is_not_there_is_not_answered(folder: Path, phone: grpc.Ch
     play(scene())
 
 
-def test_a_refusal_fits_its_header_whatever_it_says(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_a_long_detail_of_a_refusal_is_cut_to_fit_its_header(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         async with served(folder) as (_, listener), calling(listener, phone) as calls:
             refused = await refusal(calls.once(wire.KeyRequest(key_id=b"refuse")))
@@ -154,7 +154,7 @@ def test_a_refusal_fits_its_header_whatever_it_says(folder: Path, phone: grpc.Ch
     play(scene())
 
 
-def test_a_fault_of_the_server_is_logged_and_not_told(
+def test_an_internal_error_is_logged_and_not_sent(
     folder: Path, phone: grpc.ChannelCredentials, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene() -> None:
@@ -172,7 +172,7 @@ def test_a_fault_of_the_server_is_logged_and_not_told(
     assert isinstance(record.exc_info[1], KeyError)
 
 
-def test_a_method_may_take_less_than_its_listener(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_a_method_may_have_a_smaller_limit_than_its_listener(folder: Path, phone: grpc.ChannelCredentials) -> None:
     """What is larger is not parsed, nor does anybody see it."""
 
     async def scene() -> None:

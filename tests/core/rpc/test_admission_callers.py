@@ -1,4 +1,4 @@
-"""Who is let in: by certificates, names and machines."""
+"""Which callers are admitted: by certificate, role and address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import Echo, calling, certified, served
 
 
-def test_a_door_knows_callers_by_their_certificates(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_callers_are_known_by_their_certificates(folder: Path, phone: grpc.ChannelCredentials) -> None:
     """A listener that asks for none lets nobody through an admission that wants one."""
 
     async def scene() -> None:
@@ -66,13 +66,13 @@ def test_mutual_tls_keeps_strangers_out(folder: Path, tmp_path: Path, phone: grp
     play(scene())
 
 
-def test_an_analyst_cannot_pass_for_a_server(folder: Path) -> None:
+def test_an_analyst_cannot_impersonate_a_server(folder: Path) -> None:
     """Its certificate names no host, and is not for serving."""
 
     async def scene() -> None:
         ada = Certificate.load(folder, "ada")
         echo = Echo(Admission())
-        async with Listener("localhost:0", echo.services(), credentials=ada.server_credentials(False)) as listener:
+        async with Listener("127.0.0.1:0", echo.services(), credentials=ada.server_credentials(False)) as listener:
             async with calling(listener, channel_credentials(ada.authority)) as calls:
                 with pytest.raises(Unreachable):
                     await answered(calls.once(HELLO))
@@ -85,7 +85,7 @@ def test_an_analyst_cannot_pass_for_a_server(folder: Path) -> None:
     ("name", "may"),
     [("analyst ada", True), ("analyst", True), ("analysta", False), ("key server", False), ("", False), (None, False)],
 )
-def test_a_name_is_a_role_and_what_follows_a_blank(name: str | None, may: bool) -> None:
+def test_a_role_may_be_followed_by_a_space_and_a_name(name: str | None, may: bool) -> None:
     async def scene() -> None:
         entering = Admission((ANALYST,)).admit(_Stands(name), Peer("127.0.0.1", 1, 7101))  # type: ignore[arg-type]
         with nullcontext() if may else pytest.raises(Refused, match="NOT_PERMITTED"), entering as (caller, _):

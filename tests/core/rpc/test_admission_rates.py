@@ -1,4 +1,4 @@
-"""At what pace callers are let in, and what those leave behind who go away."""
+"""Rate limits, concurrent calls, and callers that disconnect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import calling, served, until
 
 
-def test_who_calls_too_often_is_told_when_to_come_back(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_a_caller_above_its_rate_gets_a_retry_delay(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         limits = Limits(call_rate=Rate(per_second=1.0, burst=3.0))
         async with served(folder, limits=limits) as (_, listener), calling(listener, phone) as calls:
@@ -38,7 +38,7 @@ def test_who_calls_too_often_is_told_when_to_come_back(folder: Path, phone: grpc
 
 
 @pytest.mark.parametrize("limits", [Limits(in_flight=5), Limits(in_flight_per_network=5)])
-def test_too_many_calls_at_a_time_are_told_to_come_back(
+def test_too_many_concurrent_calls_get_a_retry_delay(
     folder: Path, phone: grpc.ChannelCredentials, limits: Limits
 ) -> None:
     async def scene() -> None:
@@ -62,7 +62,7 @@ def test_too_many_calls_at_a_time_are_told_to_come_back(
     play(scene())
 
 
-def test_who_opens_calls_and_brings_nothing_is_sent_away(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_a_call_without_a_message_times_out(folder: Path, phone: grpc.ChannelCredentials) -> None:
     """In a while, though nobody else comes."""
 
     async def scene() -> None:
@@ -82,7 +82,7 @@ def test_who_opens_calls_and_brings_nothing_is_sent_away(folder: Path, phone: gr
     play(scene())
 
 
-def test_a_caller_that_goes_away_leaves_nothing_behind(
+def test_a_caller_that_disconnects_leaves_nothing_behind(
     folder: Path, phone: grpc.ChannelCredentials, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither a place taken nor an error logged, wherever it was when it went."""
@@ -114,7 +114,7 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(
 
 @pytest.mark.parametrize("leaves", ["calls", "channel"])
 @pytest.mark.parametrize(("size", "pause"), [(100_000, 0.0), (10_000, 0.001)])
-def test_a_caller_that_goes_away_while_it_is_told_something(
+def test_a_caller_that_disconnects_during_a_reply_leaves_nothing_behind(
     folder: Path, caplog: pytest.LogCaptureFixture, size: int, pause: float, leaves: str
 ) -> None:
     """Whether it had to take a message, or to wait for the next one."""

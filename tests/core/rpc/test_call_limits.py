@@ -1,4 +1,4 @@
-"""Who gives way to whom, at moments that sockets do not let a test choose."""
+"""Which call is evicted, at moments that sockets do not let a test choose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A = Peer("a")
 EVICTED = "BUSY: evicted by newer calls while waiting for a message"
 
 
-def test_whoever_has_the_most_calls_without_a_message_loses_one() -> None:
+def test_the_network_with_the_most_waiting_calls_loses_one() -> None:
     """Of several that have as many, the one that is there longest."""
     limits = CallLimits(6, 6)
     with ExitStack() as stack:
@@ -45,7 +45,7 @@ def test_of_one_network_the_connection_with_the_most_waiting_calls_loses_one() -
         assert [each.evicted for each in (slow, *many)] == [False, True, False, False]
 
 
-def test_nobody_gives_way_whose_message_has_come() -> None:
+def test_a_call_is_not_evicted_once_its_message_has_arrived() -> None:
     limits = CallLimits(2, 1)
     with limits.admit(A) as one, limits.admit(Peer("b")) as other:
         limits.mark_working(one)
@@ -58,7 +58,7 @@ def test_nobody_gives_way_whose_message_has_come() -> None:
             pass
 
 
-def test_a_call_that_gave_way_is_not_served_though_its_message_comes_in_that_moment() -> None:
+def test_an_evicted_call_is_not_served_even_if_its_message_arrives_at_that_moment() -> None:
     """Nobody counts it any more."""
 
     async def scene() -> None:
@@ -70,7 +70,7 @@ def test_a_call_that_gave_way_is_not_served_though_its_message_comes_in_that_mom
     play(scene())
 
 
-def test_a_call_may_give_way_before_it_waits() -> None:
+def test_a_call_may_be_evicted_before_it_waits() -> None:
     async def scene() -> None:
         call = AdmittedCall(A)
         call.evict()
@@ -81,7 +81,7 @@ def test_a_call_may_give_way_before_it_waits() -> None:
     play(scene())
 
 
-def test_a_call_may_give_way_when_its_time_is_over_anyway() -> None:
+def test_a_call_may_be_evicted_when_it_times_out() -> None:
     """Between the end of its time and the moment in which it notices."""
 
     async def scene() -> None:

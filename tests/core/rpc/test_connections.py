@@ -1,4 +1,4 @@
-"""How many connections a listener takes, for how long it keeps those that nobody uses, and how it cuts one."""
+"""The limits of connections, and how a listener cuts one."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ from tests.core.rpc.scenes import HELLO, play
 from tests.core.rpc.services import served, until
 
 
-def test_no_more_connections_are_kept_than_a_listener_stands() -> None:
+def test_a_listener_closes_connections_above_its_limit() -> None:
     async def run() -> tuple[int, int]:
         async with Listener("127.0.0.1:0", {}, credentials=None, limits=Limits(connections=5)) as open_listener:
             port = int(open_listener.address.rpartition(":")[2])
@@ -54,7 +54,7 @@ async def _is_greeted(reader: asyncio.StreamReader) -> bool:
         return False
 
 
-def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "IDLE", 0.5)
 
     async def run() -> None:
@@ -68,7 +68,7 @@ def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch
     asyncio.run(run())
 
 
-def test_two_listeners_leave_each_other_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_listeners_share_the_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits()
     for files, most in (
         (1024, 448),
@@ -92,7 +92,7 @@ def still_open(held: list[Deaf]) -> list[bool]:
     return [each.is_open for each in held]
 
 
-def test_connections_per_network_network_are_limited(
+def test_connections_of_one_network_are_limited(
     folder: Path, phone: grpc.ChannelCredentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those go first that are there longest and have no call inside. Connections of others stay."""

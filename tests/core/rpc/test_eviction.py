@@ -1,4 +1,4 @@
-"""Callers that bring no messages, or bring them late, beside those that do: over TLS, from several addresses."""
+"""Idle and slow callers beside busy ones: over TLS, from several addresses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def held(echo: Echo, listener: Listener, phone: grpc.ChannelCredentials) -
         yield
 
 
-def test_two_addresses_that_bring_nothing_keep_nobody_out(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_two_idle_addresses_lock_nobody_out(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         async with served(folder, limits=FEW) as (echo, listener), held(echo, listener, phone):
             async with calling(listener, phone) as calls:
@@ -52,9 +52,7 @@ def test_two_addresses_that_bring_nothing_keep_nobody_out(folder: Path, phone: g
     play(scene())
 
 
-def test_a_message_that_comes_late_is_taken_while_others_bring_nothing(
-    folder: Path, phone: grpc.ChannelCredentials
-) -> None:
+def test_a_late_message_is_served_beside_idle_callers(folder: Path, phone: grpc.ChannelCredentials) -> None:
     """Who holds most of the calls loses them, and not the slow phone, however long it has been there."""
 
     async def scene() -> None:
@@ -75,9 +73,7 @@ def test_a_message_that_comes_late_is_taken_while_others_bring_nothing(
     play(scene())
 
 
-def test_of_one_address_the_call_that_has_waited_longest_gives_way(
-    folder: Path, phone: grpc.ChannelCredentials
-) -> None:
+def test_the_longest_waiting_call_of_an_address_is_evicted(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         limits = Limits(in_flight_per_network=2)
         async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
@@ -100,7 +96,7 @@ def test_of_one_address_the_call_that_has_waited_longest_gives_way(
     play(scene())
 
 
-def test_a_call_whose_message_has_come_gives_way_to_nobody(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_a_call_with_its_message_is_never_evicted(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         limits = Limits(in_flight_per_network=3)
         async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
@@ -124,9 +120,7 @@ def test_a_call_whose_message_has_come_gives_way_to_nobody(folder: Path, phone: 
     play(scene())
 
 
-def test_those_that_bring_nothing_keep_nobody_from_asking_for_health(
-    folder: Path, phone: grpc.ChannelCredentials
-) -> None:
+def test_idle_callers_do_not_block_health_checks(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         async with (
             served(folder, limits=Limits(in_flight=8)) as (_, listener),

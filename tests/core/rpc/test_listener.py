@@ -1,4 +1,4 @@
-"""How a server begins, says that it is well, and ends."""
+"""How a listener starts, reports its health, and stops."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_address_is_local_where_no_other_machine_reaches_it(address: str, loc
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"])
-def test_nothing_is_served_in_the_clear_to_other_machines(address: str) -> None:
+def test_other_machines_need_tls(address: str) -> None:
     with pytest.raises(ValueError, match="can be reached from other machines"):
         Listener(address, {}, credentials=None)
     with pytest.raises(ValueError, match="may be another machine: it needs certificates"):
@@ -62,7 +62,7 @@ def test_nothing_is_served_in_the_clear_to_other_machines(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["nowhere.invalid:1", "localhost:notaport", "unix:/nowhere/at/all"])
-def test_where_nobody_can_listen_is_said(tmp_path: Path, address: str) -> None:
+def test_an_address_that_cannot_be_used_is_named(tmp_path: Path, address: str) -> None:
     async def scene() -> None:
         credentials = _credentials(certified(tmp_path / "certs"))
         with pytest.raises(AddressError, match=f"cannot listen at {address}"):
@@ -96,7 +96,7 @@ def test_a_socket_in_a_folder_serves_too(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_each_service_says_that_it_is_well(tmp_path: Path) -> None:
+def test_each_service_reports_its_health(tmp_path: Path) -> None:
     async def scene() -> None:
         folder = certified(tmp_path / "certs")
         authority = channel_credentials((folder / "ca.crt").read_bytes())
@@ -116,11 +116,11 @@ def test_each_service_says_that_it_is_well(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def test_asking_how_it_is_has_a_rate_as_well() -> None:
+def test_health_checks_are_rate_limited() -> None:
     async def scene() -> None:
         limits = Limits(call_rate=Rate(per_second=0.1, burst=2.0))
         async with (
-            Listener("localhost:0", {}, credentials=None, limits=limits) as listener,
+            Listener("127.0.0.1:0", {}, credentials=None, limits=limits) as listener,
             channel(listener.address, None) as way,
         ):
             check: Once = way.unary_unary("/grpc.health.v1.Health/Check")
@@ -133,7 +133,7 @@ def test_asking_how_it_is_has_a_rate_as_well() -> None:
     asyncio.run(scene())
 
 
-def test_what_was_begun_before_a_server_stops_is_answered(tmp_path: Path) -> None:
+def test_calls_in_progress_are_answered_when_a_server_stops(tmp_path: Path) -> None:
     async def scene() -> None:
         folder = certified(tmp_path / "certs")
         authority = channel_credentials((folder / "ca.crt").read_bytes())
@@ -153,14 +153,14 @@ def test_what_was_begun_before_a_server_stops_is_answered(tmp_path: Path) -> Non
     asyncio.run(scene())
 
 
-def test_a_server_does_not_wait_for_ever_for_those_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_stops_after_its_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reticent.rpc.listener.GRACE", 0.2)
 
     async def scene() -> None:
         echo = Echo(Admission())
         echo.may.clear()
         async with (
-            Listener("localhost:0", echo.services(), credentials=None) as listener,
+            Listener("127.0.0.1:0", echo.services(), credentials=None) as listener,
             calling(listener, None) as calls,
         ):
             stuck = asyncio.ensure_future(answered(calls.once(HELLO)))
@@ -173,14 +173,14 @@ def test_a_server_does_not_wait_for_ever_for_those_inside(monkeypatch: pytest.Mo
     asyncio.run(scene())
 
 
-def test_nobody_is_inside_when_a_server_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_call_is_left_when_a_server_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What those inside use is closed next; here they wait for callers who take nothing."""
     monkeypatch.setattr("reticent.rpc.listener.GRACE", 0.2)
 
     async def scene() -> None:
         echo = Echo(Admission())
         async with (
-            Listener("localhost:0", echo.services(), credentials=None) as listener,
+            Listener("127.0.0.1:0", echo.services(), credentials=None) as listener,
             calling(listener, None) as calls,
         ):
             unread = [calls.many(wire.KeyRequest(key_id=bytes(100_000)).SerializeToString()) for _ in range(20)]
@@ -194,13 +194,13 @@ def test_nobody_is_inside_when_a_server_has_stopped(monkeypatch: pytest.MonkeyPa
     asyncio.run(scene())
 
 
-def test_one_machine_cannot_take_all_places_of_a_listener() -> None:
+def test_one_machine_cannot_take_all_calls_of_a_listener() -> None:
     """Calls that never bring their message, of all services, health included, are bounded and go away."""
 
     async def scene() -> None:
         limits = Limits(timeout=0.5, in_flight=100, in_flight_per_network=10)
         echo = Echo(Admission(limits=limits))
-        async with Listener("localhost:0", echo.services(), credentials=None, limits=limits) as listener:
+        async with Listener("127.0.0.1:0", echo.services(), credentials=None, limits=limits) as listener:
             async with channel(listener.address, None) as way:
                 names = ("grpc.health.v1.Health/Check", f"{SERVICE}/Once") * 15
                 idle = [_opened(way, name) for name in names]

@@ -1,4 +1,4 @@
-"""How fast each caller may call."""
+"""The rate limit of each caller."""
 
 import sys
 
@@ -18,7 +18,7 @@ def test_some_calls_at_once_and_then_one_after_the_other() -> None:
     assert [rates.take("a", 100.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]  # never more than the burst
 
 
-def test_who_waits_as_told_may_call() -> None:
+def test_a_caller_that_waits_for_the_retry_delay_may_call() -> None:
     rates = Rates(Rate(per_second=0.3, burst=1.0), 10)
     now = 0.0
     for _ in range(100):
@@ -29,7 +29,7 @@ def test_who_waits_as_told_may_call() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 2)), max_size=200))
-def test_nobody_calls_more_often_than_the_rate(steps: list[tuple[int, float]]) -> None:
+def test_no_caller_exceeds_its_rate(steps: list[tuple[int, float]]) -> None:
     """In any stretch of time, no more than the burst and what the stretch brings."""
     rate = Rate(per_second=1.5, burst=4.0)
     rates, now = Rates(rate, 10), 0.0
@@ -60,6 +60,6 @@ def test_a_flood_of_callers_takes_a_bounded_memory() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 1.0), (-1.0, 1.0), (1.0, 0.5), (float("nan"), 1.0), (1.0, float("nan"))])
-def test_a_rate_lets_somebody_in(wrong: tuple[float, float]) -> None:
+def test_a_rate_allows_at_least_one_call(wrong: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="a rate allows more than 0 calls a second"):
         Rate(*wrong)

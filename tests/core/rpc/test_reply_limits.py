@@ -1,4 +1,4 @@
-"""Which answers are written and which connections are cut for others, at moments that a test chooses."""
+"""Which replies are written and which connections are cut, at moments that a test chooses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scene:
         return caught.value.detail
 
 
-def test_what_is_written_is_counted_no_more() -> None:
+def test_a_written_reply_no_longer_counts() -> None:
     scene = Scene()
     ends = [scene.add(peer, 20, 0.0) for peer in (A1, A1, A2, B1)]
     assert scene.replies.size == 80
@@ -56,7 +56,7 @@ def test_a_connection_has_a_limit_of_its_own() -> None:
     assert not scene.cut
 
 
-def test_a_single_answer_may_be_larger() -> None:
+def test_a_single_reply_may_be_larger() -> None:
     scene = Scene()
     end = scene.add(A1, 90, 0.0)
     scene.refused(A1, 1, 0.0)
@@ -64,7 +64,7 @@ def test_a_single_answer_may_be_larger() -> None:
     scene.add(A1, 1, 0.0)
 
 
-def test_an_answer_that_is_larger_than_all_may_be_is_written_alone() -> None:
+def test_a_reply_above_the_total_limit_is_written_alone() -> None:
     """An analyst may ask for as much, and nobody is cut for it."""
     scene = Scene()
     end = scene.add(A1, 10, 0.0)
@@ -84,7 +84,7 @@ def test_the_network_with_the_most_loses_the_connection_that_has_waited_longest(
     assert scene.replies.size == 120  # what the connection holds is held until it has ended
 
 
-def test_a_connection_that_is_being_cut_is_given_nothing() -> None:
+def test_a_connection_that_is_being_cut_gets_no_replies() -> None:
     scene = Scene()
     end = scene.add(A1, 30, 0.0)
     scene.replies.cut(A1)
@@ -106,7 +106,7 @@ def test_of_its_own_network_a_caller_displaces_only_those_that_have_waited() -> 
     assert scene.cut == [A1]
 
 
-def test_a_connection_is_not_written_to_where_it_is_cut_for_its_own_answer() -> None:
+def test_a_connection_that_is_cut_for_its_own_reply_gets_nothing() -> None:
     scene = Scene()
     scene.add(A1, 30, 0.0)
     scene.add(A2, 50, 0.5)
@@ -114,7 +114,7 @@ def test_a_connection_is_not_written_to_where_it_is_cut_for_its_own_answer() -> 
     assert scene.cut == [A1]
 
 
-def test_those_that_are_being_cut_hold_no_more_than_there_is_room_for() -> None:
+def test_connections_that_are_being_cut_hold_a_bounded_memory() -> None:
     """Memory is bounded also where connections take their time to end."""
     scene = Scene()
     added = 0
@@ -141,7 +141,7 @@ def test_refusals_are_counted_and_never_refused() -> None:
     assert scene.replies.size == 0
 
 
-def test_connections_that_cannot_be_told_apart_are_not_cut() -> None:
+def test_connections_that_cannot_be_distinguished_are_not_cut() -> None:
     """All of a Unix socket look the same."""
     scene = Scene()
     unix = Peer("unix")

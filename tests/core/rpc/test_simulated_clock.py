@@ -1,4 +1,4 @@
-"""A clock that a test moves over the wire."""
+"""A clock that a test moves over gRPC."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def moved(way: grpc.aio.Channel, to: int) -> int:
 @contextlib.asynccontextmanager
 async def served(methods: Mapping[str, Handler]) -> AsyncIterator[grpc.aio.Channel]:
     async with (
-        Listener("localhost:0", {SERVICE: methods}, credentials=None) as listener,
+        Listener("127.0.0.1:0", {SERVICE: methods}, credentials=None) as listener,
         channel(listener.address, None) as way,
     ):
         yield way
@@ -55,7 +55,7 @@ async def play(*steps: int) -> tuple[ManualClock, list[int | Refused]]:
     return clock, answers
 
 
-def test_it_goes_where_it_is_told() -> None:
+def test_it_moves_to_the_requested_instant() -> None:
     wanted = [milliseconds(START), milliseconds(START + HOUR), milliseconds(START + HOUR) + 1]
     clock, answers = asyncio.run(play(*wanted))
     assert answers == wanted
@@ -71,7 +71,7 @@ def test_it_goes_neither_back_nor_out_of_time(wrong: int) -> None:
     assert clock.now() == START + HOUR
 
 
-def test_it_stops_wherever_somebody_waits() -> None:
+def test_it_stops_at_each_instant_that_is_waited_for() -> None:
     async def scene() -> None:
         clock, methods = simulated_clock(START)
         wanted = [START + minute * HOUR / 60 for minute in range(300)]
@@ -97,7 +97,7 @@ def test_it_stops_wherever_somebody_waits() -> None:
     asyncio.run(scene())
 
 
-def test_it_is_for_this_machine_alone() -> None:
+def test_it_needs_local_addresses() -> None:
     check_local(["127.0.0.1:50", "unix:/tmp/socket", "[::1]:0"])
     with pytest.raises(ValueError, match=r"other machines can reach 0\.0\.0\.0:50, example\.org:1$"):
         check_local(["127.0.0.1:50", "0.0.0.0:50", "example.org:1"])

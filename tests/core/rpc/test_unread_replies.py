@@ -1,4 +1,4 @@
-"""Callers that ask and do not take the answers, as HTTP/2 lets them, beside those that do."""
+"""Callers that do not read their replies, as HTTP/2 permits, beside callers that do."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def large(size: int) -> bytes:
     return LARGE + str(size).encode()
 
 
-async def untaken(echo: Echo, deaf: Deaf, times: int, size: int = 5) -> None:
+async def unread(echo: Echo, deaf: Deaf, times: int, size: int = 5) -> None:
     """Have so many calls of a connection come, whose answers are of this size."""
     came = echo.came + times
     await deaf.call(large(size), times)
     await until(lambda: echo.came >= came)
 
 
-def test_two_addresses_that_take_no_answers_keep_nobody_out() -> None:
+def test_two_addresses_that_read_no_replies_lock_nobody_out() -> None:
     async def scene() -> None:
         limits = Limits(in_flight=8, in_flight_per_network=4)
         async with (
@@ -65,7 +65,7 @@ def test_two_addresses_that_take_no_answers_keep_nobody_out() -> None:
             calling(listener, None) as calls,
         ):
             for deaf in (one, other):
-                await untaken(echo, deaf, limits.in_flight_per_network)
+                await unread(echo, deaf, limits.in_flight_per_network)
             assert one.is_open
             for _ in range(20):
                 assert (await answered(calls.once(HELLO))).public_key == b"hello"
@@ -74,7 +74,7 @@ def test_two_addresses_that_take_no_answers_keep_nobody_out() -> None:
     play(scene())
 
 
-def test_whoever_takes_no_answers_keeps_out_nobody_of_its_own_address(
+def test_a_caller_that_reads_no_replies_does_not_lock_out_its_own_address(
     folder: Path, phone: grpc.ChannelCredentials
 ) -> None:
     """One connection with 600 calls at a time, reopened again and again, beside honest callers behind the same NAT."""
@@ -100,7 +100,7 @@ def test_whoever_takes_no_answers_keeps_out_nobody_of_its_own_address(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
-def test_a_connection_that_does_not_take_an_answer_in_time_is_cut(address: str) -> None:
+def test_a_connection_that_does_not_read_a_reply_in_time_is_cut(address: str) -> None:
     async def scene() -> None:
         limits = Limits(timeout=0.5)
         async with (
@@ -108,7 +108,7 @@ def test_a_connection_that_does_not_take_an_answer_in_time_is_cut(address: str) 
             Deaf.connected(address.strip("[]"), port_of(listener)) as deaf,
             calling(listener, None) as calls,
         ):
-            await untaken(echo, deaf, 12)
+            await unread(echo, deaf, 12)
             assert deaf.is_open
             assert echo.inside == 12
             await asyncio.wait_for(deaf.ended(), 5.0)
@@ -124,7 +124,7 @@ async def cut(deaf: Deaf) -> None:
             pass
 
 
-def test_a_connection_is_cut_also_where_the_call_is_cancelled_whose_answer_is_not_taken() -> None:
+def test_a_connection_with_an_unread_reply_is_cut_even_if_its_call_is_cancelled() -> None:
     """What gRPC has begun to write it keeps."""
 
     async def scene() -> None:
@@ -144,7 +144,7 @@ def test_a_connection_is_cut_also_where_the_call_is_cancelled_whose_answer_is_no
     play(scene())
 
 
-def test_refusals_that_are_not_taken_are_counted() -> None:
+def test_unread_refusals_count() -> None:
     """Windows say nothing about refusals; but whoever reads nothing at all does not take them either."""
 
     async def scene() -> None:
@@ -166,7 +166,7 @@ def test_refusals_that_are_not_taken_are_counted() -> None:
     play(scene())
 
 
-def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
+def test_only_the_connection_above_its_limit_is_refused() -> None:
     async def scene() -> None:
         limits = Limits(reply_bytes_per_connection=MEGABYTE)
         async with (
@@ -174,9 +174,9 @@ def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
             Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
             calling(listener, None) as calls,
         ):
-            await untaken(echo, deaf, 4, 300_000)
+            await unread(echo, deaf, 4, 300_000)
             await until(lambda: echo.inside == 3)  # the fourth answer is dropped
-            await untaken(echo, deaf, 1, 100_000)
+            await unread(echo, deaf, 1, 100_000)
             await until(lambda: echo.inside == 4)  # there is room for a smaller one
             assert 1_000_000 < echo.admission.replies.size < MEGABYTE
             assert deaf.is_open
@@ -186,7 +186,7 @@ def test_a_connection_over_its_limit_is_refused_and_nobody_else_is() -> None:
     play(scene())
 
 
-def test_a_single_answer_may_be_larger_than_what_a_connection_may_leave() -> None:
+def test_a_single_reply_may_exceed_the_limit_of_a_connection() -> None:
     async def scene() -> None:
         limits = Limits(reply_bytes_per_connection=1000)
         async with (
@@ -195,7 +195,7 @@ def test_a_single_answer_may_be_larger_than_what_a_connection_may_leave() -> Non
             calling(listener, None) as calls,
         ):
             assert len((await answered(calls.once(wire.KeyRequest(key_id=large(100_000))))).public_key) == 100_000
-            await untaken(echo, deaf, 1, 100_000)
+            await unread(echo, deaf, 1, 100_000)
             came = echo.came
             await deaf.call(times=5)  # are refused before anybody sees them
             await answered(calls.once(HELLO))
@@ -205,7 +205,7 @@ def test_a_single_answer_may_be_larger_than_what_a_connection_may_leave() -> Non
     play(scene())
 
 
-def test_where_all_is_full_the_connection_that_has_waited_longest_is_cut() -> None:
+def test_at_the_total_limit_the_longest_waiting_connection_is_cut() -> None:
     """Of the network with the most. Whoever has little is answered."""
 
     async def scene() -> None:
@@ -218,7 +218,7 @@ def test_where_all_is_full_the_connection_that_has_waited_longest_is_cut() -> No
             calling(listener, None) as calls,
         ):
             for deaf in (few, first, second):
-                await untaken(echo, deaf, 1, 300_000)
+                await unread(echo, deaf, 1, 300_000)
             assert len((await answered(calls.once(wire.KeyRequest(key_id=large(200_000))))).public_key) == 200_000
             await asyncio.wait_for(first.ended(), 5.0)
             assert few.is_open
@@ -227,7 +227,7 @@ def test_where_all_is_full_the_connection_that_has_waited_longest_is_cut() -> No
     play(scene())
 
 
-def test_many_large_answers_at_once_are_not_held_where_there_is_no_room() -> None:
+def test_many_large_replies_together_take_a_bounded_memory() -> None:
     """Those that do not fit are dropped, and their callers are to come back."""
 
     async def scene() -> None:
@@ -257,7 +257,7 @@ async def refusal_or_none(calls: Calls, request: wire.KeyRequest) -> Refused | N
     return None
 
 
-def test_answers_are_taken_as_slowly_as_they_may() -> None:
+def test_a_slow_reader_gets_all_replies() -> None:
     """Also a stream of them: what counts is the time of each."""
 
     async def scene() -> None:
@@ -296,9 +296,7 @@ def peak(process: int) -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
 @pytest.mark.parametrize("connections", [1, 40])
-def test_answers_that_are_not_read_take_a_bounded_memory(
-    folder: Path, phone: grpc.ChannelCredentials, connections: int
-) -> None:
+def test_unread_replies_take_a_bounded_memory(folder: Path, phone: grpc.ChannelCredentials, connections: int) -> None:
     """600 calls, of one connection or of many, with answers of 2 MB; others are served meanwhile."""
 
     async def scene(process: int, address: str) -> None:
@@ -323,7 +321,7 @@ def test_answers_that_are_not_read_take_a_bounded_memory(
         play(scene(process, address))
 
 
-def test_refusals_for_answers_that_are_not_taken_name_a_time(folder: Path, phone: grpc.ChannelCredentials) -> None:
+def test_refusals_for_unread_replies_have_a_retry_delay(folder: Path, phone: grpc.ChannelCredentials) -> None:
     """Also where the caller is gRPC itself, and reads a stream slowly."""
 
     async def scene() -> None:
