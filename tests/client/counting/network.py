@@ -78,7 +78,7 @@ class Network(EnrolmentServicer, CollectingServicer):
     @staticmethod
     def _at(server: grpc.aio.Server, address: str, certificate: Certificate) -> str:
         credentials = certificate.server_credentials(mutual=False)
-        return f"localhost:{server.add_secure_port(address or 'localhost:0', credentials)}"
+        return f"localhost:{server.add_secure_port(address or '127.0.0.1:0', credentials)}"
 
     async def Join(self, request: wire.JoinRequest, context: Context) -> wire.Membership:  # noqa: N802
         await self._called("Join", context)
