@@ -110,7 +110,7 @@ def test_the_environment_names_another_file(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "sentence"),
     [
         (b"[stage.serve\n", "reticent.toml cannot be read as TOML"),
         (b"a = '\xff'\n", "reticent.toml cannot be read as TOML"),
@@ -123,12 +123,12 @@ def test_the_environment_names_another_file(
     ],
 )
 def test_a_file_that_is_wrong_is_an_error_of_one_sentence(
-    run: Run, seen: dict[str, object], capsys: pytest.CaptureFixture[str], content: bytes, said: str
+    run: Run, seen: dict[str, object], capsys: pytest.CaptureFixture[str], content: bytes, sentence: str
 ) -> None:
     Path("reticent.toml").write_bytes(content)
     assert run("serve") == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert sentence in err
     assert err.count("\n") == 1
     assert not seen
 

@@ -94,7 +94,7 @@ def test_the_exit_code_is_what_the_subcommand_returns(stage: cyclopts.App, retur
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "sentence"),
     [
         (ValueError("delta must lie in (0, 1): got 1.5"), 2, "delta must lie in (0, 1): got 1.5"),
         (FileNotFoundError(2, "No such file", "days.csv"), 2, "days.csv: No such file"),
@@ -118,14 +118,14 @@ def test_an_error_is_one_sentence(
     capsys: pytest.CaptureFixture[str],
     error: Exception,
     code: int,
-    said: str,
+    sentence: str,
 ) -> None:
     def fail() -> None:
         raise error
 
     stage.default(fail)
     assert program.main(["stage"]) == code
-    assert capsys.readouterr() == ("", f"reticent: {said}\n")
+    assert capsys.readouterr() == ("", f"reticent: {sentence}\n")
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError(name="reticent_sim.lost"), KeyError("lost")])
@@ -139,7 +139,7 @@ def test_a_mistake_of_our_own_is_not_hidden(stage: cyclopts.App, error: Exceptio
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (["flee"], "reticent --help"),
         (["--flee"], "reticent --help"),
@@ -151,7 +151,7 @@ def test_wrong_usage_says_where_the_help_is(
     stage: cyclopts.App,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    said: str,
+    sentence: str,
 ) -> None:
     def play(size: int = 1) -> None:
         del size
@@ -162,7 +162,7 @@ def test_wrong_usage_says_where_the_help_is(
     assert out == ""
     assert err.startswith("reticent: ")
     assert err.count("\n") == 1
-    assert f"See `{said}`." in err
+    assert f"See `{sentence}`." in err
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
@@ -177,7 +177,7 @@ def test_a_reader_that_has_enough_ends_the_run_quietly(argument: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "hidden", "said"),
+    ("arguments", "hidden", "sentence"),
     [
         ([], "cyclopts", "the command line needs cyclopts: pip install 'reticent[cli]'"),
         (["--help"], "rich", "the command line needs rich: pip install 'reticent[cli]'"),
@@ -187,12 +187,12 @@ def test_a_reader_that_has_enough_ends_the_run_quietly(argument: str) -> None:
         (["experiment"], "scipy", "reticent experiment needs scipy: pip install 'reticent[sim]'"),
     ],
 )
-def test_a_missing_extra_is_named(arguments: list[str], hidden: str, said: str) -> None:
+def test_a_missing_extra_is_named(arguments: list[str], hidden: str, sentence: str) -> None:
     run = _python(
         f"import sys; sys.modules[{hidden!r}] = None",
         f"from reticent.console.program import main; sys.exit(main({arguments!r}))",
     )
-    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"reticent: {said}\n")
+    assert (run.returncode, run.stdout, run.stderr) == (2, "", f"reticent: {sentence}\n")
 
 
 def test_the_version_needs_no_extra() -> None:

@@ -94,25 +94,25 @@ class Echo:
 class Calls:
     """What a caller does to it, in bytes or messages."""
 
-    def __init__(self, way: grpc.aio.Channel) -> None:
-        self.raw: Once = way.unary_unary(f"/{SERVICE}/Once")
-        self.once = way.unary_unary(
+    def __init__(self, opened: grpc.aio.Channel) -> None:
+        self.raw: Once = opened.unary_unary(f"/{SERVICE}/Once")
+        self.once = opened.unary_unary(
             f"/{SERVICE}/Once",
             request_serializer=wire.KeyRequest.SerializeToString,
             response_deserializer=wire.KeyReply.FromString,
         )
-        self.small = way.unary_unary(
+        self.small = opened.unary_unary(
             f"/{SERVICE}/Small",
             request_serializer=wire.KeyRequest.SerializeToString,
             response_deserializer=wire.KeyReply.FromString,
         )
-        self.many: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = way.unary_stream(f"/{SERVICE}/Many")
-        self.sum: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{SERVICE}/Sum")
+        self.many: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = opened.unary_stream(f"/{SERVICE}/Many")
+        self.sum: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = opened.stream_unary(f"/{SERVICE}/Sum")
         # A call that may bring its one message late, or never.
-        self.open: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{SERVICE}/Once")
-        self.unknown: Once = way.unary_unary(f"/{SERVICE}/Never")
-        self.health: Once = way.unary_unary(f"/{HEALTH}/Check")
-        self.health_open: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{HEALTH}/Check")
+        self.open: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = opened.stream_unary(f"/{SERVICE}/Once")
+        self.unknown: Once = opened.unary_unary(f"/{SERVICE}/Never")
+        self.health: Once = opened.unary_unary(f"/{HEALTH}/Check")
+        self.health_open: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = opened.stream_unary(f"/{HEALTH}/Check")
 
 
 @contextlib.asynccontextmanager
@@ -136,8 +136,8 @@ async def calling(listener: Listener, credentials: grpc.ChannelCredentials | Non
 @contextlib.asynccontextmanager
 async def calling_at(address: str, credentials: grpc.ChannelCredentials | None) -> AsyncIterator[Calls]:
     """The calls of one that reaches a listener at this address."""
-    async with channel(address, credentials) as way:
-        yield Calls(way)
+    async with channel(address, credentials) as opened:
+        yield Calls(opened)
 
 
 async def until(comes_true: Callable[[], bool], seconds: float = 5.0) -> None:

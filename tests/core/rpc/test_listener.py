@@ -100,8 +100,8 @@ def test_each_service_reports_its_health(tmp_path: Path) -> None:
     async def scene() -> None:
         folder = certified(tmp_path / "certs")
         authority = channel_credentials((folder / "ca.crt").read_bytes())
-        async with served(folder) as (_, listener), channel(listener.address, authority) as way:
-            check = way.unary_unary(
+        async with served(folder) as (_, listener), channel(listener.address, authority) as open_channel:
+            check = open_channel.unary_unary(
                 "/grpc.health.v1.Health/Check",
                 request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
                 response_deserializer=health_pb2.HealthCheckResponse.FromString,
@@ -121,9 +121,9 @@ def test_health_checks_are_rate_limited() -> None:
         limits = Limits(call_rate=Rate(per_second=0.1, burst=2.0))
         async with (
             Listener("127.0.0.1:0", {}, credentials=None, limits=limits) as listener,
-            channel(listener.address, None) as way,
+            channel(listener.address, None) as open_channel,
         ):
-            check: Once = way.unary_unary("/grpc.health.v1.Health/Check")
+            check: Once = open_channel.unary_unary("/grpc.health.v1.Health/Check")
             await answered(check(b""))
             await answered(check(b""))
             with pytest.raises(Refused) as caught:
@@ -201,21 +201,21 @@ def test_one_machine_cannot_take_all_calls_of_a_listener() -> None:
         limits = Limits(timeout=0.5, in_flight=100, in_flight_per_network=10)
         echo = Echo(Admission(limits=limits))
         async with Listener("127.0.0.1:0", echo.services(), credentials=None, limits=limits) as listener:
-            async with channel(listener.address, None) as way:
+            async with channel(listener.address, None) as open_channel:
                 names = ("grpc.health.v1.Health/Check", f"{SERVICE}/Once") * 15
-                idle = [_opened(way, name) for name in names]
+                idle = [_opened(open_channel, name) for name in names]
                 outcomes = await asyncio.gather(*map(answered, idle), return_exceptions=True)
-                said = [each.detail for each in outcomes if isinstance(each, Refused)]
-                assert said.count("evicted by newer calls while waiting for a message") == 10
-                assert said.count("the message took too long to arrive") == 20
+                details = [each.detail for each in outcomes if isinstance(each, Refused)]
+                assert details.count("evicted by newer calls while waiting for a message") == 10
+                assert details.count("the message took too long to arrive") == 20
             async with calling(listener, None) as calls:
                 await answered(calls.once(HELLO))
 
     asyncio.run(scene())
 
 
-def _opened(way: grpc.aio.Channel, name: str) -> grpc.aio.StreamUnaryCall[bytes, bytes]:
-    call: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = way.stream_unary(f"/{name}")
+def _opened(open_channel: grpc.aio.Channel, name: str) -> grpc.aio.StreamUnaryCall[bytes, bytes]:
+    call: grpc.aio.StreamUnaryMultiCallable[bytes, bytes] = open_channel.stream_unary(f"/{name}")
     return call()
 
 

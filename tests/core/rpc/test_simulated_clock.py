@@ -28,8 +28,8 @@ def milliseconds(instant: dt.datetime) -> int:
     return int(instant.timestamp() * 1000)
 
 
-async def moved(way: grpc.aio.Channel, to: int) -> int:
-    stub = counting_pb2_grpc.SimulatedClockStub(way)
+async def moved(open_channel: grpc.aio.Channel, to: int) -> int:
+    stub = counting_pb2_grpc.SimulatedClockStub(open_channel)
     return (await answered(stub.Move(wire.Instant(milliseconds=to)))).milliseconds
 
 
@@ -37,19 +37,19 @@ async def moved(way: grpc.aio.Channel, to: int) -> int:
 async def served(methods: Mapping[str, Handler]) -> AsyncIterator[grpc.aio.Channel]:
     async with (
         Listener("127.0.0.1:0", {SERVICE: methods}, credentials=None) as listener,
-        channel(listener.address, None) as way,
+        channel(listener.address, None) as open_channel,
     ):
-        yield way
+        yield open_channel
 
 
 async def play(*steps: int) -> tuple[ManualClock, list[int | Refused]]:
     """Where the clock stands after some moves, and what each of them was answered."""
     clock, methods = simulated_clock(START)
     answers: list[int | Refused] = []
-    async with served(methods) as way:
+    async with served(methods) as open_channel:
         for step in steps:
             try:
-                answers.append(await moved(way, step))
+                answers.append(await moved(open_channel, step))
             except Refused as refused:
                 answers.append(refused)
     return clock, answers
@@ -84,9 +84,9 @@ def test_it_stops_at_each_instant_that_is_waited_for() -> None:
 
         working = asyncio.create_task(work())
         waiting = asyncio.create_task(clock.wait_until(START + 5.5 * HOUR))
-        async with served(methods) as way:
+        async with served(methods) as open_channel:
             later = [milliseconds(START + 6 * HOUR) + minute for minute in range(8)]
-            answers = await asyncio.gather(*(moved(way, to) for to in later), return_exceptions=True)
+            answers = await asyncio.gather(*(moved(open_channel, to) for to in later), return_exceptions=True)
         assert later[-1] in answers  # those that came after it are refused
         assert all(isinstance(each, int | Refused) for each in answers)
         assert clock.now() == START + 6 * HOUR + dt.timedelta(milliseconds=7)

@@ -234,9 +234,9 @@ def test_many_large_replies_together_take_a_bounded_memory() -> None:
         limits = Limits(reply_bytes=8 * MEGABYTE)
         async with served(limits) as (echo, listener), contextlib.AsyncExitStack() as stack:
             echo.may.clear()
-            ways = [await stack.enter_async_context(calling(listener, None)) for _ in range(20)]
+            callers = [await stack.enter_async_context(calling(listener, None)) for _ in range(20)]
             question = wire.KeyRequest(key_id=large(MEGABYTE))
-            asked = [asyncio.ensure_future(refusal_or_none(calls, question)) for calls in ways for _ in range(3)]
+            asked = [asyncio.ensure_future(refusal_or_none(calls, question)) for calls in callers for _ in range(3)]
             await until(lambda: echo.came == len(asked))
             echo.may.set()
             await until(lambda: echo.inside < len(asked))

@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_filled_is_left_as_it_was(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "sentence"),
     [
         ({"hosts": []}, "need at least one host"),
         ({"hosts": ["a b"]}, "got 'a b'"),
@@ -141,9 +141,9 @@ def test_a_folder_that_cannot_be_filled_is_left_as_it_was(tmp_path: Path, monkey
         ({"days": 10**12}, "got 1000000000000"),
     ],
 )
-def test_what_makes_no_certificates_leaves_no_folder(tmp_path: Path, wrong: dict[str, object], said: str) -> None:
+def test_what_makes_no_certificates_leaves_no_folder(tmp_path: Path, wrong: dict[str, object], sentence: str) -> None:
     asked = {"hosts": HOSTS, "analysts": ["ada"], "days": 10, **wrong}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         create(tmp_path / "certs", now=NOW, **asked)  # type: ignore[arg-type]
     assert not (tmp_path / "certs").exists()
 
@@ -324,7 +324,7 @@ class TestTheCommand:
         assert "analyst" not in capsys.readouterr().out
 
     @pytest.mark.parametrize(
-        ("arguments", "code", "said"),
+        ("arguments", "code", "sentence"),
         [
             (["init", "certs"], 2, "certs/aggregation.crt exists"),
             (["init", "new", "--host", "a b"], 2, "got 'a b'"),
@@ -334,13 +334,13 @@ class TestTheCommand:
         ],
     )
     def test_errs_in_one_sentence(
-        self, in_a_folder: None, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+        self, in_a_folder: None, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
     ) -> None:
         create("certs", hosts=HOSTS, analysts=[], days=1)
         assert program.main(["certs", *arguments]) == code
         out, err = capsys.readouterr()
         assert out == ""
-        assert said in err
+        assert sentence in err
         assert err.count("\n") == 1
 
 
