@@ -1,4 +1,4 @@
-"""The gRPC service through which apps, in any language, hear what a phone releases: protos/reticent/v1/phone.proto."""
+"""The gRPC service for apps in any language, with the releases of a phone: protos/reticent/v1/phone.proto."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_metadata_size", 8192),
     ("grpc.max_concurrent_streams", 128),  # per connection
-    ("grpc.max_connection_idle_ms", 300_000),  # without a call; whoever keeps connections keeps files open
-    ("grpc.keepalive_time_ms", 60_000),  # notices a peer that has gone without a word
+    ("grpc.max_connection_idle_ms", 300_000),  # without a call; each connection keeps a file open
+    ("grpc.keepalive_time_ms", 60_000),  # detects a dead peer
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.so_reuseport", 0),  # a second broker on the same port is an error
@@ -68,10 +68,10 @@ class Broker:
 
     Args:
         phone: The phone.
-        address: Where to listen: unix:/path, or host:port (port 0 takes a free one). Only this machine can be spoken to
-            in the clear; any other address needs credentials, and so do apps that are trusted unless it is a path.
+        address: The address to listen at: unix:/path, or host:port (port 0 takes a free one). An address that other
+            machines can reach needs credentials. So do trusted apps, unless the address is a path.
         credentials: The server's certificate, as `grpc.ssl_server_credentials` makes them.
-        streams_per_app: How many streams an app may have at a time.
+        streams_per_app: The most open streams of an app.
     """
 
     def __init__(
@@ -88,25 +88,25 @@ class Broker:
                 "or listen at 127.0.0.1 or unix:/path"
             )
         self._phone = phone
-        self._wanted = address
+        self._requested_address = address
         self._credentials = credentials
-        # Whoever gets hold of a port while the phone is away is sent the tokens of the apps that come back.
+        # A program that takes the port while the phone is away receives the tokens of reconnecting apps.
         self._private = credentials is not None or address.startswith("unix:")
         self._streams_per_app = streams_per_app
         self._server: grpc.aio.Server | None = None
         self._rates = Rates(RATE)
         self._open: Counter[str] = Counter()  # streams, by app
-        self._known: tuple[float, frozenset[App]] = (-1.0, frozenset())
+        self._apps_read: tuple[float, frozenset[App]] = (-1.0, frozenset())
         self.address = address
-        """Where it listens: with the port that it got."""
+        """The address that it listens at, with the actual port."""
 
     async def __aenter__(self) -> Self:
         """Begin to listen."""
-        if _is_answered(self._wanted):  # gRPC would take the name away from whoever listens there
-            raise AddressError(f"cannot listen at {self._wanted}: it is taken")
+        if _is_taken(self._requested_address):  # gRPC would take the path from the present listener
+            raise AddressError(f"cannot listen at {self._requested_address}: it is taken")
         server = grpc.aio.server(options=_OPTIONS, compression=grpc.Compression.NoCompression)
         server.add_generic_rpc_handlers((self._handlers(),))
-        address = bind(server, self._wanted, self._credentials)
+        address = bind(server, self._requested_address, self._credentials)
         await server.start()
         self._server, self.address = server, address
         return self
@@ -114,7 +114,7 @@ class Broker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Tell everybody that the phone shuts down, and stop listening."""
+        """End all streams and stop listening."""
         if self._phone.mask is not None:
             self._phone.mask.close_streams()
         if self._server is not None:
@@ -122,7 +122,7 @@ class Broker:
 
     @property
     def streams(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return self._open.total()
 
     async def wait(self) -> None:
@@ -142,7 +142,7 @@ class Broker:
 
     async def _subscribe(self, message: bytes, context: Context) -> None:
         app = await self._caller(context)
-        request = await self._understood(phone_pb2.SubscribeRequest(), message, context)
+        request = await self._parsed(phone_pb2.SubscribeRequest(), message, context)
         mask = await self._mask(context)
         if self._open[app.name] >= self._streams_per_app:
             await self._refuse(context, f"{app.name!r} has {self._streams_per_app} streams open already", 1.0)
@@ -150,7 +150,7 @@ class Broker:
         after = request.after if request.HasField("after") else None
         try:
             async with contextlib.aclosing(_stream(mask, app).read(after, since=_granted(mask, app))) as messages:
-                await context.send_initial_metadata(())  # the app knows that it will miss nothing from here on
+                await context.send_initial_metadata(())  # from here on the app misses nothing
                 async for each in messages:
                     if app not in self._apps():
                         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token was taken back")
@@ -170,7 +170,7 @@ class Broker:
 
     async def _current(self, message: bytes, context: Context) -> bytes:
         app = await self._caller(context)
-        await self._understood(phone_pb2.CurrentRequest(), message, context)
+        await self._parsed(phone_pb2.CurrentRequest(), message, context)
         mask = await self._mask(context)
         last = _stream(mask, app).last
         if last is None or last[0] <= _granted(mask, app):
@@ -184,7 +184,7 @@ class Broker:
         return self._phone.mask
 
     async def _caller(self, context: Context) -> App:
-        """The app that calls, if it may."""
+        """The authenticated app of a call; others are refused."""
         try:
             app = self._app(context)
         except (OSError, FileError) as error:
@@ -203,7 +203,7 @@ class Broker:
         return app
 
     def _app(self, context: Context) -> App | None:
-        """The app whose token came with the call."""
+        """The app with the token of the call."""
         for key, value in context.invocation_metadata() or ():
             if key == "authorization" and isinstance(value, str):
                 scheme, _, token = value.partition(" ")
@@ -212,14 +212,14 @@ class Broker:
         return None
 
     def _apps(self) -> frozenset[App]:
-        """Those that have a token now, at most a second ago."""
+        """The apps with a token, at most a second old."""
         now = asyncio.get_running_loop().time()
-        if now - self._known[0] >= 1 or self._known[0] < 0:
-            self._known = now, frozenset(self._phone.apps.all())
-        return self._known[1]
+        if now - self._apps_read[0] >= 1 or self._apps_read[0] < 0:
+            self._apps_read = now, frozenset(self._phone.apps.all())
+        return self._apps_read[1]
 
-    async def _understood(self, request: Request, message: bytes, context: Context) -> Request:
-        """The request that a message is."""
+    async def _parsed(self, request: Request, message: bytes, context: Context) -> Request:
+        """The request in a message."""
         try:
             request.ParseFromString(message)
         except DecodeError:
@@ -227,7 +227,7 @@ class Broker:
         return request
 
     async def _fail(self, context: Context, error: Exception) -> NoReturn:
-        """Give up for a reason that is the user's to know, and not the app's."""
+        """Fail the call, and log a cause that the app must not see."""
         _log.error("a call failed: %s", error)
         await context.abort(grpc.StatusCode.INTERNAL, "the phone has a fault of its own")
 
@@ -247,8 +247,8 @@ def _stream(mask: MaskRunner, app: App) -> Stream:
     return mask.raw if app.trusted else mask.masked
 
 
-def _is_answered(address: str) -> bool:
-    """Whether somebody listens at a path."""
+def _is_taken(address: str) -> bool:
+    """Whether a program listens at a path."""
     if not address.startswith("unix:"):
         return False
     with socket.socket(socket.AF_UNIX) as probe:

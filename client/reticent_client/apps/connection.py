@@ -1,4 +1,4 @@
-"""An app's side of the broker, for prototypes in Python: blocking, and patient."""
+"""The client of the broker, for apps in Python: it blocks, and reconnects."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode
 
 
 class Connection:
-    """What a phone tells an app: iterate over `stream()`, or ask for `current()`."""
+    """A connection to a phone: iterate over `stream()`, or call `current()`."""
 
-    def __init__(self, channel: grpc.Channel, token: str, *, patience: float) -> None:
+    def __init__(self, channel: grpc.Channel, token: str, *, timeout: float) -> None:
         self._channel = channel
         self._metadata = (("authorization", f"Bearer {token}"),)
-        self._patience = patience
+        self._timeout = timeout
         self._closed = threading.Event()
         self._subscribe = channel.unary_stream(
             f"/{SERVICE}/Subscribe",
@@ -42,16 +42,16 @@ class Connection:
         )
 
     def stream(self, after: int | None = None) -> Iterator[Step]:
-        """Each step when it begins, until somebody hangs up; steps that a restart held up come once the phone is back.
+        """Each step when it begins, until the connection is closed. Steps missed during an outage follow after it.
 
         Args:
-            after: The position of the last step that was seen; from now on unless given.
+            after: The position of the last step that the app has; by default only new steps follow.
 
         Raises:
-            AppRefused: The token is none, or the steps after that one are no longer held.
-            ConnectionError: The phone has not been there for longer than the connection's patience.
+            AppRefused: The token is invalid, or the steps after that one are no longer held.
+            ConnectionError: The phone was unreachable for longer than the timeout.
         """
-        attempts = Attempts(_BACKOFF, now=time.monotonic, timeout=self._patience)
+        attempts = Attempts(_BACKOFF, now=time.monotonic, timeout=self._timeout)
         while not self._closed.is_set():
             call: Any = None
             pause: float | None = _BACKOFF.first
@@ -81,11 +81,11 @@ class Connection:
             self._closed.wait(pause)
 
     def current(self) -> Step | None:
-        """The step that began last, None where none has.
+        """The step that began last; None if none has.
 
         Raises:
-            AppRefused: The token is none.
-            ConnectionError: The phone is not there.
+            AppRefused: The token is invalid.
+            ConnectionError: The phone is unreachable.
         """
         try:
             return self._ask()
@@ -93,7 +93,7 @@ class Connection:
             raise _absence(error) from error
 
     def close(self) -> None:
-        """Hang up, from any thread: streams end."""
+        """Close the connection, from any thread; streams end."""
         self._closed.set()
         self._channel.close()
 
@@ -104,7 +104,7 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.close()
 
     def _ask(self) -> Step | None:
@@ -124,17 +124,17 @@ def _absence(error: grpc.RpcError) -> ConnectionError:
     return ConnectionError(f"the phone is not there: {call.details()}")
 
 
-def connect(address: str, token: str, *, root_certificates: bytes | None = None, patience: float = 60.0) -> Connection:
+def connect(address: str, token: str, *, root_certificates: bytes | None = None, timeout: float = 60.0) -> Connection:
     """Connect an app to a phone.
 
         for step in connect("127.0.0.1:7117", token).stream():
             print(step.time, step.context)
 
     Args:
-        address: Where the phone's broker listens.
-        token: What the user gave the app.
-        root_certificates: In PEM, where the broker has a certificate.
-        patience: For how many seconds the phone may be away.
+        address: The address of the phone's broker.
+        token: The app's token, from the user.
+        root_certificates: Root certificates in PEM, if the broker uses TLS.
+        timeout: The number of seconds that the phone may be unreachable.
     """
     options = (
         ("grpc.initial_reconnect_backoff_ms", 200),
@@ -146,4 +146,4 @@ def connect(address: str, token: str, *, root_certificates: bytes | None = None,
         channel = grpc.insecure_channel(address, options)
     else:
         channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(root_certificates), options)
-    return Connection(channel, token, patience=patience)
+    return Connection(channel, token, timeout=timeout)

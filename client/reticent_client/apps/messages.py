@@ -1,4 +1,4 @@
-"""A step as it crosses the wire: every message has one size, whatever it says."""
+"""A step on the wire: every message has the same size, whatever its content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reticent_client.mask.limits import MAX_LABEL as MAX_LABEL  # noqa: PLC0414 
 from reticent_client.mask.times_of_day import time_of
 
 SIZE = 320
-"""Of every message, in bytes. The rest of the longest message takes 170, and its padding at least 128 more.
+"""The size of every message, in bytes. The longest message takes 170 without padding, and its padding 128 or more.
 
 A padding of 128 bytes and more has a length of two bytes, so that each size can be reached exactly.
 """
@@ -21,24 +21,24 @@ _DAYS = 1 << 20  # more than a day has steps, so that positions grow from day to
 
 @dataclass(frozen=True)
 class Step:
-    """What an app is told about one step."""
+    """One step, as an app receives it."""
 
     position: int
     """Grows from step to step, across days and restarts."""
     date: dt.date
     """The local date."""
     step: int
-    """Which step of the day, from 0 on."""
+    """The number of the step in its day, from 0."""
     steps: int
-    """How many a day has."""
+    """The number of steps of a day."""
     context: str | None
-    """Where the user is, None where nothing is released."""
+    """The released context; None if nothing is released."""
     raw: bool = False
-    """Whether this is every context, released or not: for the apps that the user trusts."""
+    """Whether the stream has every context, released or not, for a trusted app."""
 
     @property
     def time(self) -> str:
-        """When the step begins by the local wall clock.
+        """The local time of day at which the step begins.
 
         >>> Step(0, dt.date(2027, 2, 1), 17, 48, None).time
         '08:30'
@@ -48,7 +48,7 @@ class Step:
     def encode(self) -> bytes:
         """The message, padded to the one size.
 
-        >>> {len(Step(9, dt.date(2027, 2, 1), 1, 8, told).encode()) for told in (None, "home", "x" * 128)}
+        >>> {len(Step(9, dt.date(2027, 2, 1), 1, 8, context).encode()) for context in (None, "home", "x" * 128)}
         {320}
         """
         message = phone_pb2.Step(
@@ -65,7 +65,7 @@ class Step:
 
     @classmethod
     def decode(cls, payload: bytes) -> Step:
-        """The step that a message is about."""
+        """The step of a message."""
         message = phone_pb2.Step.FromString(payload)
         return cls(
             message.position,
@@ -78,12 +78,12 @@ class Step:
 
 
 def position(date: dt.date, step: int) -> int:
-    """Where a step stands among all steps of all days."""
+    """The position of a step among all steps of all days."""
     return date.toordinal() * _DAYS + step
 
 
 def check_label(label: str) -> None:
-    """Refuse a context that no message can carry."""
+    """Refuse a context that does not fit into a message."""
     try:
         size = len(label.encode("utf-8"))
     except UnicodeEncodeError as error:

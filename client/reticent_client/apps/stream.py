@@ -1,4 +1,4 @@
-"""The one stream that all apps see: written once, read by each at its own pace."""
+"""The stream of steps that all apps read: written once, read by each at its own pace."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reticent_client.errors import Closed, LeftBehind
 class Stream:
     """The last messages, by position, for any number of readers.
 
-    Nothing is copied for a reader, and no reader is waited for: one that is slow finds what came meanwhile, as long as
-    it is among the last `held` messages. All calls come from one event loop.
+    Messages are not copied, and the stream waits for no reader. A slow reader finds everything that is among the last
+    `held` messages. All calls come from one event loop.
     """
 
     def __init__(self, held: int, messages: Iterable[tuple[int, bytes]] = (), *, dropped: int = -1) -> None:
@@ -33,12 +33,12 @@ class Stream:
         return (self._positions[-1], self._messages[-1]) if self._messages else None
 
     def write(self, position: int, message: bytes) -> None:
-        """Append a message, and wake whoever waits for it."""
+        """Append a message, and wake the readers."""
         self._append(position, message)
         self._wake()
 
     def close(self) -> None:
-        """Let readers have what is there, and end."""
+        """End the stream after its present messages."""
         self._closed = True
         self._wake()
 
@@ -55,7 +55,7 @@ class Stream:
         return self._read(max(due, self._number_after(since)))
 
     async def _read(self, due: int) -> AsyncGenerator[bytes, None]:
-        """The messages from a number on: what is written between this call and the first message is not missed."""
+        """The messages from a number on, including those written between this call and the first read."""
         while True:
             while due < self._written:
                 held = self._written - len(self._messages)
@@ -64,7 +64,7 @@ class Stream:
                 yield self._messages[due - held]
                 due += 1
             if self._closed:
-                raise Closed("the phone shuts down: come back later")
+                raise Closed("the phone shuts down: retry later")
             if self._next is None:
                 self._next = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._next)

@@ -1,4 +1,4 @@
-"""Who may listen: the apps that the user has given a token."""
+"""The apps that the user has given a token."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class App:
 
     name: str
     trusted: bool
-    """Whether it is told every context, released or not."""
+    """Whether it receives every context, released or not."""
     digest: str
-    """Of its token, which nobody keeps."""
+    """The digest of its token; the token itself is not stored."""
     since: str | None = None
-    """When it was given the token, in UTC; None for an app that may be told what was before, too."""
+    """When it got the token, in UTC; None for an app that may also receive earlier steps."""
 
 
 class Apps:
     """The apps of a phone, in a slot of its store: a change is seen by the running phone at its next step.
 
-    A token is shown once, when it is given out. Whoever reads the store finds digests.
+    A token is shown once, when it is issued. The store holds digests only.
 
     Args:
         slot: Where the list is kept.
@@ -52,7 +52,7 @@ class Apps:
         self._now = SystemClock().now if now is None else now
 
     def add(self, name: str, *, trusted: bool = False) -> str:
-        """Give an app a token, which is returned; its former one, if it had any, is void."""
+        """Issue a token to an app and return it; its earlier token becomes invalid."""
         if not (0 < len(name) <= MAX_NAME and name.isprintable()):
             raise ValueError(f"an app's name is 1 to {MAX_NAME} printable characters: got {name!r}")
         token = secrets.token_urlsafe(32)
@@ -61,7 +61,7 @@ class Apps:
         return token
 
     def remove(self, name: str) -> None:
-        """Take an app's token back.
+        """Revoke an app's token.
 
         Raises:
             UnknownApp: There is no such app.
@@ -82,7 +82,7 @@ class Apps:
         return _apps(self._slot.read())
 
     def find(self, token: str) -> App | None:
-        """The app that a token was given to."""
+        """The app with this token."""
         digest = _digest(token)
         return next((app for app in self.all() if hmac.compare_digest(app.digest, digest)), None)
 

@@ -328,7 +328,7 @@ async def test_a_broker_that_stops_says_so() -> None:
         for call in calls:
             assert told(await read(call, 1)) == [(25, "home")]
             refusal = await status(call.read())
-            assert (refusal.code(), refusal.details()) == (CODE.UNAVAILABLE, "the phone shuts down: come back later")
+            assert (refusal.code(), refusal.details()) == (CODE.UNAVAILABLE, "the phone shuts down: retry later")
         await asyncio.wait_for(stopping, 5)
         await quiet(home)
 

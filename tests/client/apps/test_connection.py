@@ -56,9 +56,9 @@ class Hearer:
 
 
 @contextlib.asynccontextmanager
-async def connected(home: House, patience: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
+async def connected(home: House, seconds: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
     """A connection of an app."""
-    with connect(home.broker.address, home.phone.apps.add(name), patience=patience) as connection:
+    with connect(home.broker.address, home.phone.apps.add(name), timeout=seconds) as connection:
         yield connection
 
 
@@ -93,7 +93,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
         store = PhoneStore(tmp_path / "phone.db")
         async with house(address=address, store=store, start=start) as home:
             if hearer is None:
-                connection = connect(address, home.phone.apps.add("weather"), patience=30)
+                connection = connect(address, home.phone.apps.add("weather"), timeout=30)
                 hearer = Hearer(connection.stream())
             await until(lambda home=home: home.broker.streams == 1)  # type: ignore[misc]
             await home.live("home", 2)
@@ -113,7 +113,7 @@ async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
     with contextlib.closing(PhoneStore()) as store:
         async with house(store=store) as home:
             token = home.phone.apps.add("weather")
-        with connect(address, token, patience=30) as connection:
+        with connect(address, token, timeout=30) as connection:
             hearer = Hearer(connection.stream())
             await asyncio.sleep(0.5)
             async with house(store=store, address=address, start=at("14:00")) as home:
@@ -123,8 +123,8 @@ async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
 
 
 @limited
-async def test_patience_ends() -> None:
-    with connect(free_address(), "token", patience=0.7) as connection:
+async def test_the_timeout_ends() -> None:
+    with connect(free_address(), "token", timeout=0.7) as connection:
         began = time.monotonic()
         hearer = Hearer(connection.stream())
         assert isinstance(await hearer.fails(), ConnectionError)
@@ -132,11 +132,11 @@ async def test_patience_ends() -> None:
         assert str(hearer.error).startswith("the phone is not there: ")
 
 
-@pytest.mark.parametrize("patience", [0, 60, float("inf")])
+@pytest.mark.parametrize("seconds", [0, 60, float("inf")])
 @limited
-async def test_current_does_not_wait(patience: float) -> None:
+async def test_current_does_not_wait(seconds: float) -> None:
     with (
-        connect(free_address(), "token", patience=patience) as connection,
+        connect(free_address(), "token", timeout=seconds) as connection,
         pytest.raises(ConnectionError, match=r"^the phone is not there: "),
     ):
         await asyncio.to_thread(connection.current)

@@ -57,7 +57,7 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
     address, began = free_address(), time.time()
     said: list[tuple[str, int, str]] = []
     asked: list[Step] = []
-    with connect(address, token, patience=60) as staying, connect(address, token, patience=60) as returning:
+    with connect(address, token, timeout=60) as staying, connect(address, token, timeout=60) as returning:
         hearer = Hearer(staying.stream(after=0))
         for _ in range(lives):
             with worker(store, began, address) as process:

@@ -22,7 +22,7 @@ from tests.client.apps.test_phone import damaged
 def test_it_serves_what_is_read_and_ends_when_told(folder: Path, number: signal.Signals) -> None:
     with serving(folder, "quick.npz", "--app", "weather", "--first-day") as phone:
         token = phone.says("app weather: ")
-        with connect(phone.address, token, patience=0) as connection:
+        with connect(phone.address, token, timeout=0) as connection:
             stream = connection.stream()
             phone.write("home\n")
             threading.Thread(target=_repeat, args=(phone, "home\n"), daemon=True).start()
@@ -58,7 +58,7 @@ def test_killed_and_begun_again_it_goes_on(folder: Path) -> None:
     with serving(folder, "quick.npz", "--app", "weather") as phone:
         assert phone.says("app weather: ") == "has its token already"
         assert DARK + "\n" not in phone.said
-        with connect(phone.address, token, patience=0) as connection:
+        with connect(phone.address, token, timeout=0) as connection:
             step = connection.current()
             assert step is not None
             assert next(connection.stream(after=0)).position <= step.position
@@ -128,7 +128,7 @@ def test_a_certificate_makes_it_speak_tls(folder: Path) -> None:
     (folder / "k.pem").write_bytes(KEY)
     with serving(folder, "quick.npz", "--first-day", "--app", "a", "--certificate", "c.pem", "--key", "k.pem") as phone:
         token = phone.says("app a: ")
-        with connect(phone.address, token, root_certificates=CERTIFICATE, patience=5) as connection:
+        with connect(phone.address, token, root_certificates=CERTIFICATE, timeout=5) as connection:
             assert next(connection.stream()).steps == QUICK
         assert phone.stop()[0] == 0
 
