@@ -21,10 +21,10 @@ demo: $(STAMP) ## twenty people for a month: what each check releases, and what 
 	.venv/bin/reticent demo $(ARGS)
 
 test: $(STAMP) ## the tests that take less than four minutes
-	$(PY) -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) $(NODE_MODULES) ## all tests
-	$(PY) -m pytest -n $(JOBS) $(ARGS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: $(STAMP) .stubs/.installed ## lint, format, types, who may import whom, and that the code of the wire is that of protos/
 	$(PY) -m ruff check

@@ -20,6 +20,7 @@ from reticent.randomness import secure
 from reticent.storage.files import create
 from reticent_keys import KeyFileError, KeyPair, KeysError, WrongPassphrase, sealing
 from tests.core.paillier.keys import pair, primes
+from tests.keys.conftest import SCRYPT_COST
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # of keys that live as long as a test
 BITS = 1024
@@ -221,14 +222,18 @@ def test_a_passphrase_is_the_same_however_its_letters_are_composed() -> None:
     assert KeyPair.from_bytes(data, "cafe\u0301", simulation=True).public == pair().public
 
 
-def test_the_seal_is_scrypt_and_aes_gcm(sealed: bytes) -> None:
-    """Opened here by hand, with the standard library's scrypt."""
+def test_the_seal_is_scrypt_and_aes_gcm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened here by hand, with the standard library's scrypt, at its real cost."""
+    for name, cost in SCRYPT_COST.items():
+        monkeypatch.setitem(sealing.SCRYPT_COST, name, cost)
+    sealed = pair().to_bytes(PASSPHRASE)
     head = len(sealing.KEY_PAIR.head) + 28
     salt, nonce = sealed[len(sealing.KEY_PAIR.head) : head - 12], sealed[head - 12 : head]
     key = hashlib.scrypt(PASSPHRASE.encode(), salt=salt, n=2**17, r=8, p=1, maxmem=2**28, dklen=32)
     content = AESGCM(key).decrypt(nonce, sealed[head:-32], sealed[:head])
     found = [int.from_bytes(content[start : start + 128], "big") for start in (0, 128, 256)]
     assert found == [*primes(pair()), pair().public.base]
+    assert KeyPair.from_bytes(sealed, PASSPHRASE, simulation=True).public == pair().public
 
 
 class TestFiles:

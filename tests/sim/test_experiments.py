@@ -84,6 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(folder / "deep", done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_writes_what_it_found(run: Run, name: str) -> None:
     result = run.result(name)
@@ -101,6 +102,7 @@ def test_every_experiment_writes_what_it_found(run: Run, name: str) -> None:
     assert struct.unpack(">II", head[16:24])[0] == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_csv_holds_the_rows_of_the_json(run: Run, name: str) -> None:
     result = run.result(name)
@@ -127,6 +129,7 @@ def estimates(data: object) -> list[dict[str, Any]]:
     return [found for value in data for found in estimates(value)] if isinstance(data, list) else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_come_with_intervals_and_with_how_many_people_they_are_of(run: Run, name: str) -> None:
     found = estimates(run.result(name)["rows"])
@@ -138,6 +141,7 @@ def test_numbers_come_with_intervals_and_with_how_many_people_they_are_of(run: R
     assert any(each["low"] is not None and each["low"] < each["value"] < each["high"] for each in found)
 
 
+@pytest.mark.slow
 def test_the_parts_of_figure_3_5_are_all_states(run: Run) -> None:
     parts = ("released_other", "released_sensitive", "suppressed_sensitive", "suppressed_other")
     rows = {row["system"]: row for row in run.result("maskit-checks")["rows"]}
@@ -155,6 +159,7 @@ def test_the_parts_of_figure_3_5_are_all_states(run: Run) -> None:
         assert row["largest_gain_on_model"] <= 0.1 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_hybrid_of_figure_3_6_is_the_check_that_it_chose(run: Run) -> None:
     people = run.result("maskit-users")["people"]
     assert len(people) == PEOPLE
@@ -166,6 +171,7 @@ def test_the_hybrid_of_figure_3_6_is_the_check_that_it_chose(run: Run) -> None:
     assert picked["share"]["value"] == pytest.approx(sum(row["right"] for row in people) / PEOPLE, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_experiments_share_their_answers(run: Run) -> None:
     """MaskSensitive with one context is the same in two figures, for the same people."""
     over_delta = {
@@ -176,6 +182,7 @@ def test_experiments_share_their_answers(run: Run) -> None:
     assert len(over_delta) == 1
 
 
+@pytest.mark.slow
 def test_the_terminal_shows_every_finding(run: Run) -> None:
     shown = " ".join(run.out.split())
     for name in NAMES:
@@ -184,6 +191,7 @@ def test_the_terminal_shows_every_finding(run: Run) -> None:
     assert run.out.count("this is a simulation and protects nobody") == len(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_same_seed_finds_the_same_with_any_number_of_workers(
     run: Run, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -198,6 +206,7 @@ def test_the_same_seed_finds_the_same_with_any_number_of_workers(
         assert (tmp_path / file).read_bytes() == (run.folder / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_another_seed_finds_something_else(run: Run, tmp_path: Path) -> None:
     arguments = ["experiment", "maskit-checks", *SMALL, "--output", str(tmp_path), "--seed", "2"]
     assert program.main(arguments) == 0
@@ -231,6 +240,7 @@ def test_what_was_answered_is_not_asked_again() -> None:
 # Traces
 
 
+@pytest.mark.slow
 def test_traces_of_the_population_give_the_same_result(tmp_path: Path) -> None:
     """What is read from a file is what was made up, but for the name of the source."""
     write_traces(tmp_path / "traces.csv", [resident(1, number) for number in range(2)])

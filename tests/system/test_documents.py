@@ -25,7 +25,7 @@ from tests.system.documents import (
 )
 
 BIN = Path(sys.executable).parent
-SERVERS = "deployment.md"  # whose examples are real servers and ten phones
+SLOW = {"deployment.md", "experiments.md"}  # ten phones and real servers; a simulation
 DEADLINE = 300  # seconds, for one command
 SHOWN_ONLY = {"text", "json", "toml", "mermaid"}
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)#\s]+)[^)]*\)")
@@ -51,7 +51,7 @@ def _closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param(path, marks=pytest.mark.slow if path.name == SERVERS else (), id=str(path.relative_to(ROOT)))
+        pytest.param(path, marks=pytest.mark.slow if path.name in SLOW else (), id=str(path.relative_to(ROOT)))
         for path in documents()
     ],
 )

@@ -31,7 +31,7 @@ def asked(check: Callable[..., Policy], name: str) -> tuple[Policy, Sequence[ora
     return check(problem.chain, **problem.asked), problem.limits
 
 
-@pytest.mark.parametrize("name", ["coin", "two tosses"])
+@pytest.mark.parametrize("name", ["coin"])
 @checks
 def test_killed_once_at_any_moment(check: Callable[..., Policy], name: str) -> None:
     """Around every write and after every message, back soon or a step later, with and without its store."""
@@ -50,6 +50,7 @@ def test_killed_once_on_all_examples(check: Callable[..., Policy], name: str) ->
         assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
 
 
+@pytest.mark.slow
 def test_killed_twice() -> None:
     """And killed again at any moment of the second life."""
     policy, limits = asked(probabilistic, "coin")

@@ -21,6 +21,7 @@ from reticent_client import (
 from tests.client.checks import PRIVATE
 
 Check = Callable[..., Policy]
+SLOW = pytest.mark.slow
 CHECKS = pytest.mark.parametrize("check", PRIVATE)
 
 
@@ -42,7 +43,7 @@ def rise_in_silence(policy: Policy, step: int, context: str) -> float:
 
 
 @CHECKS
-@pytest.mark.parametrize(("horizon", "chance"), [(96, 1e-4), (48, 1e-7), (12, 1e-30)])
+@pytest.mark.parametrize(("horizon", "chance"), [pytest.param(96, 1e-4, marks=SLOW), (48, 1e-7), (12, 1e-30)])
 def test_silence_too_faint_for_float64_tells_no_more_than_delta(check: Check, horizon: int, chance: float) -> None:
     """A day of silence of probability 1e-380 can occur, and then whoever starts in s has lingered."""
     policy = check(lingering(horizon, chance), sensitive={(0, "s"): 0.1})
@@ -59,12 +60,15 @@ def test_a_chance_at_the_edge_of_float64_is_not_lost(check: Check, chance: float
     assert rise_in_silence(policy, 0, "s") <= 0.1 + TOLERANCE
 
 
+@SLOW
 def test_the_optimal_check_makes_use_of_long_faint_days() -> None:
     """That some lingering is too faint to be judged does not keep the likely days from being released."""
     assert optimal(lingering(96, 1e-4), sensitive={(0, "s"): 0.1}).utility == pytest.approx(95.2, abs=0.01)
 
 
-@pytest.mark.parametrize(("smoothing", "place"), [(1e-2, 2), (1e-4, 1), (1e-6, 2)])
+@pytest.mark.parametrize(
+    ("smoothing", "place"), [pytest.param(1e-2, 2, marks=SLOW), (1e-4, 1), pytest.param(1e-6, 2, marks=SLOW)]
+)
 def test_smoothing_does_not_keep_the_optimal_check_from_its_ceiling(smoothing: float, place: int) -> None:
     """Smoothed chains hold moves of 1e-8, and a solver that neglects such masses has to be led to where they matter."""
     rng = seeded(1, "smoothed")
@@ -89,6 +93,7 @@ def test_adaptive_is_no_worse_than_hybrid_where_an_opponent_rules_a_release_out(
     assert adaptive(own, sensitive=sensitive, against=[other]).utility >= 3.5
 
 
+@SLOW
 def test_no_weight_overflows_where_silence_is_rare_for_most() -> None:
     """Most of the prior is released at every step; who is in s stays there, in silence, all day."""
     stay = np.array([[1 - 1e-9, 1e-9], [0, 1]])

@@ -14,8 +14,6 @@ from reticent.privacy.release import Release
 from reticent.randomness import seeded
 from tests.queries import bits
 
-pytestmark = pytest.mark.slow  # thousands of releases, some seconds in all
-
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 SIZE = 40  # counters of a query, each a run of its own
 RUNS = 2000
