@@ -1,8 +1,7 @@
-"""Adversaries who learn their beliefs from what is released, and policies made anew each morning against them.
+"""Adversaries who learn from the releases, and policies that are made anew each morning against them.
 
-The rule by which this adversary learns is stated, so that everybody can follow it: the chain of a morning is a function
-of the chain that the adversary began with, of the policies and of the released days, and of nothing else. So a policy
-that is computed against it tells nothing that was not released already.
+The adversary learns by a public rule: its chain of a morning is a function of its starting chain, the policies and the
+released days only. So a policy computed against it reveals nothing that was not released already.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.policy import Policy
 
 Check = Callable[[MarkovChain], Policy]
-"""A check that asks for nothing but the chain: `functools.partial(hybrid, sensitive={"hospital"}, delta=0.1)`."""
+"""A check that takes only the chain: `functools.partial(hybrid, sensitive={"hospital"}, delta=0.1)`."""
 
 FORMAT = DocumentFormat("reticent-learning-adversary", 1, "a learning adversary", FileError)
 
 
 class LearningAdversary:
-    """An adversary who begins with a chain, as sure of it as after `strength` days seen in full, and learns.
+    """An adversary who begins with a chain, as certain as after `strength` fully observed days, and learns.
 
     The rule: the adversary counts days, and its chain is the shares of its counts (the mean of a Dirichlet distribution
     for the first context and for each row). It begins with `strength` times what a day of the starting chain holds on
@@ -66,30 +65,30 @@ class LearningAdversary:
 
     @property
     def strength(self) -> float:
-        """As how many days the starting chain counts."""
+        """The number of days that the starting chain counts as."""
         return self._strength
 
     @property
     def chain(self) -> MarkovChain:
-        """What it is certain of for one day, this morning."""
+        """Its chain of this morning."""
         return self._chain
 
     @property
     def days(self) -> int:
-        """How many days it has learned from."""
+        """The number of days that it has learned from."""
         return self._days
 
     @property
     def ignored(self) -> int:
-        """How many days taught it nothing, because its chain and the policy could not produce them."""
+        """The number of ignored days, which its chain and the policy could not produce."""
         return self._ignored
 
     def learn(self, policy: Runnable, outputs: Outputs) -> Floats | None:
-        """Learn from a day, once it is over; return what it believes of that day, (T, n), or None for an ignored one.
+        """Learn from a finished day; return the belief about that day, (T, n), or None for an ignored day.
 
         Args:
-            policy: What decided on that day.
-            outputs: What was released at each step, None where it was suppressed.
+            policy: The policy of that day.
+            outputs: The release of each step, None for a suppression.
         """
         if len(outputs) != self._chain.horizon:
             raise ValueError(f"a day has {self._chain.horizon} steps: got {len(outputs)} outputs")
@@ -118,7 +117,7 @@ class LearningAdversary:
         return MarkovChain(start.contexts, initial, rows)
 
     def to_json(self) -> dict[str, Any]:
-        """The adversary as plain data, to be read back bit for bit; no more secret than the starting chain."""
+        """The adversary as plain data, exact; as secret as the starting chain."""
         return FORMAT.document(
             {
                 "chain": self._starting.to_json(),
@@ -148,15 +147,15 @@ class LearningAdversary:
 
 @dataclass(frozen=True, eq=False)
 class LearnedDay:
-    """A day that is over: what was released, and what the adversary made of it."""
+    """A finished day: its releases and the adversary's beliefs."""
 
     policy: Policy
     outputs: tuple[str | None, ...]
-    prior: Floats  # (T, n): what was believed that morning
+    prior: Floats  # (T, n): the belief of that morning
     beliefs: Floats | None
-    """(T, n): what was believed that evening; None where the day was off the adversary's model."""
+    """(T, n): the belief of that evening; None if the day was off the adversary's model."""
     gain: Gain | None
-    """The largest rise of the belief in a sensitive state; None where the day was off the adversary's model."""
+    """The largest rise of the belief in a sensitive state; None if the day was off the adversary's model."""
 
 
 class Daily:
@@ -192,7 +191,7 @@ class Daily:
 
     @property
     def adversary(self) -> LearningAdversary:
-        """Whom the policies hold off."""
+        """The adversary that the policies are made against."""
         return self._adversary
 
     def morning(self) -> Policy:
@@ -221,9 +220,9 @@ def daily(
     days: Iterable[Sequence[str | None]],
     rng: np.random.Generator | None = None,
 ) -> Iterator[LearnedDay]:
-    """Live through days with a policy for each, made that morning against an adversary who has learned from the others.
+    """Run days, each with a policy made that morning against an adversary who has learned from the days before.
 
-    For what is promised, see `Daily`.
+    `Daily` states the promise.
 
     Args:
         adversary: It learns as the days go by.

@@ -1,4 +1,4 @@
-"""What days that a chain was not learned from say of it."""
+"""Tests of a chain on days that it was not learned from."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ Labels = Sequence[str | None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well chains foretell days."""
+    """How well chains predict test days."""
 
     days: int
     steps: int
     off_model: int
-    """Steps whose context the chain does not know, or rules out given the step before; as `MaskIt` counts them on a
-    phone that releases all it may. What is possible depends on the last release, so that a policy that suppresses more
-    may come to another count."""
+    """The number of off-model steps, as `MaskIt` counts them on a phone that releases whatever it may. What is possible
+    depends on the last release, so a policy that suppresses more may have another count."""
     missing: int
-    """Steps without a reading, where the chain knows no gaps."""
+    """The number of steps without a reading, if the chain has no gaps."""
     unknown_contexts: tuple[str, ...]
-    """The contexts that no chain of their day knows."""
+    """The contexts that the chains of their days do not know."""
     log_likelihood: float | None
-    """The mean logarithm of the probability of a step, over the steps that have one above 0; None without any."""
+    """The mean logarithm of the probability of a step, over the steps with a probability above 0; None without any."""
 
     @property
     def off_model_share(self) -> float:
-        """The share of the steps that a policy would not release that releases all it may."""
+        """The share of the steps that even a policy without suppressions would not release."""
         return (self.off_model + self.missing) / max(self.steps, 1)
 
 
 def evaluate(days: Sequence[tuple[MarkovChain, Labels]]) -> Evaluation:
-    """Judge each day by the chain that it should follow."""
+    """Test each day against the chain of its kind."""
     off_model = missing = steps = 0
     logarithms: list[float] = []
     unknown_contexts: dict[str, None] = {}
@@ -59,7 +58,7 @@ def evaluate(days: Sequence[tuple[MarkovChain, Labels]]) -> Evaluation:
 
 
 def _open(chain: MarkovChain) -> MaskIt:
-    """A mask that releases whatever the chain allows; its coins decide nothing."""
+    """A mask that releases whatever the chain allows; its coins have no effect."""
     shape = (chain.horizon, chain.size)
     policy = VectorPolicy(
         Provenance("open", chain, np.full(shape, np.nan), (chain,), float(chain.horizon)), np.zeros(shape)
@@ -68,7 +67,7 @@ def _open(chain: MarkovChain) -> MaskIt:
 
 
 def _logarithms(chain: MarkovChain, labels: Labels) -> list[float]:
-    """Those of the probabilities of the steps that the chain allows, given the step before."""
+    """The logarithms of the probabilities of the allowed steps, given the step before."""
     found: list[float] = []
     before: int | None = None
     for t, label in enumerate(labels):

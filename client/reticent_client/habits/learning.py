@@ -1,7 +1,7 @@
-"""Learning a chain from days, and judging it on days that it was not learned from.
+"""Learns a chain from days, and tests it on other days.
 
-What a chain is learned from is not protected: the policies that are made from it are public. Learn from days that the
-user does not mind to be known.
+The training days are not protected, because policies made from the chain are public. Learn only from days that the user
+is willing to disclose.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ DEFAULT_TRAIN = 0.5
 DEFAULT_SMOOTHING = 2.0
 DEFAULT_MIN_DAYS = 14
 SHARED_DAYS = 2.0
-"""How many days of all kinds a chain for weekdays or weekends takes in."""
+"""The number of days of all kinds that a chain for weekdays or weekends includes."""
 
 FEW_OF_A_KIND = 4
-"""With fewer weekdays of their own, or weekend days, a chain for them says little of them: they have hardly more weight
-in it than the days of all kinds, and without any it is the chain of all days."""
+"""With fewer days of its own kind, a chain for weekdays or weekends says little about them: they hardly outweigh the
+days of all kinds. Without any it is the chain of all days."""
 
 MAX_PROBABILITIES = 20_000_000
-"""Of a chain that is learned; more would take gigabytes."""
+"""The most probabilities of a learned chain; more would take gigabytes."""
 
 Days = Sequence[DatedDay]
 
 
 @dataclass(frozen=True)
 class Habits:
-    """What was learned, and from what."""
+    """The learned chains, their training days and their test."""
 
     chains: Mapping[str, MarkovChain]
     """A chain for every "day", or one for "weekday" and one for "weekend"."""
     training: tuple[DatedDay, ...]
     test_days: tuple[DatedDay, ...]
-    """The days that nothing was learned from, with the contexts that the chains know them by."""
+    """The days that were not used for learning, with the labels of the chains."""
     evaluation: Evaluation | None
-    """What the judged days say of the chains; None where all days were trained on."""
+    """The test of the chains; None if all days were used for training."""
 
     @property
     def chain(self) -> MarkovChain:
@@ -78,19 +78,18 @@ def learn(
     top: int | None = None,
     min_days: int = DEFAULT_MIN_DAYS,
 ) -> Habits:
-    """Learn the habits of a user, or of a population, from the first of their days, and judge them on the others.
+    """Learn the habits of a user or of a population from the first days, and test them on the others.
 
     Args:
-        days: The days of a user, or those of each user of a population, whose chain pools them all.
-        train: The share of each user's days that is learned from; 1 for all, and nothing to judge by.
-        smoothing: How many days that nobody saw are added to those that were: days of the population's chain or,
-            without one, days on which the user does at each hour what was seen up to an hour earlier or later. With 0
-            the chain is the plain counts.
-        population: The chain of other people, with as many steps. With it any number of days will do.
-        apart: Learn weekdays and weekends apart. Each takes in a few days of both, so that a weekend may hold what was
-            seen on weekdays only; without days of its own it is the chain of all days.
-        top: How many contexts keep their label, those in which most steps of the training days are spent and those that
-            the population knows; all others become "other", together with a context that is called so.
+        days: The days of a user, or a mapping from the users of a population to their days.
+        train: The share of each user's days to learn from; 1 means all days and no test.
+        smoothing: The number of unseen days to add: days of the population's chain or, without one, days on which the
+            user does at each hour what was seen up to an hour earlier or later. With 0 the chain is the plain counts.
+        population: The chain of other people, with as many steps. With it any number of days is enough.
+        apart: Learn weekdays and weekends apart. Each chain includes a few days of both, so that a weekend may contain
+            what was seen on weekdays only. Without days of its own it is the chain of all days.
+        top: The number of contexts that keep their label: those with most steps in the training days, and those of the
+            population. All others become "other", together with a context of that name.
         min_days: With fewer days to learn from, and no population's chain, `TooFewDays` is raised.
     """
     _check(train, smoothing, top, min_days)
@@ -109,7 +108,7 @@ def learn(
 
 
 def silent(contexts: Sequence[str], horizon: int) -> VectorPolicy:
-    """The policy that releases nothing: for a phone whose user's habits are not known yet.
+    """The policy that releases nothing, for a phone whose user's habits are not known yet.
 
     >>> silent(["home"], 24).utility
     0.0
@@ -120,12 +119,12 @@ def silent(contexts: Sequence[str], horizon: int) -> VectorPolicy:
 
 
 def merged(day: DatedDay, known: set[str]) -> DatedDay:
-    """The same day with "other" in place of what is not known; gaps stay gaps."""
+    """The same day with "other" instead of unknown contexts; gaps stay gaps."""
     return DatedDay(day.date, tuple(label if label is None or label in known else OTHER for label in day.labels))
 
 
 def kind_of(day: DatedDay, chains: Mapping[str, MarkovChain]) -> str:
-    """Which of the chains a day goes by."""
+    """The kind of chain for a day."""
     if DAY in chains:
         return DAY
     return WEEKEND if day.is_weekend else WEEKDAY
@@ -140,7 +139,7 @@ def _chains(training: Days, smoothing: float, population: MarkovChain | None, *,
 
 
 def _completed(training: Days, smoothing: float, population: MarkovChain | None) -> MarkovChain:
-    """The chain that was counted, with days that nobody saw."""
+    """The counted chain, completed with unseen days."""
     if not training and population is not None:
         return population
     counted = MarkovChain.fit(day.labels for day in training)
@@ -183,7 +182,7 @@ def _check(train: float, smoothing: float, top: int | None, min_days: int) -> No
 
 
 def _check_size(days: Days, population: MarkovChain | None) -> None:
-    """Refuse what would fill the memory: a chain has a probability for each step and pair of contexts."""
+    """Refuse a chain that would fill the memory: it has a probability for each step and pair of contexts."""
     labels = {UNKNOWN if label is None else label for day in days for label in day.labels}
     labels |= set(() if population is None else population.contexts)
     horizon = max((len(day.labels) for day in days), default=0)

@@ -1,8 +1,7 @@
-"""Chains that borrow from one another.
+"""Mixtures of chains, weighted by days.
 
-Whatever a chain borrows from is itself a chain, and what it borrows is counted in days: `pooled` gives the chain of
-somebody who lives some days by the one and some by the other. Few days are so completed by the same user's days at
-other hours, by all days where only the weekends are meant, or by the days of other people.
+`pooled` gives the chain of a user who lives some days by one chain and some by another. It completes few days with the
+same user's days at other hours, with all days for a chain of weekends, or with the days of other people.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from reticent_client.mask.chain import Floats, MarkovChain
 def pooled(chains: Sequence[MarkovChain], days: Sequence[float]) -> MarkovChain:
     """The chain of as many days of each as given; its contexts are those of all.
 
-    A row of which no chain has a day is that of the last chain, which is the most general one by custom.
+    A row without a day in any chain is that of the last chain, by convention the most general one.
 
     >>> home, away = (MarkovChain([label], [1], []) for label in ("home", "away"))
     >>> pooled([home, away], [3, 1]).initial.tolist()
@@ -42,7 +41,7 @@ def pooled(chains: Sequence[MarkovChain], days: Sequence[float]) -> MarkovChain:
 
 
 def widened(chain: MarkovChain, contexts: Sequence[str]) -> MarkovChain:
-    """The same chain among more contexts, which it never enters; from them it goes on as it does on the whole."""
+    """The chain with more contexts, which it never enters; from them it moves as it does on average."""
     if tuple(contexts) == chain.contexts:
         return chain
     places = [list(contexts).index(label) for label in chain.contexts]
@@ -55,9 +54,9 @@ def widened(chain: MarkovChain, contexts: Sequence[str]) -> MarkovChain:
 
 
 def nearby(chain: MarkovChain, width: int) -> MarkovChain:
-    """The chain of somebody who does what this one does up to `width` steps earlier or later.
+    """The chain of a user who does what this one does up to `width` steps earlier or later.
 
-    It moves from a context only to where the chain moves from it about that time, so it stays sparse.
+    It has only transitions that the chain has at about that time, so it stays sparse.
     """
     if width < 0:
         raise ValueError(f"width is a number of steps, at least 0: got {width}")

@@ -1,8 +1,8 @@
-"""From readings to days: the context of each step is what was read last when the step was decided.
+"""From readings to days: the context of a step is the last reading when the step was decided.
 
-A phone decides a moment before a step begins, and knows no more than what was read by then; so the days that habits
-are learned from are made by the same rule. A reading that is too old then says nothing: the step is a gap. So is a step
-that the clock leaves out; where the clock is set back, a step keeps its first visit.
+A phone decides a moment before a step begins, from the readings so far. Days for learning follow the same rule. If the
+last reading is too old, the step is a gap; so is a step that the clock skips. If the clock is set back, a step keeps
+its first occurrence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_MIN_FILLED = 0.25
 
 @dataclass(frozen=True)
 class DatedDay:
-    """A day of somebody's life: a context for each step, None for a gap."""
+    """A day of a user: a context for each step, None for a gap."""
 
     date: dt.date
     labels: tuple[str | None, ...]
@@ -39,16 +39,16 @@ class DatedDay:
 
 @dataclass(frozen=True)
 class SampledDays:
-    """The days of a user, and what was left out."""
+    """The days of a user, and the number of days left out."""
 
     days: tuple[DatedDay, ...]
     left_out: int
-    """Days between the first and the last reading that have no reading, or too few."""
+    """The number of days between the first and the last reading with no reading, or too few."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How readings become days.
+    """The rule that turns readings into days.
 
     >>> traces = Traces.of([("ada", "2027-03-01T08:30", "home"), ("ada", "2027-03-01T16:00", "work")])
     >>> Sampling(dt.timedelta(hours=4), min_filled=0).days(traces).days[0].labels
@@ -58,14 +58,14 @@ class Sampling:
     """
 
     step: dt.timedelta = DEFAULT_STEP
-    """How long a step lasts; it divides 24 hours."""
+    """The length of a step; it divides 24 hours."""
     hold: dt.timedelta | None = None
-    """For how long a reading counts: it is younger when a step is decided. One step unless given, and a day at most."""
+    """The maximum age of a reading when a step is decided: one step by default, a day at most."""
     min_filled: float = DEFAULT_MIN_FILLED
-    """The share of the steps that a day must have a context at; a day without any is always left out."""
+    """The smallest share of steps with a context; a day without any is always left out."""
     lead: dt.timedelta = LEAD
-    """How long before its beginning a step is decided, as by a phone. A lead of 0 is for tables whose rows say where
-    somebody was from the beginning of a step on."""
+    """The time between the decision of a step and its beginning, as on a phone. A lead of 0 is for tables whose rows
+    hold from the beginning of a step on."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -88,7 +88,7 @@ class Sampling:
         return DAY // self.step
 
     def days(self, traces: Traces, user: str | None = None) -> SampledDays:
-        """The days of a user, in order; of the only one there is, unless one is named."""
+        """The days of a user, in order; without a name, of the only user."""
         return self._sampled(traces.of_user(user), self._timetable(traces))
 
     def by_user(self, traces: Traces) -> dict[str, SampledDays]:

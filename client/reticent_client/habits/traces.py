@@ -1,7 +1,7 @@
-"""What was read of people, and when: rows of user, time and context, from files, data frames or sensors.
+"""Traces: rows of user, time and context, from files, data frames or sensors.
 
-Times are instants, or local wall clock; the two are never mixed. Which days and hours an instant belongs to is a matter
-of the time zone, so instants need one. A local time that the clock showed twice is taken for its first showing.
+Times are either instants or local wall clock, never both. The time zone maps an instant to a day and an hour, so
+instants need one. A local time that occurred twice means its first occurrence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXAMPLES = "2027-03-01T08:30:00, 2027-03-01 08:30 or 2027-03-01T07:30:00Z"
 
 
 class Reading(NamedTuple):
-    """What a sensor said at an instant."""
+    """A reading of a sensor at an instant."""
 
     time: dt.datetime
     """In UTC; without a time zone, the wall clock as if it were UTC."""
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     """A reading as it stands in a file or a frame."""
 
     number: int
-    """Of the line or the row, for whoever has to mend it."""
+    """The number of the line or the row, for errors."""
     user: str
     time: dt.datetime | str
     """Text in ISO 8601, or what a frame made of it."""
@@ -60,10 +60,10 @@ class Traces:
 
     readings: Mapping[str, tuple[Reading, ...]]
     zone: dt.tzinfo | None = None
-    """What says which local day it is; None for a wall clock that never jumps."""
+    """The time zone of local days; None for a wall clock that never jumps."""
 
     def __len__(self) -> int:
-        """How many readings there are."""
+        """The number of readings."""
         return sum(map(len, self.readings.values()))
 
     @property
@@ -72,9 +72,9 @@ class Traces:
         return tuple(self.readings)
 
     def of_user(self, user: str | None = None) -> tuple[Reading, ...]:
-        """The readings of a user; None means the only one there is."""
+        """The readings of a user; None means the only user."""
         if user is None and len(self.readings) != 1:
-            raise ValueError(f"the traces are of {len(self.readings)} users: say whose is meant, {_some(self.users)}")
+            raise ValueError(f"the traces are of {len(self.readings)} users: choose one of {_some(self.users)}")
         name = self.users[0] if user is None else user
         if name not in self.readings:
             raise ValueError(f"the traces have no user {name!r}: they have {_some(self.users)}")
@@ -97,7 +97,7 @@ class Traces:
 
         Args:
             path: The file.
-            zone: The time zone of local times, and the one in which the days of instants are told.
+            zone: The time zone of local times, and of the days of instants.
         """
         from reticent_client.habits.trace_files import read  # noqa: PLC0415  # files know traces, not the reverse
 
@@ -159,14 +159,14 @@ def _moment(time: dt.datetime | str) -> dt.datetime:
 
 
 def _instant(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.datetime:
-    """The instant in UTC, not so far from now that its day could not be told in some zone."""
-    said = f"the time {moment.isoformat()} is too far from now: years lie between {FIRST_YEAR} and {LAST_YEAR}"
+    """The instant in UTC; `ValueError` for years without a day in some zone."""
+    message = f"the time {moment.isoformat()} is too far from now: years lie between {FIRST_YEAR} and {LAST_YEAR}"
     try:
         instant = _in_utc(moment, zone, aware=aware)
     except OverflowError:
-        raise ValueError(said) from None
+        raise ValueError(message) from None
     if not FIRST_YEAR <= instant.year <= LAST_YEAR:
-        raise ValueError(said)
+        raise ValueError(message)
     return instant
 
 
@@ -194,9 +194,9 @@ def _in_utc(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.d
 
 
 def checked_label(text: object) -> str | None:
-    """A context that can be shown, and told to apps, without the white space around it; None for a reading of nothing.
+    """A context without surrounding white space, checked so that apps can receive it; None for a reading of nothing.
 
-    Contexts that are typed into a phone lose their white space too, so that both call a place the same.
+    A phone removes the white space of its readings too, so that both use the same label.
     """
     label = text.strip() if isinstance(text, str) else text
     if label in ("", None):
@@ -228,12 +228,12 @@ def _printable(text: object, kind: str) -> str:
 
 def _twice(user: str, moment: dt.datetime, zone: dt.tzinfo | None, one: str | None, other: str | None) -> str:
     first, second = ("nothing" if label is None else repr(label) for label in (one, other))
-    said = f"user {user!r} is in {first} and in {second} at {moment.isoformat()}"
+    message = f"user {user!r} is in {first} and in {second} at {moment.isoformat()}"
     if moment.tzinfo is None and zone is not None:
         offsets = {moment.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1)}
         if len(offsets) > 1:
-            said += " (the clock showed this hour twice: write the times with their offset)"
-    return said
+            message += " (the clock showed this hour twice: write the times with their offset)"
+    return message
 
 
 def _shown(text: str) -> str:

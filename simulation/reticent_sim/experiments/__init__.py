@@ -1,1 +1,1 @@
-"""The experiments: each makes one figure or table anew, as CSV, JSON and a picture, and says which findings hold."""
+"""The experiments: each repeats one published figure or table, and reports which findings hold."""

@@ -1,7 +1,7 @@
-"""A made-up population for the experiments: people with homes, jobs, habits and whims, for months on end.
+"""A simulated population for the experiments: people with homes, jobs, habits and occasional visits, over months.
 
-Unlike the people of the demo, who share nine contexts, everybody here has places of their own. Nothing is downloaded:
-all follows from one seed, and a person is the same however many others there are.
+Unlike the people of the demo, who share nine contexts, each person has places of their own. Everything follows from one
+seed, and a person does not depend on the number of others.
 """
 
 from reticent_sim.world.resident import ACTIVE_EVERY, MAX_DAYS, Resident, resident

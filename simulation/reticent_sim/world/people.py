@@ -1,7 +1,7 @@
-"""A made-up population: where each person is, hour by hour, day after day.
+"""The simulated people of the demo: where each person is, hour by hour.
 
-People have strong habits, so that the chains learned from them are sparse, and each goes to a hospital now and then:
-some at fixed hours, some at any, some with a stop before or after it that tells. Everything follows from one seed.
+People have strong habits, so their chains are sparse. Each sometimes visits a hospital: some at fixed hours, some at
+any hour, some with a revealing stop before or after. Everything follows from one seed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Habit:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who is at home unless a habit says otherwise; later habits take the place of earlier ones."""
+    """A person who is at home unless a habit applies; later habits replace earlier ones."""
 
     seed: int
     number: int

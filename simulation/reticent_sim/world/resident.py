@@ -1,4 +1,4 @@
-"""A resident: somebody with places, habits and holidays, and with a phone that recorded them for some months."""
+"""A resident: a person with places, habits and holidays, and a phone that recorded them for some months."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What a resident does: the job, the weekly fixtures, the whims, and when the phone says nothing.
+"""The habits of a resident: a job, weekly appointments, occasional visits, and gaps in the readings.
 
-Later habits take the place of earlier ones in a day, so the order is that of the strength: a job, then fixtures, then
-deviations from both, and last the gaps in what the phone reads.
+Later habits replace earlier ones in a day: a job, then appointments, then deviations from both, and last the gaps.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ import numpy as np
 from reticent_sim.world.people import EVERY_DAY, HOME, HOURS, WEEKDAYS, WEEKEND, Habit, one_of, some_of
 from reticent_sim.world.places import CAFE, FRIEND, SHOP, STATION, WORK, Place
 
-FIXTURES = 0.35
+APPOINTMENTS = 0.35
 """The part of the places that a resident goes to every week."""
 
 
 def habits(rng: np.random.Generator, places: Sequence[Place]) -> tuple[Habit, ...]:
     """All habits of a resident who has these places."""
-    regular = 1 + round(FIXTURES * len(places))
+    regular = 1 + round(APPOINTMENTS * len(places))
     return (
         *_job(rng),
-        *_everybody(rng),
-        *_fixtures(rng, places[:regular]),
+        *_common_habits(rng),
+        *_appointments(rng, places[:regular]),
         *_deviations(rng),
-        *_whims(rng, places[regular:]),
+        *_occasional_visits(rng, places[regular:]),
         *_gaps(rng),
     )
 
@@ -49,14 +48,14 @@ def _job(rng: np.random.Generator) -> Iterator[Habit]:
             yield Habit(CAFE, EVERY_DAY, 0.6, (10,))
 
 
-def _everybody(rng: np.random.Generator) -> Iterator[Habit]:
+def _common_habits(rng: np.random.Generator) -> Iterator[Habit]:
     yield Habit(SHOP, (5,), 0.85, (one_of(rng, 10, 11),), (1, 1, 2))
     yield Habit(SHOP, some_of(rng, WEEKDAYS, 2), 0.7, (one_of(rng, 17, 18, 19),))
     yield Habit(CAFE, WEEKEND, 0.3, (one_of(rng, 9, 15),))
     yield Habit(FRIEND, WEEKEND, 0.5, (one_of(rng, 14, 19),), (2, 3))
 
 
-def _fixtures(rng: np.random.Generator, places: Sequence[Place]) -> Iterator[Habit]:
+def _appointments(rng: np.random.Generator, places: Sequence[Place]) -> Iterator[Habit]:
     """Each on a day or two of the week, at its own hour, most weeks."""
     for place in places:
         days = some_of(rng, place.kind.weekdays, min(one_of(rng, 1, 1, 2), len(place.kind.weekdays)))
@@ -72,7 +71,7 @@ def _deviations(rng: np.random.Generator) -> Iterator[Habit]:
         yield Habit(FRIEND, (4, 5), rng.uniform(0.1, 0.4), (22,), (2,))
 
 
-def _whims(rng: np.random.Generator, places: Sequence[Place]) -> Iterator[Habit]:
+def _occasional_visits(rng: np.random.Generator, places: Sequence[Place]) -> Iterator[Habit]:
     """Now and then, at any of the hours that suit; the first places more often than the last."""
     weights = 1 / np.arange(1, len(places) + 1)
     rate = rng.uniform(0.1, 0.5)  # of visits a day

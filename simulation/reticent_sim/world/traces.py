@@ -14,7 +14,7 @@ FIRST_DAY = dt.date(2027, 1, 4)
 
 
 def write_traces(path: Path, residents: Iterable[Resident], *, activities: bool = False) -> int:
-    """Write the recorded days of some residents, and return the number of lines; where nothing was read, it says so."""
+    """Write the recorded days of residents, and return the number of lines; hours without a reading have no context."""
     count = 0
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

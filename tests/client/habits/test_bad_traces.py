@@ -147,7 +147,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ("action", "said"),
     [
         (lambda traces: traces.of_user("eve"), "the traces have no user 'eve': they have 'ada', 'bob'"),
-        (lambda traces: traces.of_user(), "the traces are of 2 users: say whose is meant, 'ada', 'bob'"),
+        (lambda traces: traces.of_user(), "the traces are of 2 users: choose one of 'ada', 'bob'"),
         (lambda _: Traces.of([("a", "2027-03-01T08:00", "x")], zone="Mars/Base"), "unknown time zone 'Mars/Base'*"),
         (lambda _: Traces.of([("a", 5, "x")]), "row 0: a time is a datetime or text *: got 5"),  # type: ignore[list-item]
         (lambda _: Traces.of([(5, "2027-03-01T08:00", "x")]), "row 0: a user is text: got 5"),  # type: ignore[list-item]
