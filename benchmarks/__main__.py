@@ -9,20 +9,30 @@ from pathlib import Path
 
 from benchmarks.measure import ONE_CORE
 
+LONG = ("learning", "many_phones")
 DEFAULT = ("checks", "broker", "calibration", "encryption", "counting", "utility")
 
 
 def main() -> None:
     """Print one table after the other."""
     os.environ.update(ONE_CORE)  # before NumPy is loaded: ratios compare one core with one core
-    from benchmarks import broker, calibration, checks, counting, encryption, learning, utility  # noqa: PLC0415  # see above
+    from benchmarks import (  # noqa: PLC0415  # see above
+        broker,
+        calibration,
+        checks,
+        counting,
+        encryption,
+        learning,
+        many_phones,
+        utility,
+    )
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Reticent beside its rivals.")
     parser.add_argument(
         "names",
         nargs="*",
-        choices=[*DEFAULT, "learning", []],
-        help=f"what to run; {', '.join(DEFAULT)} unless named: learning is a study of minutes",
+        choices=[*DEFAULT, *LONG, []],
+        help=f"what to run; {', '.join(DEFAULT)} unless named: {' and '.join(LONG)} take minutes",
     )
     parser.add_argument(
         "--traces",
@@ -38,6 +48,7 @@ def main() -> None:
         "calibration": calibration.run,
         "encryption": encryption.run,
         "counting": counting.run,
+        "many_phones": many_phones.run,
         "utility": lambda: utility.run(traces),
         "learning": lambda: learning.run(traces),
     }

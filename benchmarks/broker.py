@@ -68,6 +68,10 @@ class BareStream(phone_pb2_grpc.PhoneServicer):
         """The last message."""
         return self._message
 
+    async def Report(self, request: phone_pb2.ReportRequest, context: object) -> phone_pb2.ReportReply:  # noqa: N802
+        """Nothing is kept."""
+        return phone_pb2.ReportReply()
+
 
 def run() -> Iterator[str]:
     """How long a step takes to all apps, and what a month of steps does to the memory."""

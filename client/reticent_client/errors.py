@@ -9,6 +9,9 @@
         ├── TooLarge           an exact search that would not end on a chain of this size
         ├── UnknownApp         there is no app of this name
         ├── AppRefused         the phone refuses an app, or its request
+        │   ├── CounterNotAllowed   the user does not let the app report this counter
+        │   ├── CounterOutOfBounds  a reported number is outside its bounds
+        │   └── TooManyReports      the app reports more often than the user allows
         ├── LeftBehind, Closed  a stream cannot be read on
         ├── Declined           a phone does not take part in a query, for a `Reason`
         ├── NotJoined, AlreadyJoined, BadMembership  enrolment at a key server
@@ -19,6 +22,7 @@ Bad arguments raise `ValueError`; these are about facts that arise while running
 
 from __future__ import annotations
 
+import datetime as dt
 from enum import Enum
 
 from reticent.errors import ReticentError
@@ -62,6 +66,30 @@ class UnknownApp(ClientError):
 
 class AppRefused(ClientError):
     """The phone refuses this app, or its request."""
+
+
+class CounterNotAllowed(AppRefused):
+    """The user does not let an app report a counter of this name."""
+
+
+class CounterOutOfBounds(AppRefused):
+    """A reported number is outside the bounds that the user has set."""
+
+
+class TooManyReports(AppRefused):
+    """An app reports more often than the user allows.
+
+    Args:
+        message: How often it may.
+        retry_after: When the next report is allowed.
+    """
+
+    def __init__(self, message: str, retry_after: dt.timedelta) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type[TooManyReports], tuple[str, dt.timedelta]]:
+        return type(self), (str(self), self.retry_after)
 
 
 class LeftBehind(ClientError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -38,7 +38,7 @@ class Phone:
         store: What survives a kill. Without one nothing does: see `MaskRunner`.
         participation: What the user allows in counts; what the store has kept unless given.
         budget: What the user spends on counts in all; what the store has kept unless given.
-        counters: What was counted.
+        counters: What was counted; what apps have reported unless given.
         situation: Asked before each round of counting how the phone is; neither charging nor unmetered unless given.
         listener: Called with each step of the mask as it begins.
         on_round: Called with what came of each round of counting.
@@ -95,7 +95,7 @@ class Phone:
         self.counting = CountingRunner(
             self.store,
             self.clock,
-            (lambda _query: None) if counters is None else counters,
+            counters,
             participation=participation,
             budget=budget,
             situation=situation,
@@ -127,6 +127,10 @@ class Phone:
         """Take a reading for the mask: where the user is now, None where that cannot be told. From any thread."""
         if self.mask is not None:
             self.mask.sense(context)
+
+    def report(self, app: str, counters: Mapping[str, float]) -> None:
+        """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""
+        self.counting.report(app, counters)
 
     async def wait(self) -> None:
         """Return when the mask or the part in counts has stopped, with the error that stopped it."""

@@ -39,6 +39,11 @@ CREATE TABLE declined (
     phone TEXT NOT NULL, announcement BLOB NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL, sentence TEXT NOT NULL,
     policy TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (phone, announcement)
 ) WITHOUT ROWID;
+CREATE TABLE counters (
+    phone TEXT NOT NULL, app TEXT NOT NULL, name TEXT NOT NULL, value REAL NOT NULL, PRIMARY KEY (phone, app, name)
+) WITHOUT ROWID;
+CREATE TABLE reports (phone TEXT NOT NULL, app TEXT NOT NULL, at INTEGER NOT NULL);
+CREATE INDEX reports_by_app ON reports (phone, app, at);
 {Ledger.SCHEMA};
 """
 _DROPPED = "dropped"  # the slot of the position of the last message that was forgotten

@@ -30,6 +30,7 @@ from reticent.console.options import (
 from reticent.paillier import KEY_BITS
 from reticent.privacy.limits import QueryLimits
 from reticent.protocol.invitation import Invitation
+from reticent.rpc.rates import Rate
 from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import OWNER_ONLY_FOLDER, create
 from reticent.times import milliseconds
@@ -38,7 +39,7 @@ from reticent_keys import administration
 from reticent_keys.folder import Folder
 from reticent_keys.membership import MEMBERSHIP, invitation_hash
 from reticent_keys.server import DECISION_TIME, KeyServer
-from reticent_keys.service import Service
+from reticent_keys.service import JOINS, Service
 
 FOLDER = Path("keys")
 LIMITS = QueryLimits()
@@ -70,6 +71,7 @@ def serve(
     membership_days: int = MEMBERSHIP // _DAY,
     decision_days: int = DECISION_TIME // _DAY,
     limits: Annotated[QueryLimits, Parameter(name="*")] = LIMITS,
+    join_rate: float = JOINS.per_second,
     simulated_clock: Annotated[str | None, Parameter(name="--simulated-clock")] = None,
     log_level: str = "info",
     log_json: bool = False,
@@ -91,6 +93,7 @@ def serve(
         membership_days: The days after which the membership of a phone expires, unless the phone renews it.
         decision_days: The days after the end of a query in which it can be decrypted. Then its own key is erased.
         limits: Limits on each query, whatever phones accept.
+        join_rate: Joins per second from one network; 40 times as many may come at once.
         simulated_clock: For tests, on this machine only: stop the clock at this instant, such as
             2027-03-01T12:00:00Z, until a test moves it.
         log_level: The lowest level that is logged on standard error: debug, info, warning or error.
@@ -111,7 +114,10 @@ def serve(
         decision_time=decision_days * _DAY,
     ) as server:
         _warn_of_restore(server, clock)
-        service = Service(server, phones=phones, decisions=decisions, certificate=certificate, others=others)
+        joins = Rate(join_rate, max(1.0, JOINS.burst / JOINS.per_second * join_rate))
+        service = Service(
+            server, phones=phones, decisions=decisions, certificate=certificate, others=others, joins=joins
+        )
         process.run(lambda stop: _serve(service, server, stop))
 
 

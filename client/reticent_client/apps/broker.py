@@ -8,6 +8,7 @@ import datetime as dt
 import logging
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self, TypeVar, cast
 
@@ -21,7 +22,7 @@ from reticent.v1 import phone_pb2
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.stream import Stream
 from reticent_client.apps.tokens import App, Apps
-from reticent_client.errors import Closed, FileError, LeftBehind
+from reticent_client.errors import Closed, CounterNotAllowed, CounterOutOfBounds, FileError, LeftBehind, TooManyReports
 
 SERVICE = "reticent.v1.Phone"
 
@@ -58,6 +59,9 @@ class Served(Protocol):
 
     async def wait(self) -> None:
         """Return when it has stopped."""
+
+    def report(self, app: str, counters: Mapping[str, float]) -> None:
+        """Keep what an app has counted; raises `AppRefused` where the user does not allow it."""
 
 
 class Broker:
@@ -137,6 +141,7 @@ class Broker:
             {
                 "Subscribe": grpc.unary_stream_rpc_method_handler(cast("Any", self._subscribe)),
                 "Current": grpc.unary_unary_rpc_method_handler(cast("Any", self._current)),
+                "Report": grpc.unary_unary_rpc_method_handler(cast("Any", self._report)),
             },
         )
 
@@ -177,6 +182,21 @@ class Broker:
             begins = mask.next_step.instant.isoformat()
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no step has begun yet: the next one does at {begins}")
         return last[1]
+
+    async def _report(self, message: bytes, context: Context) -> bytes:
+        app = await self._caller(context)
+        request = await self._understood(phone_pb2.ReportRequest(), message, context)
+        try:
+            await asyncio.to_thread(self._phone.report, app.name, dict(request.counters))
+        except CounterNotAllowed as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except CounterOutOfBounds as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except TooManyReports as error:
+            await self._refuse(context, str(error), error.retry_after.total_seconds())
+        except (OSError, FileError) as error:
+            await self._fail(context, error)
+        return phone_pb2.ReportReply().SerializeToString()
 
     async def _mask(self, context: Context) -> MaskRunner:
         if self._phone.mask is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -39,6 +39,11 @@ class Connection:
             f"/{SERVICE}/Current",
             request_serializer=phone_pb2.CurrentRequest.SerializeToString,
             response_deserializer=Step.decode,
+        )
+        self._report = channel.unary_unary(
+            f"/{SERVICE}/Report",
+            request_serializer=phone_pb2.ReportRequest.SerializeToString,
+            response_deserializer=phone_pb2.ReportReply.FromString,
         )
 
     def stream(self, after: int | None = None) -> Iterator[Step]:
@@ -89,6 +94,18 @@ class Connection:
         """
         try:
             return self._ask()
+        except grpc.RpcError as error:
+            raise _absence(error) from error
+
+    def report(self, counters: Mapping[str, float]) -> None:
+        """Report what the app has counted, for private counts that the phone takes part in: all of it is kept, or none.
+
+        Raises:
+            AppRefused: The user does not let this app report one of these counters, its number, or so often.
+            ConnectionError: The phone is not there.
+        """
+        try:
+            self._report(phone_pb2.ReportRequest(counters=counters), metadata=self._metadata, timeout=_DEADLINE)
         except grpc.RpcError as error:
             raise _absence(error) from error
 

@@ -6,7 +6,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +14,7 @@ from reticent.privacy import Cost, Query
 from reticent.privacy.limits import QueryLimits, min_liars
 from reticent_client.errors import Declined, Reason
 
-__all__ = ["Participation", "Situation"]
+__all__ = ["AppReports", "Participation", "Situation"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,27 @@ class Situation:
 
     charging: bool = False
     unmetered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppReports:
+    """What an app may report for counts.
+
+    Args:
+        counters: The counters, with the smallest and the largest number of each.
+        max_reports_per_hour: Most reports in any hour.
+    """
+
+    counters: Mapping[str, tuple[float, float]]
+    max_reports_per_hour: int = 60
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.counters, Mapping):
+            raise ValueError(f"counters are a table of names with their bounds: got {self.counters!r}")
+        object.__setattr__(self, "counters", {name: _bounds(name, each) for name, each in self.counters.items()})
+        _refuse_bad_count("max_reports_per_hour", self.max_reports_per_hour)
+        if not self.max_reports_per_hour:
+            raise ValueError("max_reports_per_hour must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +66,7 @@ class Participation:
         only_unmetered: Take part over networks that are not metered only.
         max_queries_per_day: Most queries to contribute to in any 24 hours.
         max_bytes_per_day: Most bytes to send in any 24 hours.
+        apps: What each app may report, by the app's name; no two apps report the same counter.
 
     >>> policy = Participation(max_epsilon=1.0, queries=("gym-*", "steps-*"))
     >>> Participation.from_text(policy.to_text()) == policy
@@ -62,6 +84,7 @@ class Participation:
     only_unmetered: bool = False
     max_queries_per_day: int | None = None
     max_bytes_per_day: int | None = None
+    apps: Mapping[str, AppReports] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("max_epsilon", "max_delta", "max_budget_share"):
@@ -75,6 +98,7 @@ class Participation:
                 raise ValueError(f"{name} is true or false: got {getattr(self, name)!r}")
         for name in ("queries", "counters"):
             object.__setattr__(self, name, _checked_patterns(name, getattr(self, name)))
+        object.__setattr__(self, "apps", _checked_apps(self.apps))
 
     def examine(self, query: Query, limit: Cost) -> None:
         """Decline a query that the user does not allow, whenever it comes.
@@ -200,7 +224,7 @@ class Participation:
     def _of(cls, content: Any) -> Participation:
         if not isinstance(content, Mapping):
             raise ValueError(f"a policy is a table of names and values: got {content!r}")
-        names = {field.name for field in fields(cls)}
+        names = {each.name for each in fields(cls)}
         if unknown := sorted(map(str, content.keys() - names)):
             raise ValueError(f"a policy says {', '.join(sorted(names))}: got {', '.join(unknown)}")
         return cls(**content)
@@ -230,6 +254,29 @@ def _refuse_bad_count(name: str, value: Any, *, optional: bool = False) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} must be a whole number of at least 0: got {value!r}")
+
+
+def _bounds(name: str, value: Any) -> tuple[float, float]:
+    match value:
+        case (int() | float() as low, int() | float() as high) if -math.inf < low <= high < math.inf:
+            return low, high
+    raise ValueError(f"the bounds of {name!r} are two numbers, the smaller one first: got {value!r}")
+
+
+def _checked_apps(value: Any) -> dict[str, AppReports]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"apps are a table of names, with what each may report: got {value!r}")
+    apps = {}
+    reported: dict[str, str] = {}
+    for app, limits in value.items():
+        try:
+            apps[app] = limits if isinstance(limits, AppReports) else AppReports(**limits)
+        except TypeError as error:
+            raise ValueError(f"the app {app!r} has counters and max_reports_per_hour: got {limits!r}") from error
+        for name in apps[app].counters:
+            if reported.setdefault(name, app) != app:
+                raise ValueError(f"the counter {name!r} is reported by one app: got {reported[name]!r} and {app!r}")
+    return apps
 
 
 def _checked_patterns(name: str, value: Any) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -78,7 +79,7 @@ class Member:
         try:
             content = json.loads(text)
             return cls(
-                Invitation.from_text(content["invitation"]),
+                _shared(Invitation.from_text(content["invitation"])),
                 SigningKey(_bytes(content["signing"])),
                 MembershipState[content["state"]],
                 _bytes(content["phone"]),
@@ -245,6 +246,16 @@ class Enrolment:
     def _keep(self, member: Member) -> None:
         self._slot.write(member.to_text())
         self.member = member
+
+
+def _shared(invitation: Invitation) -> Invitation:
+    """The invitation with the texts that those of all phones of a network share."""
+    return replace(
+        invitation,
+        authority=sys.intern(invitation.authority),
+        key_server=sys.intern(invitation.key_server),
+        aggregation_server=sys.intern(invitation.aggregation_server),
+    )
 
 
 def _bytes(text: str) -> bytes:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
 from reticent.clock import Clock
-from reticent.privacy import Cost
+from reticent.privacy import Cost, Query
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure
 from reticent.retry import Backoff
@@ -19,6 +20,7 @@ from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
 from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.query_cache import SHARED
+from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round, enrol, run
 from reticent_client.counting.settings import kept_budget, kept_participation
@@ -39,7 +41,7 @@ class CountingRunner:
     Args:
         store: The phone's store.
         clock: What time it is.
-        counters: What the apps have counted.
+        counters: What was counted; what apps have reported unless given.
         participation: What the user allows; what the store has kept unless given.
         budget: What the user spends in all; what the store has kept unless given.
         situation: Asked before each round how the phone is.
@@ -52,7 +54,7 @@ class CountingRunner:
         self,
         store: PhoneStore,
         clock: Clock,
-        counters: Counters,
+        counters: Counters | None = None,
         *,
         participation: Participation | None = None,
         budget: Cost | None = None,
@@ -65,7 +67,8 @@ class CountingRunner:
         """The phone's side of counting, once it is needed."""
         self._store = store
         self._clock = clock
-        self._counters = counters
+        self._reports = Reports(store, clock.now)
+        self._counters = self._reported if counters is None else counters
         self._participation = participation
         self._budget = budget
         self._situation = situation
@@ -108,6 +111,10 @@ class CountingRunner:
             if self._running is None:
                 self._start()
 
+    def report(self, app: str, counters: Mapping[str, float]) -> None:
+        """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""
+        self._reports.add(app, counters, self._policy())
+
     async def leave(self) -> None:
         """Contribute to nothing new, and tell the key server. Where no answer came, it is tried again.
 
@@ -125,6 +132,12 @@ class CountingRunner:
         if self._running is not None:
             await asyncio.shield(self._running)
 
+    def _reported(self, query: Query) -> Mapping[str, float] | None:
+        return self._reports.for_query(query, self._policy())
+
+    def _policy(self) -> Participation:
+        return kept_participation(self._store, self._participation)
+
     def _start(self) -> None:
         self._running = asyncio.create_task(self._run(self._opened()), name="counting")
         self._started.set()
@@ -137,10 +150,11 @@ class CountingRunner:
             self.participant = Participant(
                 self._store,
                 kept_budget(self._store) if budget is None else kept_budget(self._store, budget.epsilon, budget.delta),
-                rng=secure() if self._rng is None else self._rng,
+                rng=_secure() if self._rng is None else self._rng,
                 now=self._clock.now,
-                policy=kept_participation(self._store, self._participation),
+                policy=self._policy(),
                 counters=self._counters,
+                backoff=Backoff(random=_secure().random),
                 simulation=self._simulation,
                 queries=SHARED,
             )
@@ -154,9 +168,15 @@ class CountingRunner:
                 clock=self._clock,
                 situation=self._situation,
                 stop=self._stop,
-                backoff=Backoff(random=secure().random),
+                backoff=Backoff(random=_secure().random),
                 on_round=self._on_round,
             )
+
+
+@cache
+def _secure() -> np.random.Generator:
+    """One generator for all phones of a process."""
+    return secure()
 
 
 def _invitation(participant: Participant) -> Invitation:

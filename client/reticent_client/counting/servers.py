@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 from weakref import WeakKeyDictionary
+
+from google.protobuf.message import Message
 
 from reticent.paillier import PublicKey
 from reticent.protocol.calls import answered
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Servers"]
 
+Reply = TypeVar("Reply")
+
 DEADLINE = 30.0
 """Seconds for an answer."""
+CONCURRENT_CALLS = 64
+"""Calls at a time over the channels that phones share; servers limit those of one network."""
 KEYS_KEPT = 8
 """Public keys that are kept for all phones of a channel."""
 
@@ -36,7 +42,8 @@ class _Connection:
         self.to_keys = channel(invitation.key_server, credentials, KEY_SERVER)
         self.to_aggregation = channel(invitation.aggregation_server, credentials, AGGREGATION_SERVER)
         self.public_keys: OrderedDict[bytes, bytes] = OrderedDict()
-        self.fetching = asyncio.Lock()
+        self.fetches: dict[bytes, asyncio.Task[bytes]] = {}
+        self.calls = asyncio.Semaphore(CONCURRENT_CALLS)
 
     async def close(self) -> None:
         await self.to_keys.close()
@@ -98,47 +105,53 @@ class Servers:
     def _name(self) -> tuple[str, str, str]:
         return self._invitation.authority, self._invitation.key_server, self._invitation.aggregation_server
 
-    async def join(self, asked: wire.JoinRequest) -> wire.Membership:
+    async def join(self, request: wire.JoinRequest) -> wire.Membership:
         """Of the key server."""
-        return await answered(self._enrolment.Join(asked, timeout=self._deadline))
+        return await self._reply(self._enrolment.Join, request)
 
-    async def renew(self, asked: wire.RenewRequest) -> wire.Membership:
+    async def renew(self, request: wire.RenewRequest) -> wire.Membership:
         """Of the key server."""
-        return await answered(self._enrolment.Renew(asked, timeout=self._deadline))
+        return await self._reply(self._enrolment.Renew, request)
 
-    async def leave(self, asked: wire.LeaveRequest) -> None:
+    async def leave(self, request: wire.LeaveRequest) -> None:
         """Of the key server."""
-        await answered(self._enrolment.Leave(asked, timeout=self._deadline))
+        await self._reply(self._enrolment.Leave, request)
 
     async def announcements(self, phone: bytes) -> wire.AnnouncementsReply:
         """Of the aggregation server."""
-        asked = wire.AnnouncementsRequest(phone=phone)
-        return await answered(self._collecting.Announcements(asked, timeout=self._deadline))
+        return await self._reply(self._collecting.Announcements, wire.AnnouncementsRequest(phone=phone))
 
-    async def query(self, asked: wire.QueryRequest) -> bytes:
+    async def query(self, request: wire.QueryRequest) -> bytes:
         """One of the announced queries, from the aggregation server."""
-        reply = await answered(self._collecting.Query(asked, timeout=self._deadline))
-        return reply.query
+        return (await self._reply(self._collecting.Query, request)).query
 
     async def key(self, key_id: bytes) -> bytes:
         """A public key, from the aggregation server; phones that share the channel fetch it once."""
-        known = self._connection.public_keys
-        async with self._connection.fetching:
-            if key_id in known:
-                return known[key_id]
-            reply = await answered(self._collecting.Key(wire.KeyRequest(key_id=key_id), timeout=self._deadline))
-            if PublicKey.id_of(reply.public_key) == key_id:
-                known[key_id] = reply.public_key
-                while len(known) > KEYS_KEPT:
-                    known.popitem(last=False)
-        return reply.public_key
+        known, fetches = self._connection.public_keys, self._connection.fetches
+        if key_id in known:
+            return known[key_id]
+        if key_id not in fetches:
+            fetches[key_id] = asyncio.create_task(self._fetched_key(key_id))
+            fetches[key_id].add_done_callback(lambda _: fetches.pop(key_id))
+        return await asyncio.shield(fetches[key_id])
 
     async def contribute(self, contribution: wire.Contribution) -> wire.Acknowledgement:
         """To the aggregation server."""
-        return await answered(self._collecting.Contribute(contribution, timeout=self._deadline))
+        return await self._reply(self._collecting.Contribute, contribution)
 
-    async def decisions(self, wanted: Sequence[wire.DecisionWanted]) -> Sequence[wire.Decision]:
+    async def decisions(self, awaited: Sequence[wire.DecisionWanted]) -> Sequence[wire.Decision]:
         """Of the aggregation server, which has them from the key server."""
-        asked = wire.DecisionsRequest(wanted=wanted)
-        reply = await answered(self._collecting.Decisions(asked, timeout=self._deadline))
-        return reply.decisions
+        return (await self._reply(self._collecting.Decisions, wire.DecisionsRequest(wanted=awaited))).decisions
+
+    async def _fetched_key(self, key_id: bytes) -> bytes:
+        reply = await self._reply(self._collecting.Key, wire.KeyRequest(key_id=key_id))
+        known = self._connection.public_keys
+        if PublicKey.id_of(reply.public_key) == key_id:
+            known[key_id] = reply.public_key
+            while len(known) > KEYS_KEPT:
+                known.popitem(last=False)
+        return reply.public_key
+
+    async def _reply(self, method: Callable[..., Awaitable[Reply]], request: Message) -> Reply:
+        async with self._connection.calls:
+            return await answered(method(request, timeout=self._deadline))

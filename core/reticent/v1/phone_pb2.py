@@ -24,19 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17reticent/v1/phone.proto\x12\x0breticent.v1\"0\n\x10SubscribeRequest\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_after\"\x10\n\x0e\x43urrentRequest\"\x90\x01\n\x04Step\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0b\n\x03\x64\x61y\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\t\x12\x14\n\x07\x63ontext\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03raw\x18\x07 \x01(\x08\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\x42\n\n\x08_context2\x83\x01\n\x05Phone\x12?\n\tSubscribe\x12\x1d.reticent.v1.SubscribeRequest\x1a\x11.reticent.v1.Step0\x01\x12\x39\n\x07\x43urrent\x12\x1b.reticent.v1.CurrentRequest\x1a\x11.reticent.v1.Stepb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17reticent/v1/phone.proto\x12\x0breticent.v1\"0\n\x10SubscribeRequest\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_after\"\x10\n\x0e\x43urrentRequest\"|\n\rReportRequest\x12:\n\x08\x63ounters\x18\x01 \x03(\x0b\x32(.reticent.v1.ReportRequest.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\r\n\x0bReportReply\"\x90\x01\n\x04Step\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0b\n\x03\x64\x61y\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\t\x12\x14\n\x07\x63ontext\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03raw\x18\x07 \x01(\x08\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\x42\n\n\x08_context2\xc3\x01\n\x05Phone\x12?\n\tSubscribe\x12\x1d.reticent.v1.SubscribeRequest\x1a\x11.reticent.v1.Step0\x01\x12\x39\n\x07\x43urrent\x12\x1b.reticent.v1.CurrentRequest\x1a\x11.reticent.v1.Step\x12>\n\x06Report\x12\x1a.reticent.v1.ReportRequest\x1a\x18.reticent.v1.ReportReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reticent.v1.phone_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_REPORTREQUEST_COUNTERSENTRY']._loaded_options = None
+  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_options = b'8\001'
   _globals['_SUBSCRIBEREQUEST']._serialized_start=40
   _globals['_SUBSCRIBEREQUEST']._serialized_end=88
   _globals['_CURRENTREQUEST']._serialized_start=90
   _globals['_CURRENTREQUEST']._serialized_end=106
-  _globals['_STEP']._serialized_start=109
-  _globals['_STEP']._serialized_end=253
-  _globals['_PHONE']._serialized_start=256
-  _globals['_PHONE']._serialized_end=387
+  _globals['_REPORTREQUEST']._serialized_start=108
+  _globals['_REPORTREQUEST']._serialized_end=232
+  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_start=185
+  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_end=232
+  _globals['_REPORTREPLY']._serialized_start=234
+  _globals['_REPORTREPLY']._serialized_end=247
+  _globals['_STEP']._serialized_start=250
+  _globals['_STEP']._serialized_end=394
+  _globals['_PHONE']._serialized_start=397
+  _globals['_PHONE']._serialized_end=592
 # @@protoc_insertion_point(module_scope)

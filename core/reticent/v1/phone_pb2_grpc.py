@@ -38,8 +38,9 @@ class PhoneStub(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
-    FAILED_PRECONDITION the app is trusted, and would be told in the clear
-    INVALID_ARGUMENT    the request cannot be read
+    FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+    INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
+    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; come back later, with `after`
@@ -61,6 +62,11 @@ class PhoneStub(object):
                 request_serializer=reticent_dot_v1_dot_phone__pb2.CurrentRequest.SerializeToString,
                 response_deserializer=reticent_dot_v1_dot_phone__pb2.Step.FromString,
                 _registered_method=True)
+        self.Report = channel.unary_unary(
+                '/reticent.v1.Phone/Report',
+                request_serializer=reticent_dot_v1_dot_phone__pb2.ReportRequest.SerializeToString,
+                response_deserializer=reticent_dot_v1_dot_phone__pb2.ReportReply.FromString,
+                _registered_method=True)
 
 
 class PhoneServicer(object):
@@ -76,8 +82,9 @@ class PhoneServicer(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
-    FAILED_PRECONDITION the app is trusted, and would be told in the clear
-    INVALID_ARGUMENT    the request cannot be read
+    FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+    INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
+    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; come back later, with `after`
@@ -98,6 +105,15 @@ class PhoneServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Report(self, request, context):
+        """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
+        Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
+        rate: whether any query takes the numbers, it does not say.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PhoneServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +126,11 @@ def add_PhoneServicer_to_server(servicer, server):
                     servicer.Current,
                     request_deserializer=reticent_dot_v1_dot_phone__pb2.CurrentRequest.FromString,
                     response_serializer=reticent_dot_v1_dot_phone__pb2.Step.SerializeToString,
+            ),
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=reticent_dot_v1_dot_phone__pb2.ReportRequest.FromString,
+                    response_serializer=reticent_dot_v1_dot_phone__pb2.ReportReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -132,8 +153,9 @@ class Phone(object):
     OUT_OF_RANGE        `after` lies before the steps that the phone still holds
     RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
     to come back
-    FAILED_PRECONDITION the app is trusted, and would be told in the clear
-    INVALID_ARGUMENT    the request cannot be read
+    FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+    INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
+    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; come back later, with `after`
@@ -183,6 +205,33 @@ class Phone(object):
             '/reticent.v1.Phone/Current',
             reticent_dot_v1_dot_phone__pb2.CurrentRequest.SerializeToString,
             reticent_dot_v1_dot_phone__pb2.Step.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reticent.v1.Phone/Report',
+            reticent_dot_v1_dot_phone__pb2.ReportRequest.SerializeToString,
+            reticent_dot_v1_dot_phone__pb2.ReportReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,8 +39,9 @@ class PhoneStub:
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
-      FAILED_PRECONDITION the app is trusted, and would be told in the clear
-      INVALID_ARGUMENT    the request cannot be read
+      FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+      INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
+      PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
       UNAVAILABLE         the phone shuts down; come back later, with `after`
@@ -56,6 +57,11 @@ class PhoneStub:
     """
     Current: _grpc.UnaryUnaryMultiCallable[_phone_pb2.CurrentRequest, _phone_pb2.Step]
     """The step that began last."""
+    Report: _grpc.UnaryUnaryMultiCallable[_phone_pb2.ReportRequest, _phone_pb2.ReportReply]
+    """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
+    Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
+    rate: whether any query takes the numbers, it does not say.
+    """
 
 @_typing.type_check_only
 class PhoneAsyncStub(PhoneStub):
@@ -71,8 +77,9 @@ class PhoneAsyncStub(PhoneStub):
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
-      FAILED_PRECONDITION the app is trusted, and would be told in the clear
-      INVALID_ARGUMENT    the request cannot be read
+      FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+      INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
+      PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
       UNAVAILABLE         the phone shuts down; come back later, with `after`
@@ -85,6 +92,11 @@ class PhoneAsyncStub(PhoneStub):
     """
     Current: _aio.UnaryUnaryMultiCallable[_phone_pb2.CurrentRequest, _phone_pb2.Step]  # type: ignore[assignment]
     """The step that began last."""
+    Report: _aio.UnaryUnaryMultiCallable[_phone_pb2.ReportRequest, _phone_pb2.ReportReply]  # type: ignore[assignment]
+    """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
+    Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
+    rate: whether any query takes the numbers, it does not say.
+    """
 
 class PhoneServicer(metaclass=_abc_1.ABCMeta):
     """What a phone tells the apps on it: the contexts of its user's day, as far as they are released.
@@ -99,8 +111,9 @@ class PhoneServicer(metaclass=_abc_1.ABCMeta):
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
       RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
                           to come back
-      FAILED_PRECONDITION the app is trusted, and would be told in the clear
-      INVALID_ARGUMENT    the request cannot be read
+      FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+      INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
+      PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
       UNAVAILABLE         the phone shuts down; come back later, with `after`
@@ -123,5 +136,16 @@ class PhoneServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_phone_pb2.Step, _abc.Awaitable[_phone_pb2.Step]]:
         """The step that began last."""
+
+    @_abc_1.abstractmethod
+    def Report(
+        self,
+        request: _phone_pb2.ReportRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_phone_pb2.ReportReply, _abc.Awaitable[_phone_pb2.ReportReply]]:
+        """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
+        Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
+        rate: whether any query takes the numbers, it does not say.
+        """
 
 def add_PhoneServicer_to_server(servicer: PhoneServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
