@@ -16,7 +16,15 @@ TYPES = {
     FieldDescriptor.TYPE_STRING: "string",
     FieldDescriptor.TYPE_BOOL: "bool",
     FieldDescriptor.TYPE_BYTES: "bytes",
+    FieldDescriptor.TYPE_DOUBLE: "double",
 }
+
+
+def _type(field: FieldDescriptor) -> str:
+    entry = field.message_type
+    if entry is None:
+        return TYPES[field.type]
+    return f"map<{', '.join(TYPES[each.type] for each in entry.fields)}>"
 
 
 def test_the_package_and_its_methods_keep_their_names() -> None:
@@ -32,7 +40,7 @@ def test_the_package_and_its_methods_keep_their_names() -> None:
 def test_no_field_ever_changes_its_number_or_its_type(name: str) -> None:
     """Fields may be added, and these never taken away."""
     message = phone_pb2.DESCRIPTOR.message_types_by_name[name]
-    now = {field.name: [field.number, TYPES[field.type]] for field in message.fields}
+    now = {field.name: [field.number, _type(field)] for field in message.fields}
     assert now | VECTORS["fields"][name] == now
     numbers = [number for number, _ in now.values()]
     assert len(set(numbers)) == len(numbers)
@@ -48,3 +56,10 @@ def test_requests_are_written_and_read_as_ever(vector: dict[str, Any]) -> None:
     assert request.SerializeToString().hex() == vector["message"]
     read = phone_pb2.SubscribeRequest.FromString(bytes.fromhex(vector["message"]))
     assert (read.after if read.HasField("after") else None) == vector["after"]
+
+
+@pytest.mark.parametrize("vector", VECTORS["reports"], ids=lambda vector: str(vector["counters"]))
+def test_reports_are_written_and_read_as_ever(vector: dict[str, Any]) -> None:
+    request = phone_pb2.ReportRequest(counters=vector["counters"])
+    assert request.SerializeToString(deterministic=True).hex() == vector["message"]
+    assert dict(phone_pb2.ReportRequest.FromString(bytes.fromhex(vector["message"])).counters) == vector["counters"]

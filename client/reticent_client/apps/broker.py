@@ -185,7 +185,7 @@ class Broker:
 
     async def _report(self, message: bytes, context: Context) -> bytes:
         app = await self._caller(context)
-        request = await self._understood(phone_pb2.ReportRequest(), message, context)
+        request = await self._parsed(phone_pb2.ReportRequest(), message, context)
         try:
             await asyncio.to_thread(self._phone.report, app.name, dict(request.counters))
         except CounterNotAllowed as error:
