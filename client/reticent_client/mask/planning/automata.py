@@ -1,4 +1,4 @@
-"""From windows to the nodes of an automaton: only the windows that some release really begins."""
+"""Builds the nodes of an automaton from windows, only those that some release can begin."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The optimal check: the most that any release-or-suppress policy can give, and how far the others are from it.
+"""The optimal check: the best release-or-suppress policy, and an upper bound on all of them.
 
-After a release (t1, i) a policy loses nothing by forgetting what came before; inside the window the step, the context
-and the set of sensitive states passed since are all it can use. That is one linear program for each (t1, i), backwards
-in time.
+After a release (t1, i) a policy loses nothing by forgetting what came before. Inside the window only the step, the
+context and the set of sensitive states passed since matter. That is one linear program for each (t1, i), backwards in
+time.
 
 Few sensitive states matter in a window. A program that tracks only some of them is a relaxation: its value is an upper
 bound, and when its solution happens to keep all other bounds too, it is the optimum. So states are added until it
-does. Where that would make too many states, the window is cut: everything after the cut is suppressed, which is
-private, and the same program without the cut's price is the bound that remains.
+does. If that makes too many states, the window is cut: everything after the cut is suppressed, which is private. The
+same program without the cost of the cut gives the upper bound.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One window's linear program: how much of each state to suppress, so that no next release tells too much.
+"""One window's linear program: how much of each state to suppress, so that no next release reveals too much.
 
-Suppressed and released mass flow linearly through the window's states. Privacy asks of each next release (t2, j), and
-of reaching the end suppressed: of the mass that arrives, at most the cap of each sensitive state between passed through
-it.
+Suppressed and released mass flow linearly through the window's states. Privacy is one condition on each next release
+(t2, j), and on reaching the end suppressed: of the arriving mass, at most the cap of each sensitive state in between
+passed through that state.
 
 All variables are fractions of what would arrive at their state if nothing were released, so that states of very
 different mass are solved equally well; what the solver returns is then evaluated exactly.
@@ -212,5 +212,5 @@ class Program:
         return np.concatenate([tracked, later], axis=1)
 
     def evaluate(self, suppression: list[Floats]) -> Solution:
-        """Exactly what these suppressions are worth, and whose bounds they break."""
+        """The exact value of these suppressions, and the states whose bounds they break."""
         return evaluate(self.window, self.levels, suppression, self._opponent)

@@ -1,4 +1,4 @@
-"""Linear programs, as SciPy's HiGHS solves them: what to ask of it, and what to do when it gives up."""
+"""Solves linear programs with SciPy's HiGHS; its settings, and the retries after a failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_LIMIT = 1e9  # seconds, for no limit
 def solved(objective: Floats, rows: Any, limits: Floats, seconds: float, **more: Any) -> Any:
     """The solver's result, or None when it gives up.
 
-    A tight tolerance now and then sends it round in circles; it is then asked again with its usual one.
+    With a tight tolerance it sometimes does not converge; it is then called again with its default one.
     """
     for tolerance in TOLERANCES:
         result = linprog(

@@ -1,7 +1,7 @@
-"""The states of a window that are told apart, and what a policy over them really tells.
+"""The states that a window's program distinguishes, and the exact evaluation of a policy over them.
 
-A state is the step, the context and H, the set of *tracked* sensitive states passed since the window began. Whatever
-suppressions somebody proposes for these states are evaluated here exactly, against all sensitive states.
+A state is the step, the context and H, the set of *tracked* sensitive states passed since the window began. This
+module evaluates given suppressions of these states exactly, against all sensitive states.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Solution:
 
 
 def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opponent: Opponent) -> Solution:
-    """Exactly what these suppressions are worth, and whose bounds they break; nothing rests on a solver's word."""
+    """The exact value of these suppressions, and the states whose bounds they break, independent of any solver."""
     n = window.problem.chain.size
     value, share = 0.0, 1.0
     mass = levels[0].mass

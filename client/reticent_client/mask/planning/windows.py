@@ -1,7 +1,7 @@
-"""Windows: the steps between one release and the next, and what may be believed about them.
+"""Windows: the steps between one release and the next, and the bounds on beliefs about them.
 
 What lies between a release (t1, i) and the next release, or the end of the day, is independent of everything else,
-given the two. A window's table says how likely each context is to be suppressed at each of its steps.
+given the two. A window's table holds the probability of suppressing each context at each of its steps.
 """
 
 from __future__ import annotations
