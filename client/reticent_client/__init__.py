@@ -21,7 +21,7 @@ from reticent_client.mask.checks.registry import *  # noqa: F403  # the registry
 from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import TOLERANCE, split_delta
-from reticent_client.mask.report import Report
+from reticent_client.mask.report import MaskReport
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.staleness import Recent
 from reticent_client.mask.state_store import FileStore, Store
@@ -53,13 +53,13 @@ __all__ = [
     "LearningAdversary",
     "MarkovChain",
     "MaskIt",
+    "MaskReport",
     "Participant",
     "Participation",
     "Phone",
     "PhoneStore",
     "Policy",
     "Recent",
-    "Report",
     "Schedule",
     "Situation",
     "Step",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from reticent.randomness import seeded
 from reticent_client import mask_sensitive, simulatable
-from reticent_client.mask.days_file import NamedDay, write_days
+from reticent_client.mask.days_file import DayRecord, write_days
 from tests.client.mask import chains
 
 
@@ -13,9 +13,9 @@ def lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
-def days(count: int) -> list[NamedDay]:
+def days(count: int) -> list[DayRecord]:
     """Some days of two paths."""
-    return [NamedDay(f"day {k}", list(chains.two_paths().sample(seeded(k)))) for k in range(count)]
+    return [DayRecord(f"day {k}", list(chains.two_paths().sample(seeded(k)))) for k in range(count)]
 
 
 def furnish(folder: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from reticent_client import MarkovChain, PhoneStore, adaptive
 from reticent_client.apps.tokens import Apps
-from reticent_client.mask.days_file import NamedDay, write_days
+from reticent_client.mask.days_file import DayRecord, write_days
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -32,7 +32,7 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
     chain = MarkovChain.fit(DAYS * 4)
     adaptive(chain, sensitive={"hospital"}, delta=0.1).save(tmp_path / "policy.npz")
     with (tmp_path / "days.csv").open("w", newline="") as file:
-        write_days(file, [NamedDay(f"2027-02-{number:02}", list(day)) for number, day in enumerate(DAYS, start=1)])
+        write_days(file, [DayRecord(f"2027-02-{number:02}", list(day)) for number, day in enumerate(DAYS, start=1)])
     store = PhoneStore(tmp_path / "phone.db")
     token = Apps(store.slot("apps")).add("silent")
     store.close()

@@ -25,7 +25,7 @@ from reticent_client.apps.tokens import Apps
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.report import Report
+from reticent_client.mask.report import MaskReport
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.timetable import DAY, Beginning, Timetable, time_zone
 from reticent_client.mask.timetable import LEAD as LEAD  # noqa: PLC0414  # whoever runs a phone finds it here
@@ -180,7 +180,7 @@ class MaskRunner:
         """The step that begins next, and none twice, whatever the wall clock was set to."""
         return self.timetable.next(max(self.clock.now(), self._over))
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[MaskReport]:
         """What became of the steps, for each policy that has decided any since the phone began."""
         return [mask.report() for mask in self._masks.values()]
 

@@ -23,7 +23,7 @@ from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_
 from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, SampledDays, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.mask.chain import MarkovChain
-from reticent_client.mask.days_file import NamedDay, write_days
+from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation_text import percent
 
 
@@ -132,7 +132,7 @@ def _days_text(habits: Habits, kind: str) -> str:
     several = len({day.date for day in user_days}) < len(user_days)
     names = (f"{number} {day.date}" if several else str(day.date) for number, day in enumerate(user_days, start=1))
     text = io.StringIO()
-    write_days(text, [NamedDay(name, list(day.labels)) for name, day in zip(names, user_days, strict=True)])
+    write_days(text, [DayRecord(name, list(day.labels)) for name, day in zip(names, user_days, strict=True)])
     return text.getvalue()
 
 

@@ -23,7 +23,7 @@ from reticent_client.mask.audit import audit
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.checks.optimal import ceiling
 from reticent_client.mask.checks.registry import CHECKS, Check
-from reticent_client.mask.days_file import NamedDay, read_days, write_days
+from reticent_client.mask.days_file import DayRecord, read_days, write_days
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
@@ -141,7 +141,7 @@ def filter_days(
     files.check_distinct([output], [policy, days])
     loaded = _policy(policy)
     mask = MaskIt(loaded, secure() if seed is None else seeded(seed))
-    masked = [NamedDay(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]
+    masked = [DayRecord(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]
     comment = None if seed is None else f"seeded with {seed}: for simulation only"
     if output is None:
         write_days(sys.stdout, masked, comment)
@@ -323,7 +323,7 @@ def _policy(path: Path) -> Policy:
         return Policy.load(path)
 
 
-def _days(path: Path | None, horizon: int | None = None) -> list[NamedDay]:
+def _days(path: Path | None, horizon: int | None = None) -> list[DayRecord]:
     if path is None:
         return read_days(sys.stdin, "standard input", horizon)
     with path.open(encoding="utf-8-sig", newline="") as file:

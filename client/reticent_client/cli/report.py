@@ -13,7 +13,7 @@ from reticent_client.apps.mask_runner import MASKS
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.errors import FileError
 from reticent_client.mask.maskit import report_of
-from reticent_client.mask.report import Report
+from reticent_client.mask.report import MaskReport
 from reticent_client.store import PhoneStore
 
 CHANGED = 1
@@ -29,7 +29,7 @@ class PolicyReport:
     """Its fingerprint."""
     day: str | None
     """The last one that it was in charge of."""
-    report: Report
+    report: MaskReport
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -70,7 +70,7 @@ def _reports(path: Path) -> list[PolicyReport]:
     return sorted(found, key=lambda each: each.day or "", reverse=True)
 
 
-def _read(path: Path, snapshot: str) -> tuple[str | None, Report]:
+def _read(path: Path, snapshot: str) -> tuple[str | None, MaskReport]:
     try:
         return report_of(snapshot)
     except FileError as error:

@@ -18,14 +18,14 @@ HEADER = ["day", "step", "context"]
 
 
 @dataclass(frozen=True)
-class NamedDay:
-    """A day as it stands in a file."""
+class DayRecord:
+    """A day of a file: its name and its contexts."""
 
     name: str
     labels: list[str | None]
 
 
-def read_days(file: Iterable[str], place: str, horizon: int | None = None) -> list[NamedDay]:
+def read_days(file: Iterable[str], place: str, horizon: int | None = None) -> list[DayRecord]:
     """The days of a file, each of `horizon` steps, or as long as the longest needs.
 
     `ValueError`, with the line, for anything else than such a file.
@@ -43,10 +43,10 @@ def read_days(file: Iterable[str], place: str, horizon: int | None = None) -> li
             raise ValueError(f"{where}: step {step} of day {name!r} comes after step {last}")
         steps[step] = context or None
     length = horizon or max((next(reversed(steps)) + 1 for steps in days.values()), default=0)
-    return [NamedDay(name, [steps.get(t) for t in range(length)]) for name, steps in days.items()]
+    return [DayRecord(name, [steps.get(t) for t in range(length)]) for name, steps in days.items()]
 
 
-def write_days(file: TextIO, days: Iterable[NamedDay], comment: str | None = None) -> None:
+def write_days(file: TextIO, days: Iterable[DayRecord], comment: str | None = None) -> None:
     """The same form; an empty context where a step has none."""
     if comment is not None:
         file.write(f"# {comment}\n")

@@ -29,7 +29,7 @@ from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.policy import Memory, Policy
-from reticent_client.mask.report import Report, Tally
+from reticent_client.mask.report import MaskReport, Tally
 from reticent_client.mask.state_store import Store
 
 SNAPSHOT = DocumentFormat("reticent-mask", 1, "a stored state", FileError)
@@ -183,7 +183,7 @@ class MaskIt:
         with self._lock:
             self._resume(snapshot)
 
-    def report(self) -> Report:
+    def report(self) -> MaskReport:
         """The outcomes of the steps so far."""
         with self._lock:
             return self._tally.report()
@@ -341,7 +341,7 @@ class MaskIt:
         self._unpublished = True
 
 
-def report_of(snapshot: str) -> tuple[str | None, Report]:
+def report_of(snapshot: str) -> tuple[str | None, MaskReport]:
     """The day and the report of a snapshot, of any policy."""
     state = _read(snapshot)
     return state["day"], Tally.from_json(state, seeded=False).report()

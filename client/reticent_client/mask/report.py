@@ -16,7 +16,7 @@ OUTCOMES = ("released", "suppressed", "off_model", "missing", "missed", "dark")
 
 
 @dataclass(frozen=True)
-class Report:
+class MaskReport:
     """The number of steps with each outcome. Each step has one; only releases were visible.
 
     The report contains what the user did, and stays on the phone.
@@ -105,10 +105,10 @@ class Tally:
         if context is not None:
             self.watch.count(unusual=bool(probability < RARE))
 
-    def report(self) -> Report:
+    def report(self) -> MaskReport:
         """The counts so far."""
         common = tuple(self.labels.most_common())
-        return Report(**self.counts, off_model_contexts=common, recent=self.watch.recent(), seeded=self.seeded)
+        return MaskReport(**self.counts, off_model_contexts=common, recent=self.watch.recent(), seeded=self.seeded)
 
     def to_json(self) -> dict[str, Any]:
         """The counts as plain data."""

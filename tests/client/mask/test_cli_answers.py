@@ -16,7 +16,7 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
 from reticent_client.cli.mask import policy
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_client.mask.days_file import NamedDay, read_days
+from reticent_client.mask.days_file import DayRecord, read_days
 from tests.client.commands import days, furnish, lines
 from tests.client.mask import chains
 
@@ -140,7 +140,7 @@ def test_a_seeded_filter_says_so(run: Run, folder: Path) -> None:
     assert first.stderr.endswith("; seeded, for simulation only\n")
     assert run("filter", "private.npz", "days.csv", "--seed", "7").stdout == first.stdout
     mask = MaskIt(Policy.load(folder / "private.npz"), seeded(7))
-    expected = [NamedDay(day.name, mask.filter_day(day.labels)) for day in days(20)]
+    expected = [DayRecord(day.name, mask.filter_day(day.labels)) for day in days(20)]
     assert read_days(first.stdout.splitlines(keepends=True), "stdout", 3) == expected
     run("audit", "private.npz", stdin=first.stdout)
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_client.mask.days_file import NamedDay, read_days, write_days
+from reticent_client.mask.days_file import DayRecord, read_days, write_days
 
 HEADER = "day,step,context\n"
 
 
-def read(text: str, horizon: int | None = 3) -> list[NamedDay]:
+def read(text: str, horizon: int | None = 3) -> list[DayRecord]:
     """The days of a text."""
     return read_days(io.StringIO(text, newline=""), "days.csv", horizon)
 
@@ -19,14 +19,14 @@ def read(text: str, horizon: int | None = 3) -> list[NamedDay]:
 def test_reads_days() -> None:
     """An empty context is a gap, and so is a step without a line."""
     text = HEADER + "mon,0,home\nmon,1,\nmon,2,work\ntue,1,the gym\n"
-    assert read(text) == [NamedDay("mon", ["home", None, "work"]), NamedDay("tue", [None, "the gym", None])]
+    assert read(text) == [DayRecord("mon", ["home", None, "work"]), DayRecord("tue", [None, "the gym", None])]
 
 
 def test_the_longest_day_says_how_long_days_are() -> None:
     """Where nothing else does."""
     assert read(HEADER + "1,0,a\n2,4,b\n", None) == [
-        NamedDay("1", ["a", None, None, None, None]),
-        NamedDay("2", [None, None, None, None, "b"]),
+        DayRecord("1", ["a", None, None, None, None]),
+        DayRecord("2", [None, None, None, None, "b"]),
     ]
 
 
@@ -39,7 +39,7 @@ def test_no_days(text: str) -> None:
 
 def test_only_comments_before_the_header_are_comments() -> None:
     """A day may be called anything."""
-    assert read(HEADER + "#1,0,#a\n", 1) == [NamedDay("#1", ["#a"])]
+    assert read(HEADER + "#1,0,#a\n", 1) == [DayRecord("#1", ["#a"])]
 
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1)
@@ -47,11 +47,11 @@ names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
 
 @given(
     days=st.lists(
-        st.builds(NamedDay, names, st.lists(st.none() | names, min_size=3, max_size=3)), unique_by=lambda day: day.name
+        st.builds(DayRecord, names, st.lists(st.none() | names, min_size=3, max_size=3)), unique_by=lambda day: day.name
     ),
     comment=st.none() | st.just("a comment"),
 )
-def test_reads_what_it_writes(days: list[NamedDay], comment: str | None) -> None:
+def test_reads_what_it_writes(days: list[DayRecord], comment: str | None) -> None:
     """Whatever the labels are made of."""
     file = io.StringIO(newline="")
     write_days(file, days, comment)
@@ -61,7 +61,7 @@ def test_reads_what_it_writes(days: list[NamedDay], comment: str | None) -> None
 def test_writes_every_step() -> None:
     """In the form that it reads."""
     file = io.StringIO(newline="")
-    write_days(file, [NamedDay("mon", ["a", None, 'b,"c'])], "made by hand")
+    write_days(file, [DayRecord("mon", ["a", None, 'b,"c'])], "made by hand")
     assert file.getvalue() == '# made by hand\nday,step,context\nmon,0,a\nmon,1,\nmon,2,"b,""c"\n'
 
 

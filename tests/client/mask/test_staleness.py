@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Recent, hybrid, mask_sensitive, simulatable
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.report import Report
+from reticent_client.mask.report import MaskReport
 from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS, RECENT_DAYS, Watch
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, person
 from tests.client.mask.chains import FAST
@@ -24,7 +24,7 @@ def routine(smoothing: float = 0.0) -> Policy:
     return mask_sensitive(chain, sensitive={"clinic"})
 
 
-def after(mask: MaskIt, day: list[str | None], times: int = 1) -> Report:
+def after(mask: MaskIt, day: list[str | None], times: int = 1) -> MaskReport:
     """The report after a number of such days."""
     for _ in range(times):
         mask.filter_day(day)
