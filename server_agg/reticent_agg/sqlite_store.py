@@ -54,7 +54,7 @@ class SqliteStore(AggregationStore):
 
     def __init__(self, path: Path | None) -> None:
         self.database = Database(path, sql.FORMAT)
-        self._reader = self.database if path is None else Reader(path)
+        self._reader = self.database if path is None else Reader(path, sql.FORMAT)
 
     def serve_alone(self) -> AbstractContextManager[None]:
         """Be the one process that serves from the file; other processes may read it, prune it, and abort queries.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from reticent_agg import SqliteStore
+from reticent_agg import BadStore, SqliteStore
 from tests.agg import broken_stores
 from tests.agg.store_conformance import CHECKS, Check, atomicity, contributions, decisions
+from tests.agg.store_conformance.values import collecting
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
@@ -35,3 +37,13 @@ def test_the_sqlite_store_conforms(check: Check, path: Path) -> None:
 def test_a_broken_store_does_not_conform(broken: type[SqliteStore], check: Check, path: Path) -> None:
     with pytest.raises(AssertionError):
         check(partial(broken, path))
+
+
+def test_damage_that_is_found_while_reading_names_the_file(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        collecting(store)
+    content = path.read_bytes()
+    page = int.from_bytes(content[16:18], "big")
+    path.write_bytes(content[:page] + b"\xff" * (len(content) - page))
+    with closing(SqliteStore(path)) as store, pytest.raises(BadStore, match=f"{path} is damaged"):
+        store.query_ids()

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from reticent.errors import ReticentError
 from reticent.storage.files import OWNER_ONLY, drafted, sync_file, sync_folder
 
-__all__ = ["Database", "Execute", "FileFormat", "InUse", "Readable", "Reader", "claimed"]
+__all__ = ["Database", "Execute", "FileFormat", "InUse", "Reader", "claimed", "named_errors"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
 
@@ -101,13 +101,13 @@ class Database:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Execute]:
         """Execute statements; the other threads of this process wait."""
-        with self._lock, self._damage():
+        with self._lock, named_errors(self.path, self._format):
             yield self._execute
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Execute]:
         """Execute statements that take effect together when this ends, or not at all."""
-        with self._lock, self._damage():
+        with self._lock, named_errors(self.path, self._format):
             if self._is_inside:
                 with self._savepoint():
                     yield self._execute
@@ -228,25 +228,6 @@ class Database:
             with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's, which we may use
                 Path(f"{self.path}{end}").chmod(OWNER_ONLY)
 
-    @contextlib.contextmanager
-    def _damage(self) -> Iterator[None]:
-        """SQLite's errors, as errors that name the file."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise _os_error(error, self.path) from error
-        except sqlite3.DatabaseError as error:
-            if type(error) is not sqlite3.DatabaseError:  # a wrong statement, or a violated constraint
-                raise
-            raise self._format.refused(f"{self.path} is damaged, or not {self._format.name}: {error}") from error
-
-
-class Readable(Protocol):
-    """A database for statements that change nothing."""
-
-    def reading(self) -> contextlib.AbstractContextManager[Execute]:
-        """Execute statements; other threads wait."""
-
 
 class Reader:
     """A second connection to an open file, which does not wait for transactions.
@@ -255,10 +236,12 @@ class Reader:
 
     Args:
         path: Of the file.
+        file_format: Of the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file_format: FileFormat) -> None:
         self._path = path
+        self._format = file_format
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA query_only = ON")
@@ -266,16 +249,26 @@ class Reader:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Execute]:
         """Execute statements, on what was written when each begins."""
-        with self._lock:
-            try:
-                yield self._connection.execute
-            except sqlite3.OperationalError as error:
-                raise _os_error(error, self._path) from error
+        with self._lock, named_errors(self._path, self._format):
+            yield self._connection.execute
 
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
             self._connection.close()
+
+
+@contextlib.contextmanager
+def named_errors(path: Path | None, file_format: FileFormat) -> Iterator[None]:
+    """SQLite's errors, as errors that name the file."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _os_error(error, path) from error
+    except sqlite3.DatabaseError as error:
+        if type(error) is not sqlite3.DatabaseError:  # a wrong statement, or a violated constraint
+            raise
+        raise file_format.refused(f"{path} is damaged, or not {file_format.name}: {error}") from error
 
 
 @contextlib.contextmanager

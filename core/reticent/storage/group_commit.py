@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from reticent.storage.database import Database, Execute, FileFormat, Reader
+from reticent.storage.database import Database, Execute, FileFormat, Reader, named_errors
 
 __all__ = ["GroupedDatabase"]
 
@@ -44,7 +44,7 @@ class GroupedDatabase(Database):
         self._group: _Group | None = None
         super().__init__(path, file_format)
         if path is not None:
-            self._reader = Reader(path)
+            self._reader = Reader(path, file_format)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Execute]:
@@ -53,7 +53,7 @@ class GroupedDatabase(Database):
             with super().reading() as run:
                 yield run
         else:
-            with self._damage(), self._reader.reading() as run:
+            with self._reader.reading() as run:
                 yield run
 
     @contextlib.contextmanager
@@ -63,7 +63,7 @@ class GroupedDatabase(Database):
             with super().transaction() as run:
                 yield run
             return
-        with self._damage():
+        with named_errors(self.path, self._format):
             with self._turn() as group:
                 yield self._execute
             while not group.finished.wait(COMMIT_TIMEOUT):
