@@ -1,7 +1,7 @@
-"""Contributions that survive, beside an empty echo: both over TLS, with asyncio on both sides, in one run.
+"""Durable contributions beside an empty echo: both over TLS, with asyncio on both sides, in one run.
 
-A server process and a process of callers. The rival answers an empty message with an empty one. Ours checks, adds up
-and receipts 16 ciphertexts of 3072 bits, and answers when that is on disk.
+One process serves, another one calls. The rival replies to an empty message with an empty one. Ours checks, adds up and
+receipts 16 ciphertexts of 3072 bits, and replies when the result is on disk.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from reticent_keys import KeyPair
 
 IN_FLIGHT = 200
 CALLS = 2000
-TURNS = 15
+ROUNDS = 15
 TARGET = 0.25
 FEW, MANY = 10_000, 100_000
-ROOM = 0.1  # by which memory may differ
+TOLERANCE = 0.1  # by which memory may differ
 DISK = 1000  # bytes for a contribution
 CIPHERTEXTS = 16
 COUNTERS = 2672  # of 0 or 1: they need so many ciphertexts
@@ -53,24 +53,24 @@ AGREEMENT_KEY = bytes(range(32))  # nothing is decrypted here
 ECHO = "reticent.benchmarks.Echo"
 LOCAL = "127.0.0.1:0"
 DEADLINE = 1200.0  # seconds for anything
-UNHINDERED = Limits(call_rate=Rate(1e9, 1e9))
+UNLIMITED = Limits(call_rate=Rate(1e9, 1e9))
 CERTS = "certs"
 KEY = "key"
 IDENTITY = SigningKey(bytes(32))
 
-Ask = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
+Inspect = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """Phones that were dealt a query, and what they say: each signs one of a pool of ciphertexts."""
+class SimulatedPhones:
+    """Phones to which a query was dealt. Each one signs one of a pool of ciphertexts."""
 
     query: Query
     pool: list[bytes]
 
     @classmethod
-    def of(cls, key: PublicKey, population: int) -> Crowd:
-        """So many phones."""
+    def of(cls, key: PublicKey, population: int) -> SimulatedPhones:
+        """A query to so many phones."""
         query = Query(
             id=f"{population} phones",
             counters=[Counter(f"counter {number}", 0, 1) for number in range(COUNTERS)],
@@ -103,7 +103,7 @@ class Crowd:
             yield wire.Deal(phones=[wire.Dealt(phone=phone, verify_key=key.public, cohort=0)])
 
     def contribution(self, number: int) -> wire.Contribution:
-        """What a phone says."""
+        """The contribution of a phone."""
         phone, key = self.phone(number)
         ciphertexts = self.pool[number % POOL]
         made = wire.Contribution(
@@ -114,7 +114,7 @@ class Crowd:
 
 
 def run() -> Iterator[str]:
-    """Contributions a second, and what they leave in memory and on disk."""
+    """Contributions per second, and the memory and disk that they take."""
     with TemporaryDirectory() as folder:
         create(Path(folder) / CERTS, hosts=["127.0.0.1"], analysts=[], days=1)
         code = "from benchmarks.counting import deal; deal()"
@@ -123,7 +123,7 @@ def run() -> Iterator[str]:
     ours, bare = measured["ours"], measured["bare"]
     rows = [
         Row(
-            f"calls a second, {IN_FLIGHT} at a time",
+            f"calls per second, {IN_FLIGHT} at a time",
             f"{ours:,.0f}",
             f"{bare:,.0f}",
             target=f"{measured['ratio']:.2f}; at least {TARGET}",
@@ -133,65 +133,65 @@ def run() -> Iterator[str]:
     few, many = measured["few"], measured["many"]
     rows = [
         Row(f"memory after {FEW:,}", f"{few:.1f} MB"),
-        Row(f"memory after {MANY:,}", f"{many:.1f} MB", target=f"{many / few:.2f}; at most {1 + ROOM}"),
+        Row(f"memory after {MANY:,}", f"{many:.1f} MB", target=f"{many / few:.2f}; at most {1 + TOLERANCE}"),
         Row("disk for one", f"{measured['disk']:,.0f} B", target=f"at most {DISK:,} B"),
     ]
-    yield table("What contributions leave behind", rows)
+    yield table("Memory and disk of contributions", rows)
 
 
 async def _measure(folder: Path) -> dict[str, float]:
     authority = Certificate.load(folder / CERTS, "keys").authority
-    async with _server(folder) as ask:
-        addresses = await ask("addresses")
+    async with _server(folder) as inspect:
+        addresses = await inspect("addresses")
         key = PublicKey.from_bytes(bytes.fromhex(addresses["key"]))
-        crowd = Crowd.of(key, MANY)
+        phones = SimulatedPhones.of(key, MANY)
         async with contextlib.AsyncExitStack() as stack:
-            ways = {
+            channels = {
                 name: await stack.enter_async_context(channel(addresses[name], channel_credentials(authority)))
                 for name in ("echo", "phones")
             }
-            few = await _contribute(ways["phones"], crowd, range(FEW), ask)
-            rates = await _rates(ways, crowd)
-            await _contribute(ways["phones"], crowd, range(FEW + TURNS * CALLS, MANY - FEW), ask)
-            many = await _contribute(ways["phones"], crowd, range(MANY - FEW, MANY), ask)
-            disk = await ask("disk")
+            few = await _contribute(channels["phones"], phones, range(FEW), inspect)
+            rates = await _rates(channels, phones)
+            await _contribute(channels["phones"], phones, range(FEW + ROUNDS * CALLS, MANY - FEW), inspect)
+            many = await _contribute(channels["phones"], phones, range(MANY - FEW, MANY), inspect)
+            disk = await inspect("disk")
     return rates | {"few": few, "many": many, "disk": disk["disk"] / MANY}
 
 
-async def _rates(ways: dict[str, grpc.aio.Channel], crowd: Crowd) -> dict[str, float]:
-    """Calls a second of both, in short turns: whatever else the machine does, it does to both."""
-    echo: Any = ways["echo"].unary_unary(f"/{ECHO}/Echo")
+async def _rates(channels: dict[str, grpc.aio.Channel], phones: SimulatedPhones) -> dict[str, float]:
+    """Calls per second of both, in short alternating rounds, so that other load slows both."""
+    echo: Any = channels["echo"].unary_unary(f"/{ECHO}/Echo")
     rates: dict[str, list[float]] = {"ours": [], "bare": [], "ratio": []}
     await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])  # as warm as ours is
-    for first in range(FEW, FEW + TURNS * CALLS, CALLS):
+    for first in range(FEW, FEW + ROUNDS * CALLS, CALLS):
         begun = time.perf_counter()
         await _at_a_time([lambda: echo(b"") for _ in range(CALLS)])
         rates["bare"].append(CALLS / (time.perf_counter() - begun))
-        rates["ours"].append(await _timed(ways["phones"], crowd, range(first, first + CALLS)))
+        rates["ours"].append(await _timed(channels["phones"], phones, range(first, first + CALLS)))
         rates["ratio"].append(rates["ours"][-1] / rates["bare"][-1])
     return {name: statistics.median(each) for name, each in rates.items()}
 
 
-async def _timed(way: grpc.aio.Channel, crowd: Crowd, numbers: range) -> float:
-    """Contributions a second; making them is not timed."""
-    stub = counting_pb2_grpc.CollectingStub(way)
-    sent = [crowd.contribution(number) for number in numbers]
+async def _timed(connection: grpc.aio.Channel, phones: SimulatedPhones, numbers: range) -> float:
+    """Contributions per second, without the time to make them."""
+    stub = counting_pb2_grpc.CollectingStub(connection)
+    sent = [phones.contribution(number) for number in numbers]
     begun = time.perf_counter()
     await _at_a_time([lambda each=each: stub.Contribute(each) for each in sent])  # type: ignore[misc]
     return len(sent) / (time.perf_counter() - begun)
 
 
-async def _contribute(way: grpc.aio.Channel, crowd: Crowd, numbers: range, ask: Ask) -> float:
-    """Have all of them counted: the most memory that the server was seen to have meanwhile."""
+async def _contribute(connection: grpc.aio.Channel, phones: SimulatedPhones, numbers: range, inspect: Inspect) -> float:
+    """Have all of them counted; returns the largest memory of the server meanwhile."""
     seen: list[float] = []
     for first in range(numbers.start, numbers.stop, CALLS):
-        await _timed(way, crowd, range(first, min(first + CALLS, numbers.stop)))
-        seen.append((await ask("memory"))["memory"])
+        await _timed(connection, phones, range(first, min(first + CALLS, numbers.stop)))
+        seen.append((await inspect("memory"))["memory"])
     return max(seen)
 
 
 async def _at_a_time(calls: list[Callable[[], Any]]) -> None:
-    """Make all calls, so many at a time."""
+    """Make all calls, `IN_FLIGHT` at a time."""
     waiting = iter(calls)
 
     async def one_after_the_other() -> None:
@@ -202,8 +202,8 @@ async def _at_a_time(calls: list[Callable[[], Any]]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _server(folder: Path) -> AsyncIterator[Ask]:
-    """The server's process, which answers questions about itself, line by line."""
+async def _server(folder: Path) -> AsyncIterator[Inspect]:
+    """The server's process, which answers requests about itself, line by line."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -217,13 +217,13 @@ async def _server(folder: Path) -> AsyncIterator[Ask]:
     assert process.stdout is not None
     writer, reader = process.stdin, process.stdout
 
-    async def ask(question: str) -> dict[str, Any]:
-        writer.write(f"{question}\n".encode())
+    async def inspect(request: str) -> dict[str, Any]:
+        writer.write(f"{request}\n".encode())
         found: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), DEADLINE))
         return found
 
     try:
-        yield ask
+        yield inspect
         writer.close()
         await asyncio.wait_for(process.wait(), DEADLINE)
     finally:
@@ -232,14 +232,14 @@ async def _server(folder: Path) -> AsyncIterator[Ask]:
 
 
 def deal() -> None:
-    """Run in a process before: have a query announced and dealt, whose phones need not fit the server's memory."""
+    """Run in a process of its own, whose memory is not measured: announce and deal a query."""
     folder = Path(sys.argv[1])
     key = KeyPair.generate().public
-    crowd = Crowd.of(key, MANY)
+    phones = SimulatedPhones.of(key, MANY)
     with contextlib.closing(_opened(folder)) as server:
         server.queries.learn(wire.Terms(population=MANY, public_key=key.to_bytes()))
-        server.queries.announce(crowd.query.to_bytes())
-        server.queries.countersign(crowd.query, crowd.deals(IDENTITY))
+        server.queries.announce(phones.query.to_bytes())
+        server.queries.countersign(phones.query, phones.deals(IDENTITY))
     (folder / KEY).write_text(key.key_id.hex())
 
 
@@ -274,14 +274,14 @@ async def _serve(folder: Path) -> None:
         analysts=LOCAL,
         phones_credentials=credentials,
         analysts_credentials=certificate.server_credentials(mutual=True),
-        limits=UNHINDERED,
+        limits=UNLIMITED,
     )
     async with service:
         addresses = {"echo": f"127.0.0.1:{port}", "phones": service.phones_address, "key": key.hex()}
-        questions = await _lines(sys.stdin.fileno())
-        while question := await questions.readline():
-            answers = {b"addresses\n": addresses, b"memory\n": {"memory": memory()}, b"disk\n": {"disk": _disk(folder)}}
-            print(json.dumps(answers[question]), flush=True)
+        requests = await _lines(sys.stdin.fileno())
+        while request := await requests.readline():
+            replies = {b"addresses\n": addresses, b"memory\n": {"memory": memory()}, b"disk\n": {"disk": _disk(folder)}}
+            print(json.dumps(replies[request]), flush=True)
     server.close()
     await echo.stop(None)
 
