@@ -35,9 +35,9 @@ _log = logging.getLogger(__name__)
 
 RECEIPTS_PER_BATCH = 200
 NO_SECRET = bytes(KEY_BYTES)
-NOT_THEIR_SUM = "what was decrypted is not the sum of these contributions"
+NOT_THEIR_SUM = "the decrypted sum is not that of these contributions"
 TOO_FEW = "{} contributions, at least {} are required"
-GIVEN_UP = "the aggregation server gave the cohort up"
+GIVEN_UP = "the aggregation server aborted the cohort"
 TOO_LATE = "the query was not decided in time, and its key is erased"
 
 
@@ -227,7 +227,7 @@ def _counted(
             break
         yield receipt
     if count != head.contributors:
-        raise Refused(Refusal.BAD_RECEIPTS, f"there must be {head.contributors} receipts: there are others")
+        raise Refused(Refusal.BAD_RECEIPTS, f"the head announces {head.contributors} receipts: there are fewer or more")
 
 
 def _ciphertexts(head: wire.DecideHead, query: Query, key: PublicKey) -> list[int]:
