@@ -13,7 +13,11 @@ from reticent.storage.database import InUse
 from reticent.times import instant
 from reticent_keys import Journal, JournalError
 from reticent_keys.journal import Deal, KeyState, Phone
-from tests.keys.journal_races import check_two_processes_agree
+from tests.keys.journal_races import (
+    check_a_change_builds_on_the_one_before,
+    check_a_query_is_dealt_by_one_of_two,
+    check_two_processes_agree,
+)
 from tests.keys.journal_setting import (
     ASKED,
     DEADLINE,
@@ -32,7 +36,12 @@ from tests.keys.journal_setting import (
 )
 from tests.keys.phones import refused
 
-__all__ = ["CHECKS", "check_two_processes_agree"]
+__all__ = [
+    "CHECKS",
+    "check_a_change_builds_on_the_one_before",
+    "check_a_query_is_dealt_by_one_of_two",
+    "check_two_processes_agree",
+]
 
 # One server
 

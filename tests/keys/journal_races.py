@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from multiprocessing.synchronize import Barrier
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from reticent.privacy import Query
 from reticent.protocol import Refused
-from reticent_keys.journal import Deal, Key, KeyState, Phone, RecordedDecision
+from reticent_keys.journal import CountersignedQuery, Deal, Key, KeyState, Phone, RecordedDecision
 from tests.keys.journal_setting import (
     ASKED,
     DEADLINE,
@@ -27,8 +29,52 @@ from tests.keys.journal_setting import (
     phone,
 )
 
+OVERTAKES = 0.3
+"""Seconds after which another process has changed something, if it can."""
 ROUNDS = 20
 """How often two processes race."""
+
+
+def check_a_change_builds_on_the_one_before(the: Setting) -> None:
+    """Also if another process begins to change the same phone in the meantime."""
+    begun = threading.Event()
+
+    def longer(found: Phone) -> Phone:
+        begun.set()
+        return found._replace(expires=found.expires + 1)
+
+    with closing(the.storage.open(the.path)) as other, ThreadPoolExecutor(1) as pool:
+        futures: list[Future[Phone]] = []
+
+        def interrupted(found: Phone) -> Phone:
+            futures.append(pool.submit(other.change_phone, found.id, longer))
+            begun.wait(OVERTAKES)
+            return found._replace(expires=found.expires + 1)
+
+        the.journal.change_phone(phone(1).id, interrupted)
+        futures[0].result(60)
+    assert the.journal.phone(phone(1).id).expires == LATER + 2, "a change was lost"
+
+
+def check_a_query_is_dealt_by_one_of_two(the: Setting) -> None:
+    """Also if another process begins to countersign it in the meantime."""
+    begun = threading.Event()
+
+    def never(members: Sequence[int]) -> Deal:
+        begun.set()
+        return Deal(b"other", halves(members).cohorts)
+
+    with closing(the.storage.open(the.path)) as other, ThreadPoolExecutor(1) as pool:
+        futures: list[Future[CountersignedQuery]] = []
+
+        def interrupted(members: Sequence[int]) -> Deal:
+            futures.append(pool.submit(other.countersign, ASKED, never, NOW, DEADLINE))
+            begun.wait(OVERTAKES)
+            return halves(members)
+
+        made = the.journal.countersign(ASKED, interrupted, NOW, DEADLINE)
+        assert futures[0].result(60) == made
+    assert not begun.is_set(), "a query was dealt twice"
 
 
 def check_two_processes_agree(the: Setting) -> None:

@@ -149,6 +149,18 @@ class ChangesWhatWasReadBefore(SqliteJournal):
         return super().change_phone(phone_id, lambda _: changed)
 
 
+class DealsWhatWasReadBefore(SqliteJournal):
+    """Deals before its transaction begins."""
+
+    def countersign(
+        self, query: Query, deal: Callable[[Sequence[int]], Deal], now: int, deadline: int
+    ) -> CountersignedQuery:
+        with self.database.reading() as run:
+            members = [number for (number,) in run("SELECT number FROM phones").fetchall()]
+        dealt = deal(members)
+        return super().countersign(query, lambda _: dealt, now, deadline)
+
+
 class InvitesForEver(SqliteJournal):
     """Does not use an invitation up."""
 
@@ -185,7 +197,9 @@ class ForgetsItsOwner(SqliteJournal):
         (BacksUpInPlace, "a_backup_that_is_interrupted_leaves_no_file"),
         (DealsByHalves, "a_deal_that_fails_leaves_nothing"),
         (DealsByHalves, "a_change_that_is_interrupted_leaves_nothing"),
-        (ChangesWhatWasReadBefore, "two_processes_agree"),
+        (ChangesWhatWasReadBefore, "a_change_builds_on_the_one_before"),
+        (DealsWhatWasReadBefore, "a_query_is_dealt_by_one_of_two"),
+        (NotesNothing, "two_processes_agree"),
         (InvitesForEver, "an_invitation_enrols_one_phone"),
         (DestroysTooEarly, "one_key_is_active"),
         (ForgetsItsOwner, "a_journal_belongs_to_one_server"),
