@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 from google.protobuf.message import Message
 
 from reticent.address import network
+from reticent.errors import ReticentError
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
 from reticent.rpc import Admission, Caller, Limits, stream_in, stream_out, unary
@@ -61,7 +62,7 @@ class Service:
         certificate: The key server's.
         others: Further services of the listener for phones, by their names.
         joins: The rate limit of joins from one address, or IPv6 network.
-        erase_every: Seconds between two looks for queries whose key is to be erased because their deadline passed.
+        erase_every: Seconds between two erasures of the keys of queries whose deadline has passed.
     """
 
     def __init__(
@@ -114,7 +115,10 @@ class Service:
 
     async def _erase_overdue(self) -> None:
         while True:
-            await self._for_decision(self._server.erase_overdue)
+            try:
+                await self._for_decision(self._server.erase_overdue)
+            except (OSError, ReticentError) as error:  # such as a full disk: the next attempt may succeed
+                _log.error("overdue keys of queries cannot be erased", extra={"reason": str(error)})
             await asyncio.sleep(self._erase_every)
 
     def _enrolment(self, admission: Admission) -> dict[str, Handler]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import errno
@@ -14,10 +15,12 @@ import pytest
 from reticent.privacy import Query
 from reticent.protocol import Refusal
 from reticent.storage import files
+from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import KeyFileError, QueryKeyStore, SqliteJournal
+from reticent_keys import KeyFileError, KeyServer, QueryKeyStore, SqliteJournal
 from reticent_keys import query_key_store as store_module
 from reticent_keys.server import DECISION_TIME
+from reticent_keys.service import Service
 from tests.keys.phones import LocalServer, refused, request, summed
 
 STORAGE_KEY = bytes(range(32))
@@ -149,3 +152,26 @@ def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(local: Loca
         journal.retire_keys()
     local.restart()
     assert not key_file(tmp_path, query).exists()
+
+
+def test_a_service_erases_again_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(tmp_path / "certs", hosts=["localhost"], analysts=[])
+    attempts: list[int] = []
+
+    def failing() -> None:
+        attempts.append(len(attempts))
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def attempt_often(server: KeyServer) -> None:
+        certificate, free = Certificate.load(tmp_path / "certs", "keys"), "127.0.0.1:0"
+        service = Service(server, phones=free, decisions=free, certificate=certificate, erase_every=0.01)
+        async with service, asyncio.timeout(30):
+            while len(attempts) < 3:  # noqa: ASYNC110  # nothing else happens
+                await asyncio.sleep(0.01)
+
+    with LocalServer() as local:
+        monkeypatch.setattr(local.server, "erase_overdue", failing)
+        asyncio.run(attempt_often(local.server))
+    assert "overdue keys of queries cannot be erased" in caplog.text
