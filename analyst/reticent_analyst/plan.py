@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from reticent.privacy import Counter, Query, Release, gaussian_sigma, share_variance, thesis_sigma
 from reticent.privacy.counts import FAR, MORE, variance_of_normal_median
-from reticent.privacy.gaussian import THESIS_EPSILON
 from reticent.privacy.limits import min_liars
+from reticent.privacy.mechanisms.gaussian import THESIS_EPSILON
 from reticent_analyst import cohort_odds
 from reticent_analyst.expected_refusals import ExpectedRefusal, expected_refusals
 from reticent_analyst.resource_estimate import ResourceEstimate, estimate_resources

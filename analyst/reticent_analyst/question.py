@@ -14,10 +14,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from reticent.privacy import Counter, Query, fixed_point_sigma, gaussian_sigma, share_variance, skellam_variance
-from reticent.privacy.cost import NoiseKind
+from reticent.privacy import Counter, NoiseKind, Query, mechanism_of, share_variance
 from reticent.privacy.query import COSTS, MAX_FRACTION_BITS, MAX_INTEGER
-from reticent.privacy.shares import MIN_DEVIATION
 from reticent.times import duration
 from reticent_analyst.cohort_odds import MAX_PHONES, CohortPlan, choose_cohorts
 
@@ -201,30 +199,25 @@ class Question:
             l2_squared = square if l1 is None else min(square, max(most) * l1, l1 * l1)
         if l1 is None:
             l1 = min(sum(most), math.isqrt(len(most) * l2_squared - 1) + 1)
-            if self.noise == "skellam":
+            if mechanism_of(self.noise).whole:
                 l1 = min(l1, l2_squared)
         return l1, l2_squared
 
-    def _variance(self, l2_squared: int, l1: int) -> float:
-        """The variance of the noise, on any grid."""
-        if self.noise == "skellam":
-            return skellam_variance(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1)
-        return gaussian_sigma(self.epsilon, self.delta, math.sqrt(l2_squared)) ** 2
+    def _variance(self, l2_squared: int, l1: int, fraction_bits: int | None = None) -> float:
+        """The variance of the noise; without fraction bits, before a grid is chosen."""
+        l2 = math.sqrt(l2_squared)
+        return mechanism_of(self.noise).variance(self.epsilon, self.delta, l2, l1, fraction_bits)
 
     def _fraction_bits(self, chosen: CohortPlan, l2_squared: int, l1: int) -> int:
-        """The fewest bits with which a share of Gaussian noise is wide enough for its grid."""
-        if self.fraction_bits is not None or self.noise == "skellam":
-            return self.fraction_bits or 0
-        bits = 0
-        while bits < MAX_FRACTION_BITS:
-            sigma = fixed_point_sigma(self.epsilon, self.delta, math.sqrt(l2_squared), l1=l1, fraction_bits=bits)
-            if (
-                math.ldexp(math.sqrt(share_variance(sigma**2, chosen.min_contributions, chosen.liars)), bits)
-                >= MIN_DEVIATION
-            ):
+        """The fewest bits with which a share of the noise is wide enough for its grid."""
+        if self.fraction_bits is not None:
+            return self.fraction_bits
+        enough = mechanism_of(self.noise).min_share_deviation
+        for bits in range(MAX_FRACTION_BITS):
+            variance = share_variance(self._variance(l2_squared, l1, bits), chosen.min_contributions, chosen.liars)
+            if math.ldexp(math.sqrt(variance), bits) >= enough:
                 return bits
-            bits += 1
-        return bits
+        return MAX_FRACTION_BITS
 
 
 @dataclass(frozen=True, kw_only=True)

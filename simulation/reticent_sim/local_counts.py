@@ -6,7 +6,6 @@ encryption and nobody is protected: whoever runs this holds everybody's counters
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -19,14 +18,10 @@ from reticent.privacy.fitting import Integers
 from reticent.privacy.ledger import SELF, Ledger
 from reticent.privacy.query import Query
 from reticent.privacy.release import Release
-from reticent.privacy.shares import MAX_DEVIATION, gaussian_share, skellam_share
 from reticent.randomness import is_seeded, seeded
 
 BLOCK = 65_536
 """So many phones are looked at at once, which bounds the memory."""
-
-MAX_VARIANCE = 2.0**21
-"""Skellam noise of a larger variance is drawn as a rounded normal number, from which nobody could tell it."""
 
 Cohorts: TypeAlias = npt.NDArray[np.uint32]
 
@@ -215,14 +210,7 @@ def _blocks(query: Query, counters: Contributions) -> Iterator[tuple[int, npt.ND
 
 def _noise(query: Query, variance: float, size: tuple[int, ...], rng: np.random.Generator) -> Integers:
     """Shares of this variance, in steps of the grid."""
-    if variance == 0:
-        return np.zeros(size, dtype=np.int64)
-    if query.noise == "skellam" and variance <= MAX_VARIANCE:
-        return skellam_share(variance, size, rng)
-    deviation = math.ldexp(math.sqrt(variance), query.fraction_bits)
-    if query.noise == "gaussian" and deviation <= MAX_DEVIATION:
-        return gaussian_share(variance, size, rng, query.fraction_bits)
-    return np.rint(rng.normal(0.0, deviation, size)).astype(np.int64)
+    return query.mechanism.sum_of_shares(variance, size, rng, query.fraction_bits)
 
 
 def _added(query: Query, rows: Integers, cohort: Cohorts) -> Integers:

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from reticent.privacy import Counter
-from reticent.privacy.cost import NoiseKind
 from reticent.privacy.limits import QueryLimits, min_liars
+from reticent.privacy.mechanisms import NoiseKind
 from reticent_analyst import cohort_odds
 from reticent_analyst.plan import plan
 from reticent_analyst.question import Question

@@ -57,8 +57,8 @@ def test_the_noise_is_exactly_the_sum_of_all_shares(absent: float, each_share: b
 
 def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a hundredth of the variance from which on that is done, nobody can tell either."""
-    monkeypatch.setattr("reticent_sim.local_counts.MAX_VARIANCE", 1000.0)
-    monkeypatch.delattr("reticent_sim.local_counts.skellam_share")
+    monkeypatch.setattr("reticent.privacy.mechanisms.skellam.MAX_SAMPLED_VARIANCE", 1000.0)
+    monkeypatch.delattr("reticent.privacy.mechanisms.Skellam.share")
     asked = bits(size=2000, l1=400, l2_squared=400)
     release = LocalCounts(seeded(4, "large")).count(asked, np.zeros((200, 2000)))
     assert release.variance[0] > 10 * 1000
@@ -77,8 +77,8 @@ def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pyt
 )
 def test_whatever_phones_can_draw_can_be_simulated(wide: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum of many shares is more than the samplers draw at once, and would take minutes in parts."""
-    monkeypatch.delattr("reticent_sim.local_counts.skellam_share")
-    monkeypatch.delattr("reticent_sim.local_counts.gaussian_share")
+    monkeypatch.delattr("reticent.privacy.mechanisms.Skellam.share")
+    monkeypatch.delattr("reticent.privacy.mechanisms.Gaussian.share")
     release = LocalCounts(seeded(4, "wide", wide.noise)).count(wide, np.zeros((200, 2000)))
     assert release.variance == pytest.approx([200 * wide.share_variance] * 2000)
     errors = np.array(release.value) / np.sqrt(release.variance)

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 from reticent.arguments import whole
 from reticent.paillier.tags import TAG_BITS
+from reticent.tail_bounds import TailBound, bernstein
 
 __all__ = ["Packing", "Slot", "Sums", "noise_margin"]
 
@@ -50,8 +51,8 @@ class Sums:
 class Packing:
     """The layout of a query's plaintexts, which follows from the arguments alone.
 
-    A phone adds noise to each of its counters: a Skellam share of the given variance, or a discrete Gaussian
-    share with that squared scale.
+    A phone adds a share of noise to each of its counters. By default this is a Skellam share of the given variance, or
+    a discrete Gaussian share with that squared scale; other noise needs its own tail bound.
 
         >>> packing = Packing([(0, 1)] * 400, contributors=1000, share_variance=0.1, cohorts=1, key_bits=3072)
         >>> packing.slots[0]
@@ -66,6 +67,7 @@ class Packing:
         share_variance: The variance of one phone's noise in each counter, in steps of the grid.
         cohorts: The number of cohorts, each with its own sums.
         key_bits: The length of the public key's n.
+        tail_bound: How far the sum of the shares lies from 0, with which probability.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Packing:
         share_variance: float,
         cohorts: int,
         key_bits: int,
+        tail_bound: TailBound = bernstein,
     ) -> None:
         self.bounds = tuple((whole("a bound", least), whole("a bound", most)) for least, most in bounds)
         contributors, cohorts = whole("contributors", contributors), whole("cohorts", cohorts)
@@ -83,7 +86,7 @@ class Packing:
         self._check(contributors, share_variance, cohorts)
         self.tag_bits = TAG_BITS + (contributors - 1).bit_length()
         self.tag_offset = key_bits - SIGN_BITS - self.tag_bits
-        margin = noise_margin(share_variance, contributors, len(self.bounds) * cohorts)
+        margin = noise_margin(share_variance, contributors, len(self.bounds) * cohorts, tail_bound)
         self.slots = tuple(self._laid_out(contributors, margin))
         self.plaintexts = self.slots[-1].plaintext + 1
 
@@ -173,15 +176,11 @@ def _is_variance(number: object) -> bool:
         return False
 
 
-def noise_margin(share_variance: float, contributors: int, slots: int) -> int:
+def noise_margin(share_variance: float, contributors: int, slots: int, tail_bound: TailBound = bernstein) -> int:
     """A bound on the absolute noise in all slots, which holds except with probability below 2^-40.
 
-    The bound covers the shares of all `contributors`, not only of the fewest that may be decrypted. By Bernstein's
-    inequality, a sum of shares with variance V exceeds x with probability at most exp(-x² / (2V + 2x/3)). Let L be
-    minus the logarithm of the probability allowed for each side of each slot. The bound is the smallest integer x
-    with x² >= L · (2V + 2x/3).
+    The bound covers the shares of all `contributors`, not only of the fewest that may be decrypted. Each side of each
+    slot is allowed an equal part of the probability.
     """
-    variance = math.ceil(contributors * Fraction(share_variance))
-    rarity = math.ceil(LN_2 * (OVERFLOW_BITS + 1 + (slots - 1).bit_length()))
-    root = 1 + math.isqrt(rarity * rarity + 18 * rarity * variance - 1)  # rounded up
-    return -(-(rarity + root) // 3)
+    nats = math.ceil(LN_2 * (OVERFLOW_BITS + 1 + (slots - 1).bit_length()))
+    return tail_bound(contributors * Fraction(share_variance), nats)

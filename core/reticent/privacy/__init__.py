@@ -1,25 +1,28 @@
 """The mathematics of private counting: how much noise a promise needs, the noise itself, budgets, queries, releases."""
 
-from reticent.privacy.cost import Cost, Noise, NoiseKind, composed
+from reticent.privacy.cost import Cost, Noise, composed
 from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, CountError, Counts, QueryBurnt, estimate
 from reticent.privacy.fitting import Norms
-from reticent.privacy.gaussian import (
+from reticent.privacy.ledger import BudgetExceeded, Contradiction, Entry, Ledger, LedgerError, Quote, UnreadableLedger
+from reticent.privacy.mechanisms import MECHANISMS, Mechanism, NoiseKind, Unit, mechanism_of
+from reticent.privacy.mechanisms._samplers import discrete_gaussian, discrete_laplace
+from reticent.privacy.mechanisms._skellam_bound import comparable_gaussian, skellam_renyi
+from reticent.privacy.mechanisms.gaussian import (
     fixed_point_delta,
     fixed_point_sigma,
     gaussian_delta,
+    gaussian_share,
     gaussian_sigma,
     sequence_sigma,
     thesis_sigma,
 )
-from reticent.privacy.ledger import BudgetExceeded, Contradiction, Entry, Ledger, LedgerError, Quote, UnreadableLedger
+from reticent.privacy.mechanisms.mechanism import share_variance
+from reticent.privacy.mechanisms.skellam import skellam_delta, skellam_share, skellam_variance
 from reticent.privacy.query import Counter, Query
 from reticent.privacy.release import Release
-from reticent.privacy.samplers import discrete_gaussian, discrete_laplace
-from reticent.privacy.shares import gaussian_share, share_variance, skellam_share
-from reticent.privacy.skellam import skellam_delta, skellam_variance
-from reticent.privacy.skellam_bound import comparable_gaussian, skellam_renyi
 
 __all__ = [
+    "MECHANISMS",
     "AlreadyDecided",
     "BudgetExceeded",
     "CohortSum",
@@ -32,6 +35,7 @@ __all__ = [
     "Entry",
     "Ledger",
     "LedgerError",
+    "Mechanism",
     "Noise",
     "NoiseKind",
     "Norms",
@@ -39,6 +43,7 @@ __all__ = [
     "QueryBurnt",
     "Quote",
     "Release",
+    "Unit",
     "UnreadableLedger",
     "comparable_gaussian",
     "composed",
@@ -50,6 +55,7 @@ __all__ = [
     "gaussian_delta",
     "gaussian_share",
     "gaussian_sigma",
+    "mechanism_of",
     "sequence_sigma",
     "share_variance",
     "skellam_delta",

@@ -14,13 +14,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any
 
 from reticent.arguments import checked_delta, checked_not_negative, checked_positive
-from reticent.privacy.skellam_bound import skellam_renyi
-
-NoiseKind = Literal["skellam", "gaussian"]
+from reticent.privacy.mechanisms import NoiseKind, mechanism_of
 
 ORDERS = (*range(2, 65), *range(72, 257, 8), *range(320, 1025, 64))
 """The Rényi orders at which queries that are known in advance are composed."""
@@ -43,21 +40,13 @@ class Noise:
     l1: float
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(NoiseKind):
-            raise ValueError(f"noise is one of {', '.join(get_args(NoiseKind))}: got {self.kind!r}")
+        mechanism_of(self.kind)  # refuses unknown ones
         for name in ("variance", "l2", "l1"):
             object.__setattr__(self, name, checked_positive(name, getattr(self, name)))
 
     def renyi(self, order: int) -> float:
         """An upper bound on the Rényi divergence of this order, of a release with a user from one without."""
-        if self.kind == "gaussian":
-            return order * self.l2**2 / (2 * self.variance)
-        return _of_skellam(order, self)
-
-
-@lru_cache(maxsize=4096)
-def _of_skellam(order: int, noise: Noise) -> float:
-    return skellam_renyi(order, noise.variance, noise.l2, noise.l1)
+        return mechanism_of(self.kind).renyi(order, self.variance, self.l2, self.l1)
 
 
 @dataclass(frozen=True)

@@ -11,25 +11,18 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, cast, get_args
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from reticent.arguments import checked_integer, checked_positive
 from reticent.privacy.canonical import Reader, integer, real, text
-from reticent.privacy.cost import Cost, Noise, NoiseKind
+from reticent.privacy.cost import Cost, Noise
 from reticent.privacy.fitting import NOTHING, Integers, Norms, within
-from reticent.privacy.gaussian import fixed_point_sigma, sequence_sigma
-from reticent.privacy.shares import (
-    gaussian_share,
-    refuse_gaussian_share,
-    refuse_skellam_share,
-    share_variance,
-    skellam_share,
-)
-from reticent.privacy.skellam import skellam_variance
+from reticent.privacy.mechanisms import Mechanism, NoiseKind, mechanism_of
+from reticent.privacy.mechanisms.mechanism import share_variance
 
 FORMAT = b"reticent.query.1\n"
 """How the canonical bytes of a query begin."""
@@ -160,14 +153,17 @@ class Query:
         size, larger = divmod(self.population, self.cohorts)
         return (size + 1,) * larger + (size,) * (self.cohorts - larger)
 
+    @property
+    def mechanism(self) -> Mechanism:
+        """The mechanism of the noise."""
+        return mechanism_of(self.noise)
+
     @cached_property
     def variance(self) -> float:
         """Of the noise that hides a user, in each counter of each cohort."""
-        if self.noise == "skellam":
-            return _skellam_variance(self.epsilon, self.delta, self.l2, self.l1)
         if self.sequence is not None:
-            return sequence_sigma(self.epsilon, self.delta, self.l2) ** 2
-        return fixed_point_sigma(self.epsilon, self.delta, self.l2, l1=self.l1, fraction_bits=self.fraction_bits) ** 2
+            return self.mechanism.sequence_variance(self.epsilon, self.delta, self.l2, self.l1)
+        return self.mechanism.variance(self.epsilon, self.delta, self.l2, self.l1, self.fraction_bits)
 
     @property
     def share_variance(self) -> float:
@@ -254,9 +250,7 @@ class Query:
         Args:
             rng: `reticent.randomness.secure()` on a phone.
         """
-        if self.noise == "skellam":
-            return skellam_share(self.share_variance, self.size, rng)
-        return gaussian_share(self.share_variance, self.size, rng, self.fraction_bits)
+        return self.mechanism.share(self.share_variance, self.size, rng, self.fraction_bits)
 
     def fit(self, values: npt.ArrayLike, *, used: Norms | tuple[Integers, Integers] = NOTHING) -> Integers:
         """Run by the phone: what it may contribute of its counters, in steps of the grid.
@@ -306,7 +300,7 @@ class Query:
                 f"an L1 norm is at most the L2 norm times the root of the number of counters, rounded up: l1 = "
                 f"{self.l1}, l2_squared = {self.l2_squared}, {self.size} counters"
             )
-        if self.noise == "skellam" and self.l1 > self.l2_squared:
+        if self.mechanism.whole and self.l1 > self.l2_squared:
             raise ValueError(
                 f"an L1 norm of whole numbers is at most the squared L2 norm: l1 = {self.l1}, "
                 f"l2_squared = {self.l2_squared}"
@@ -333,14 +327,11 @@ class Query:
             )
 
     def _refuse_noise_that_does_not_fit(self) -> None:
-        if self.noise not in get_args(NoiseKind):
-            raise ValueError(f"noise is one of {', '.join(get_args(NoiseKind))}: got {self.noise!r}")
-        if self.noise == "skellam":
-            if self.fraction_bits:
-                raise ValueError(f"Skellam noise is whole: fraction_bits must be 0, got {self.fraction_bits}")
-            refuse_skellam_share(self.share_variance)
-        else:
-            refuse_gaussian_share(self.share_variance, self.fraction_bits)
+        if self.mechanism.whole and self.fraction_bits:
+            raise ValueError(
+                f"{self.noise.capitalize()} noise is whole: fraction_bits must be 0, got {self.fraction_bits}"
+            )
+        self.mechanism.check_share(self.share_variance, self.fraction_bits)
 
 
 _INTEGERS = {
@@ -353,12 +344,6 @@ _INTEGERS = {
     "liars": 0,
     "closes_after": 1,
 }
-
-
-@lru_cache(maxsize=1024)
-def _skellam_variance(epsilon: float, delta: float, l2: float, l1: float) -> float:
-    """Kept, since whoever reads a query asks for it, and it takes milliseconds."""
-    return skellam_variance(epsilon, delta, l2, l1=l1)
 
 
 def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:

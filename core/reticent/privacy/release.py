@@ -10,21 +10,17 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from reticent.privacy.cost import NoiseKind
+from reticent.privacy.mechanisms import NoiseKind, mechanism_of
+from reticent.privacy.mechanisms.mechanism import normal_half_width
 from reticent.storage.documents import DocumentFormat
 
 Floats = npt.NDArray[np.float64]
 
 FORMAT = DocumentFormat("reticent-release", 1, "a release")
-
-_LARGE = 10_000  # at this variance Skellam noise is as good as normal: a step is a hundredth of its deviation
-_TAIL = 12  # deviations of a Poisson variable beyond which nothing is left to count
 
 
 @dataclass(frozen=True)
@@ -108,24 +104,5 @@ class Release:
     def _reach(self, variance: float, level: float) -> float:
         if variance == 0:
             return 0.0
-        if self.noise == "skellam" and variance < _LARGE:
-            return float(_skellam_reach(variance, level))
-        return NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(variance)
-
-
-@lru_cache(maxsize=1024)
-def _skellam_reach(variance: float, level: float) -> int:
-    """The smallest number that Skellam noise of this variance exceeds, either way, with at most 1 - level."""
-    noise = _skellam_probabilities(variance)
-    middle = len(noise) // 2
-    within = noise[middle] + np.concatenate([[0.0], 2 * np.cumsum(noise[middle + 1 :])])
-    return int(np.searchsorted(within, level))
-
-
-def _skellam_probabilities(variance: float) -> Floats:
-    """Of -m, ..., m, as those of the difference of two Poisson variables; m is so large that no more is left."""
-    mean = variance / 2
-    counts = np.arange(math.ceil(mean + _TAIL * math.sqrt(mean) + 4 * _TAIL))
-    log_factorials = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])
-    poisson = np.exp(counts * math.log(mean) - mean - log_factorials)
-    return np.asarray(np.convolve(poisson, poisson[::-1]))
+        half_width = normal_half_width if self.noise is None else mechanism_of(self.noise).half_width
+        return half_width(variance, level)

@@ -36,6 +36,7 @@ def packing_of(query: Query, key_bits: int) -> Packing:
         share_variance=query.share_variance * scale**2,
         cohorts=query.cohorts,
         key_bits=key_bits,
+        tail_bound=query.mechanism.tail_bound,
     )
 
 

@@ -244,7 +244,7 @@ def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(
 ) -> None:
     """Signed nonsense: shares so large that there is no sampler for them."""
     with monkeypatch.context() as careless:
-        careless.setattr("reticent.privacy.query.refuse_skellam_share", lambda _: None)
+        careless.setattr("reticent.privacy.mechanisms.Skellam.check_share", lambda *_: None)
         huge = query(counters=[Counter("visits", 0, 2**30)], l1=2**30, l2_squared=2**60, epsilon=1e-6)
     with device(tmp_path, limit=Cost(1.0, 1e-3)) as phone:
         with pytest.raises(Declined, match="each phone would add Skellam noise") as declined:
@@ -258,7 +258,7 @@ def test_what_cannot_be_computed_is_declined(tmp_path: Path, monkeypatch: pytest
         raise OverflowError("too large")
 
     asked = query(id="impossible")
-    monkeypatch.setattr("reticent.privacy.query._skellam_variance", impossible)
+    monkeypatch.setattr("reticent.privacy.mechanisms.skellam._variance", impossible)
     with device(tmp_path) as phone, pytest.raises(Declined, match="cannot be read: too large"):
         phone.ask(asked)
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reticent.privacy.cost import ORDERS, Cost, Noise, NoiseKind, composed, epsilon_of, log_delta_of
+from reticent.privacy.cost import ORDERS, Cost, Noise, composed, epsilon_of, log_delta_of
+from reticent.privacy.mechanisms import NoiseKind
 
 amounts = st.floats(0, 1e6)
 positives = st.floats(1e-6, 1e6)

@@ -11,8 +11,9 @@ import opendp.prelude as dp
 import pytest
 from scipy import special, stats
 
-from reticent.privacy import discrete_gaussian, discrete_laplace, samplers
-from reticent.privacy.samplers import poisson
+from reticent.privacy import discrete_gaussian, discrete_laplace
+from reticent.privacy.mechanisms import _samplers as samplers
+from reticent.privacy.mechanisms._samplers import poisson
 from reticent.randomness import seeded
 
 FALSE_ALARM = 1e-6

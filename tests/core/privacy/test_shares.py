@@ -16,7 +16,7 @@ from reticent.privacy import (
     skellam_share,
     skellam_variance,
 )
-from reticent.privacy.samplers import Size
+from reticent.privacy.mechanisms._samplers import Size
 from reticent.randomness import seeded
 from tests.core.privacy import oracle
 

@@ -16,9 +16,9 @@ from reticent.privacy import (
     skellam_renyi,
     skellam_variance,
 )
-from reticent.privacy.gaussian import MIN_PROBABILITY
-from reticent.privacy.skellam_bound import shift_of, worst_from
-from reticent.privacy.skellam_loss import _ratio, mass_at_zero, threshold, upper_tails
+from reticent.privacy.mechanisms._calibration import MIN_PROBABILITY
+from reticent.privacy.mechanisms._skellam_bound import shift_of, worst_from
+from reticent.privacy.mechanisms._skellam_loss import _ratio, mass_at_zero, threshold, upper_tails
 from tests.core.privacy import oracle
 
 epsilons = st.floats(-1.5, 0.7).map(lambda x: 10.0**x)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
-from reticent.privacy.cost import NoiseKind
+from reticent.privacy.mechanisms import NoiseKind
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from reticent.privacy.cost import NoiseKind
+from reticent.privacy.mechanisms import NoiseKind
 from tests.system.counting.cores import Cores
 from tests.system.counting.machine import CountingMachine
 from tests.system.counting.world import AGGREGATION, KEYS, World

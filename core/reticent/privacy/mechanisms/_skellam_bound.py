@@ -9,8 +9,8 @@ Private Federated Learning" (2021), theorem 3.5.
 import math
 
 from reticent.arguments import checked_positive
-from reticent.privacy.gaussian import MIN_PROBABILITY, ULP, least
-from reticent.privacy.skellam_loss import mass_at_zero
+from reticent.privacy.mechanisms._calibration import MIN_PROBABILITY, ULP, smallest
+from reticent.privacy.mechanisms._skellam_loss import mass_at_zero
 
 __all__ = [
     "comparable_gaussian",
@@ -47,14 +47,14 @@ def shift_of(variance: float) -> float:
     mass = mass_at_zero(variance) * (1 + ROUNDING)
     if mass >= 1:
         return math.inf
-    return least(lambda shift: math.erf(shift / math.sqrt(8)) >= mass, 1 / math.sqrt(variance))
+    return smallest(lambda shift: math.erf(shift / math.sqrt(8)) >= mass, 1 / math.sqrt(variance))
 
 
 def smallest_variance(epsilon: float, delta: float, square: int) -> float:
     """The smallest variance from which on `worst_from` is at most delta, for vectors of that squared L2 norm."""
-    inverse = least(lambda inverse: worst_from(1 / inverse, epsilon) <= delta, 1 / math.sqrt(2 * epsilon))
+    inverse = smallest(lambda inverse: worst_from(1 / inverse, epsilon) <= delta, 1 / math.sqrt(2 * epsilon))
     mass = math.erf(1 / (inverse * math.sqrt(8 * square)))
-    found = least(lambda variance: mass_at_zero(variance) * (1 + ROUNDING) <= mass, square * inverse**2)
+    found = smallest(lambda variance: mass_at_zero(variance) * (1 + ROUNDING) <= mass, square * inverse**2)
     return found * (1 + 10 * ROUNDING)
 
 

@@ -1,30 +1,97 @@
-"""How much Gaussian noise a promise needs: theorem 1 of Götz's dissertation, and the exact tail in its place.
+"""Gaussian noise: theorem 1 of Götz's dissertation with the exact tail, and fixed-point numbers on a grid.
 
-The promise is probabilistic differential privacy (definition 3 there): with noise of deviation sigma on a
-vector that one user changes by at most `sensitivity` in L2, outputs whose probability changes by more than a
-factor of exp(epsilon), up or down, come with probability at most delta. Neighbours add or remove one user.
+The promise is probabilistic differential privacy (definition 3 there). The noise has deviation sigma, on a vector that
+one user changes by at most `sensitivity` in L2. Outputs whose probability changes by more than a factor of
+exp(epsilon), up or down, come with probability at most delta. Neighbours add or remove one user.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable
+
+import numpy as np
 
 from reticent.arguments import checked_delta, checked_integer, checked_positive
+from reticent.privacy.mechanisms._calibration import MIN_PROBABILITY, ULP, bounded_epsilon, smallest
+from reticent.privacy.mechanisms._samplers import MAX_SCALE, Size, discrete_gaussian
+from reticent.privacy.mechanisms.mechanism import Integers, Mechanism
 
 __all__ = [
-    "bounded_epsilon",
+    "THESIS_EPSILON",
+    "Gaussian",
     "fixed_point_delta",
     "fixed_point_sigma",
     "gaussian_delta",
+    "gaussian_share",
     "gaussian_sigma",
-    "least",
     "sequence_sigma",
     "thesis_sigma",
 ]
 
-MIN_PROBABILITY = 2.3e-308  # a probability that is never understated: the smallest normal number
-ULP = 2.0**-52
-THESIS_EPSILON = 1.0  # theorem 1 is stated up to here
-MAX_EPSILON = 100.0  # of integer noise
+THESIS_EPSILON = 1.0
+"""The largest epsilon for which theorem 1 is stated."""
+
+MIN_DEVIATION = 4.0  # of a share, in steps of its grid: sums of such shares are discrete Gaussians
+MAX_DEVIATION = MAX_SCALE  # of a share that can be drawn, in the same steps
+
+
+class Gaussian(Mechanism):
+    """Discrete Gaussian noise on a grid, for fixed-point numbers."""
+
+    name = "gaussian"
+    min_share_deviation = MIN_DEVIATION
+
+    def variance(self, epsilon: float, delta: float, l2: float, l1: float, fraction_bits: int | None = None) -> float:
+        if fraction_bits is None:
+            return gaussian_sigma(epsilon, delta, l2) ** 2
+        return fixed_point_sigma(epsilon, delta, l2, l1=l1, fraction_bits=fraction_bits) ** 2
+
+    def sequence_variance(self, epsilon: float, delta: float, l2: float, l1: float) -> float:
+        return sequence_sigma(epsilon, delta, l2) ** 2
+
+    def delta(self, variance: float, epsilon: float, l2: float, l1: float, fraction_bits: int) -> float:
+        return fixed_point_delta(math.sqrt(variance), epsilon, l2, l1=l1, fraction_bits=fraction_bits)
+
+    def renyi(self, order: int, variance: float, l2: float, l1: float) -> float:
+        return order * l2**2 / (2 * variance)
+
+    def check_share(self, variance: float, fraction_bits: int) -> None:
+        deviation = math.sqrt(variance)
+        steps = math.ldexp(deviation, fraction_bits)
+        if steps < MIN_DEVIATION:
+            enough = math.ceil(math.log2(MIN_DEVIATION / deviation))
+            raise ValueError(
+                f"shares of deviation {deviation:.3g} need at least {enough} fraction bits: got {fraction_bits}, "
+                f"a deviation of {steps:.3g} steps where {MIN_DEVIATION:g} are needed"
+            )
+        if steps > MAX_DEVIATION:
+            raise ValueError(
+                f"shares of deviation {deviation:.3g} have more than 2^{math.log2(MAX_DEVIATION):g} steps with "
+                f"{fraction_bits} fraction bits: take fewer, or count in larger steps"
+            )
+
+    def share(self, variance: float, size: Size, rng: np.random.Generator, fraction_bits: int) -> Integers:
+        deviation = math.sqrt(checked_positive("variance", variance))
+        fraction_bits = checked_integer("fraction_bits", fraction_bits, 0)
+        self.check_share(variance, fraction_bits)
+        return discrete_gaussian(math.ldexp(deviation, fraction_bits), size, rng)
+
+    def is_sampled(self, variance: float, fraction_bits: int) -> bool:
+        return math.ldexp(math.sqrt(variance), fraction_bits) <= MAX_DEVIATION
+
+
+def gaussian_share(variance: float, size: Size, rng: np.random.Generator, fraction_bits: int) -> Integers:
+    """Run by the phone. Discrete Gaussian noise on the grid of multiples of 2^-fraction_bits, in steps of the grid.
+
+    The values that it hides are scaled alike. `fixed_point_sigma` says how much a sum needs.
+
+    Args:
+        variance: Of the share, before scaling.
+        size: The shape of the array, one number for each counter.
+        rng: `reticent.randomness.secure()` on a phone.
+        fraction_bits: How fine the grid is; a share's deviation must be at least four of its steps.
+    """
+    return Gaussian().share(variance, size, rng, fraction_bits)
 
 
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:
@@ -49,7 +116,9 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     """
     epsilon, delta = checked_positive("epsilon", epsilon), checked_delta(delta)
     sensitivity = checked_positive("sensitivity", sensitivity)
-    return least(lambda sigma: _two_sided(sensitivity / sigma, epsilon) <= delta, sensitivity / math.sqrt(2 * epsilon))
+    return smallest(
+        lambda sigma: _two_sided(sensitivity / sigma, epsilon) <= delta, sensitivity / math.sqrt(2 * epsilon)
+    )
 
 
 def thesis_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -80,7 +149,7 @@ def fixed_point_sigma(epsilon: float, delta: float, sensitivity: float, *, l1: f
     epsilon, delta = bounded_epsilon(epsilon), checked_delta(delta)
     sensitivity = checked_positive("sensitivity", sensitivity)
     cell = _cell(l1, fraction_bits)
-    return least(lambda sigma: _on_grid(sigma, epsilon, sensitivity, cell) <= delta, sensitivity)
+    return smallest(lambda sigma: _on_grid(sigma, epsilon, sensitivity, cell) <= delta, sensitivity)
 
 
 def sequence_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -104,33 +173,6 @@ def sequence_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     order = 1 + (c + math.sqrt(c * (c + epsilon))) / epsilon
     divergence = epsilon - c / (order - 1)  # what may be spent: `log_delta_of` makes delta of it
     return sensitivity * math.sqrt(order / (2 * divergence)) * (1 + 16 * ULP)
-
-
-def bounded_epsilon(value: float) -> float:
-    """An epsilon that integer noise may be asked for."""
-    epsilon = checked_positive("epsilon", value)
-    if epsilon > MAX_EPSILON:
-        raise ValueError(f"epsilon above {MAX_EPSILON:g} promises nothing: got {value!r}")
-    return epsilon
-
-
-def least(holds: Callable[[float], bool], guess: float) -> float:
-    """The smallest positive number from which on `holds` is true, to the last bit.
-
-    `holds` turns from false to true once. Whatever rounding makes of that place, it is true of the answer.
-    """
-    above = guess
-    while not holds(above):
-        above *= 2
-    below = above / 2
-    while holds(below):
-        above, below = below, below / 2
-    while below < (middle := below + (above - below) / 2) < above:
-        if holds(middle):
-            above = middle
-        else:
-            below = middle
-    return above
 
 
 def _two_sided(shift: float, epsilon: float) -> float:
