@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -124,20 +125,19 @@ def contribute(folder: str, count: int) -> None:
 
 async def _contribute(folder: Path, count: int) -> dict[str, float]:
     path = folder / "phones.db"
-    contributed = asyncio.Semaphore(0)
-
-    def done(what: Round) -> None:
-        if any(record.state is not ContributionState.STORED for record in what.answered):
-            contributed.release()
-
+    contributed = Contributed()
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(contextlib.closing(PhoneStore(path)))
-        phones = [_phone(store, number, done) for number in range(WARM_UP)]
-        await _entered(stack, phones, contributed)
+        phones = [_phone(store, number, contributed) for number in range(WARM_UP)]
+        for phone in phones:
+            await stack.enter_async_context(phone)
+        await contributed.wait(WARM_UP)
         gc.collect()
         before, begun = memory(), time.monotonic()
-        phones = [_phone(store, number, done) for number in range(WARM_UP, count)]
-        await _entered(stack, phones, contributed)
+        phones = [_phone(store, number, contributed) for number in range(WARM_UP, count)]
+        for phone in phones:
+            await stack.enter_async_context(phone)
+        await contributed.wait(count)
         took = time.monotonic() - begun
         gc.collect()
         return {
@@ -148,11 +148,24 @@ async def _contribute(folder: Path, count: int) -> dict[str, float]:
         }
 
 
-async def _entered(stack: contextlib.AsyncExitStack, phones: list[Phone], contributed: asyncio.Semaphore) -> None:
-    for phone in phones:
-        await stack.enter_async_context(phone)
-    for _ in phones:
-        await contributed.acquire()
+class Contributed:
+    """Which phones have contributed."""
+
+    def __init__(self) -> None:
+        self._phones: set[int] = set()
+        self._changed = asyncio.Event()
+
+    def note(self, number: int, what: Round) -> None:
+        """Take what came of a round of a phone."""
+        if any(record.state is not ContributionState.STORED for record in (*what.waiting, *what.decided)):
+            self._phones.add(number)
+            self._changed.set()
+
+    async def wait(self, count: int) -> None:
+        """Return when so many have."""
+        while len(self._phones) < count:
+            self._changed.clear()
+            await self._changed.wait()
 
 
 def _invitations(folder: Path) -> list[Invitation]:
@@ -163,11 +176,11 @@ def _open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def _phone(store: PhoneStore, number: int, on_round: Callable[[Round], None] | None = None) -> Phone:
+def _phone(store: PhoneStore, number: int, contributed: Contributed | None = None) -> Phone:
     return Phone(
         store=store.of(f"phone {number}"),
         participation=Participation(),
         counters=lambda _: {f"counter {number % COUNTERS}": 1.0},
         simulation=True,
-        on_round=on_round,
+        on_round=None if contributed is None else partial(contributed.note, number),
     )
