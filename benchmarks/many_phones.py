@@ -157,7 +157,7 @@ class Contributed:
 
     def note(self, number: int, what: Round) -> None:
         """Take what came of a round of a phone."""
-        if any(record.state is not ContributionState.STORED for record in (*what.waiting, *what.decided)):
+        if any(record.state is not ContributionState.STORED for record in (*what.undecided, *what.decided)):
             self._phones.add(number)
             self._changed.set()
 

@@ -15,7 +15,7 @@
         ├── LeftBehind, Closed  a stream cannot be read on
         ├── Declined           a phone does not take part in a query, for a `Reason`
         ├── NotJoined, AlreadyJoined, BadMembership  enrolment at a key server
-        └── ForeignAnswer      a server's answer that is not about this phone
+        └── ForeignReply       a server's reply that is not about this phone
 
 Bad arguments raise `ValueError`; these are about facts that arise while running.
 """
@@ -101,47 +101,47 @@ class Closed(ClientError):
 
 
 class Reason(Enum):
-    """Why a phone declines."""
+    """Why a phone declines a query."""
 
-    NOT_A_MEMBER = "the phone has not joined, or has left"
-    MALFORMED = "the announcement cannot be read, or its parts do not fit each other"
+    NOT_A_MEMBER = "the phone is not enrolled"
+    MALFORMED = "the announcement or its query is invalid"
     NOT_COUNTERSIGNED = "the key server has not countersigned this query"
-    NOT_TOLD = "the aggregation server has not told the query that it announces"
+    QUERY_MISSING = "the aggregation server does not send the announced query"
     WRONG_KEY = "the public key is not the one that the query names"
-    BAD_KEY = "the public key is none that a phone encrypts under"
+    BAD_KEY = "the public key is invalid"
     CLOSED = "the query is closed"
-    ANSWERED = "the phone has answered it, and that is over"
-    NAME_TAKEN = "another query had this name before"
+    CONTRIBUTED = "the phone has contributed to it before"
+    NAME_TAKEN = "another query has had this name"
     OTHER_TERMS = "other queries of the same sequence name other bounds, cost or noise"
     EPSILON = "it costs a larger epsilon than is allowed"
     DELTA = "it costs a larger delta than is allowed"
     SHARE_OF_BUDGET = "it takes a larger share of the budget than is allowed"
-    NOT_ALLOWED = "its name, or that of a counter, is not among those that are allowed"
-    FEW_HONEST = "it may be decrypted with fewer honest phones than is allowed"
-    FEW_LIARS = "it allows for fewer liars than are wanted"
-    TOO_LARGE = "the answer would be larger than is allowed"
+    NOT_ALLOWED = "its name, or a counter's name, is not allowed"
+    FEW_HONEST = "it may be decrypted with too few honest contributions"
+    FEW_LIARS = "it tolerates too few liars"
+    TOO_LARGE = "the contribution would be larger than is allowed"
     BUDGET = "it costs more than is left of the budget"
-    NOTHING_TO_SAY = "the app has nothing to say to it"
-    BAD_COUNTERS = "what the app says to it are no numbers"
-    NOT_CHARGING = "the phone takes part while it is charging only"
-    METERED = "the phone takes part over networks that are not metered only"
-    QUERIES_PER_DAY = "the phone has answered as many queries today as are allowed"
-    BYTES_PER_DAY = "the phone has sent as much today as is allowed"
+    NO_COUNTERS = "no app has counters for it"
+    BAD_COUNTERS = "a counter of the app is not a number"
+    NOT_CHARGING = "the phone contributes only while it is charging"
+    METERED = "the phone contributes only over unmetered networks"
+    QUERIES_PER_DAY = "the phone has reached its limit of queries per day"
+    BYTES_PER_DAY = "the phone has reached its limit of bytes per day"
 
     @property
     def passing(self) -> bool:
-        """Whether the same announcement may be answered later, under the same policy."""
+        """Whether the phone may contribute later, under the same policy."""
         return self in _PASSING
 
 
 _PASSING = {
     Reason.NOT_A_MEMBER,
-    Reason.NOT_TOLD,
+    Reason.QUERY_MISSING,
     Reason.WRONG_KEY,  # whoever brings keys may bring another one
     Reason.BAD_KEY,
     Reason.CLOSED,
     Reason.BUDGET,  # what is burnt gives some of it back
-    Reason.NOTHING_TO_SAY,
+    Reason.NO_COUNTERS,
     Reason.BAD_COUNTERS,
     Reason.NOT_CHARGING,
     Reason.METERED,
@@ -181,5 +181,5 @@ class BadMembership(ClientError):
     """What came as a membership is none of this phone's, or not signed by the key server."""
 
 
-class ForeignAnswer(ClientError):
+class ForeignReply(ClientError):
     """An acknowledgement or a decision that is not of this phone's queries, or not signed by its key server."""

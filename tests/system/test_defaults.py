@@ -24,7 +24,7 @@ def phones_take(query: Query) -> bool:
     """Whether a phone does that has answered nothing yet."""
     with closing(Ledger(DEFAULT_BUDGET)) as ledger:
         is_affordable = ledger.quote(query.id, query.cost).fits
-    return is_affordable and not _refuses(lambda: Participation().examine(query, DEFAULT_BUDGET))
+    return is_affordable and not _refuses(lambda: Participation().check(query, DEFAULT_BUDGET))
 
 
 def key_servers_take(query: Query, ciphertexts: int = 1) -> bool:

@@ -17,7 +17,7 @@ from reticent.protocol import Refusal, Refused, SigningKey, packing_of, statemen
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, PhoneStore
-from reticent_client.errors import ForeignAnswer
+from reticent_client.errors import ForeignReply
 from tests.core.paillier.test_tags import _factors
 from tests.keys.phones import Phone, expected, summed, sums
 from tests.system.forwarder import COHORTS, MIN_CONTRIBUTIONS, OPTIONS, PHONES, Asked, Forwarder, Sent
@@ -324,7 +324,7 @@ def test_budget_comes_back_only_against_the_signature_that_says_burnt(
         lies = [others, elsewhere, *forged(others)]
         lies += forged(decision) if wanted != wire.BURNT else [*forged(decision)[::2], *forged(decision, wire.VOID)]
         for lie in lies:
-            with pytest.raises(ForeignAnswer):
+            with pytest.raises(ForeignReply):
                 phone.decided(lie)
             assert booked(ledger) == kept | {asked.query.id: "reserved"}
         phone.decided(decision)

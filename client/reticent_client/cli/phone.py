@@ -29,6 +29,7 @@ from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, Membership
 from reticent_client.counting.inputs import Counted, read_invitation, read_participation
 from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.records import Records
+from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round, enrol, take_part
 from reticent_client.counting.session import run as run_rounds
@@ -36,8 +37,8 @@ from reticent_client.counting.settings import kept_budget, kept_participation
 from reticent_client.errors import NotJoined
 from reticent_client.store import PhoneStore
 
-PATIENCE = 2.0
-"""Seconds until the user is told what is waited for."""
+NOTICE_AFTER = 2.0
+"""Seconds until the user is told which server does not reply."""
 
 app = App(
     name="phone",
@@ -59,13 +60,13 @@ def join(
     budget_epsilon: float | None = None,
     budget_delta: float | None = None,
 ) -> None:
-    """Become one of the phones that are counted. Where no answer came, run it again.
+    """Enrol the phone with a key server. If no reply comes, run the command again.
 
     Args:
-        invitation: The file that the key server's operator has handed over.
+        invitation: The file from the operator of the key server.
         store: The file that keeps the keys, the contributions and what was spent: one for each phone.
-        budget_epsilon: How much to spend in all, ever; 4 unless given. It is said once.
-        budget_delta: See there; 1e-05 unless given.
+        budget_epsilon: How much to spend in all; 4 unless given. It is set once and stays.
+        budget_delta: The delta of the same budget; 1e-05 unless given.
     """
     found, readable = read_invitation(invitation)
     if readable:
@@ -99,24 +100,24 @@ def contribute(
     seed: int | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Answer what is asked, send again what did not get through, and learn what became of it.
+    """Contribute once to all announced queries, send again what was not acknowledged, and take decisions.
 
-    Ends with 1 where a server was not there, or refused for now: run it again later.
+    Exits with 1 if a server was unreachable or refused for now: run the command again later.
 
     Args:
-        counter: What was counted, as NAME=VALUE.
-        counters: A file with more of them: CSV with the header name,value, or one JSON object. It is read anew for each
+        counter: A counter, as NAME=VALUE; without any, and without a file, what apps have reported.
+        counters: A file of counters: CSV with the header name,value, or one JSON object. It is read anew for each
             query.
         store: The phone's store.
-        policy: What to allow, as TOML. It is kept in the store, and holds until another one is given.
-        watch: Go on until SIGINT or SIGTERM.
+        policy: What the user allows, as TOML. The store keeps it until another one is given.
+        watch: Repeat until SIGINT or SIGTERM.
         charging: The phone is charging.
         unmetered: Its network is not metered.
-        budget_epsilon: How much to spend in all, ever: to be said with the first command, if at all.
-        budget_delta: See there.
+        budget_epsilon: How much to spend in all: to be set with the first command, if at all.
+        budget_delta: The delta of the same budget.
         simulation: Accept keys that are only good for simulation.
-        seed: Make the noise from this number, which anybody can do who knows it: for simulation only, and what is said
-            is marked.
+        seed: Make the noise from this number, for simulation only: whoever knows it can remove the noise. The
+            contributions are marked.
         as_json: Write JSON for machines, a line for each round.
     """
     counted = Counted(counters, counter)
@@ -124,7 +125,7 @@ def contribute(
     with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_(
             policy=new_policy,
-            counters=counted.among,
+            counters=counted.among if counter or counters else None,
             simulation=simulation,
             seed=seed,
         )
@@ -132,7 +133,7 @@ def contribute(
         situation = Situation(charging=charging, unmetered=unmetered)
         member = participant.enrolment.member
         if member is None:
-            raise NotJoined("this phone has not joined: reticent phone join INVITATION")
+            raise NotJoined("this phone is not enrolled: reticent phone join INVITATION")
         if member.state is MembershipState.REFUSED:
             raise NotJoined(f"this phone {member.state.value}")
         servers = Servers(member.invitation)
@@ -141,16 +142,16 @@ def contribute(
             return 0
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
-    if done.troubles:
-        _complain("something did not get through: run it again later")
-    return 1 if done.troubles else 0
+    if done.failures:
+        _complain("a call failed: run the command again later")
+    return 1 if done.failures else 0
 
 
 @app.command
 def leave(*, store: StoreFile = STORE) -> None:
-    """Take part in nothing new from now on, and tell the key server. Where no answer came, run it again.
+    """Leave the key server: contribute to nothing new. If no reply comes, run the command again.
 
-    What was contributed before is counted.
+    Earlier contributions stay in their sums.
 
     Args:
         store: The phone's store.
@@ -164,7 +165,7 @@ def leave(*, store: StoreFile = STORE) -> None:
 
 @app.command
 def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
-    """Show the membership, the budget, and each query with what became of it.
+    """Show the membership, the budget, and the state of each query.
 
     Args:
         store: The phone's store.
@@ -194,18 +195,20 @@ class _Opening:
         self,
         *,
         policy: Participation | None = None,
-        counters: Counters = lambda _query: None,
+        counters: Counters | None = None,
         simulation: bool = False,
         seed: int | None = None,
     ) -> Participant:
         now = SystemClock().now
+        allowed = kept_participation(self._store, policy)
+        reports = Reports(self._store, now)
         return Participant(
             self._store,
             self._budget,
             rng=secure() if seed is None else self._seeded(seed),
             now=now,
-            policy=kept_participation(self._store, policy),
-            counters=counters,
+            policy=allowed,
+            counters=(lambda query: reports.for_query(query, allowed)) if counters is None else counters,
             simulation=simulation or seed is not None,
         )
 
@@ -231,15 +234,15 @@ async def _enrolled(participant: Participant) -> None:
     member = participant.enrolment.member
     if member is None:
         raise NotJoined("this phone has no invitation")
-    async with Servers(member.invitation) as servers, _patience(servers.keys):
+    async with Servers(member.invitation) as servers, _notice(servers.keys):
         try:
             await enrol(participant, servers)
         except Unreachable as error:
-            raise Unreachable(f"{servers.keys} is not there: run it again ({error})") from error
+            raise Unreachable(f"{servers.keys} is unreachable: run the command again ({error})") from error
 
 
 async def _once(participant: Participant, servers: Servers, situation: Situation) -> Round:
-    async with servers, _patience(_both(servers)):
+    async with servers, _notice(_both(servers)):
         return await take_part(participant, servers, situation)
 
 
@@ -247,7 +250,7 @@ async def _watched(
     participant: Participant, servers: Servers, situation: Situation, stop: asyncio.Event,
     tell: Callable[[Round], None],
 ) -> None:  # fmt: skip
-    async with servers, _patience(_both(servers)) as answered:
+    async with servers, _notice(_both(servers)) as answered:
 
         def told(done: Round) -> None:
             answered()
@@ -269,9 +272,9 @@ def _both(servers: Servers) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _patience(whom: str) -> AsyncIterator[Callable[[], None]]:
-    """Tell the user, after a while, what is waited for; unless what is yielded is called before."""
-    handle = asyncio.get_running_loop().call_later(PATIENCE, _complain, f"waiting for {whom}")
+async def _notice(server: str) -> AsyncIterator[Callable[[], None]]:
+    """Tell the user after a while which server does not reply, unless what is yielded is called before."""
+    handle = asyncio.get_running_loop().call_later(NOTICE_AFTER, _complain, f"waiting for {server}")
     try:
         yield handle.cancel
     finally:

@@ -100,7 +100,7 @@ class Participation:
             object.__setattr__(self, name, _checked_patterns(name, getattr(self, name)))
         object.__setattr__(self, "apps", _checked_apps(self.apps))
 
-    def examine(self, query: Query, limit: Cost) -> None:
+    def check(self, query: Query, limit: Cost) -> None:
         """Decline a query that the user does not allow, whenever it comes.
 
         Args:
@@ -143,7 +143,7 @@ class Participation:
                 query.id,
             )
 
-    def examine_situation(self, situation: Situation, query: str | None = None) -> None:
+    def check_situation(self, situation: Situation, query: str | None = None) -> None:
         """Decline for as long as the phone is not as the user wants it to be.
 
         Args:
@@ -162,7 +162,7 @@ class Participation:
         """Whether the phone is on a network over which it does not take part."""
         return self.only_unmetered and not situation.unmetered
 
-    def examine_day(self, query: Query, size: int, *, queries: int, sent: int) -> None:
+    def check_daily_limits(self, query: Query, size: int, *, queries: int, sent: int) -> None:
         """Decline what would be too much for a day.
 
         Args:

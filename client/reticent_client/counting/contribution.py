@@ -48,7 +48,7 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
         Declined: The app has no counters for this query, or one that is of no numeric type.
     """
     if counted is None:
-        raise Declined(Reason.NOTHING_TO_SAY, f"there are no counters for {query.id!r}", query.id)
+        raise Declined(Reason.NO_COUNTERS, f"there are no counters for {query.id!r}", query.id)
     values = []
     for counter in query.counters:
         value: Any = counted.get(counter.name, 0.0)  # apps are not checked by anybody else

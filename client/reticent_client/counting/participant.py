@@ -40,7 +40,7 @@ from reticent_client.counting.records import (
     Record,
     Records,
 )
-from reticent_client.errors import Declined, ForeignAnswer, Reason
+from reticent_client.errors import Declined, ForeignReply, Reason
 from reticent_client.store import PhoneStore
 
 __all__ = ["Counters", "Participant"]
@@ -54,7 +54,7 @@ was counted: both servers see which phones contribute, and no noise hides it. No
 
 DAY = dt.timedelta(days=1)
 
-NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.NOT_TOLD, Reason.ANSWERED}
+NOT_REMEMBERED = {Reason.NOT_A_MEMBER, Reason.NOT_COUNTERSIGNED, Reason.QUERY_MISSING, Reason.CONTRIBUTED}
 """Nothing is kept of what the key server may not have countersigned; a contribution has its record."""
 
 OUTCOMES = {
@@ -188,7 +188,7 @@ class Participant:
         and may belong to whoever can decrypt them.
         """
         try:
-            self.policy.examine_situation(situation or Situation())
+            self.policy.check_situation(situation or Situation())
         except Declined:
             return []
         now = self._now()
@@ -202,11 +202,11 @@ class Participant:
         """The server keeps a contribution.
 
         Raises:
-            ForeignAnswer: It is none of this phone's.
+            ForeignReply: It is none of this phone's.
         """
         record = self.records.made(acknowledgement.contribution)
         if record is None:
-            raise ForeignAnswer("the server acknowledges what this phone has not contributed")
+            raise ForeignReply("the server acknowledges what this phone has not contributed")
         if record.state in {ContributionState.STORED, ContributionState.REFUSED}:
             self.records.advance(record.query, ContributionState.ACKNOWLEDGED)
 
@@ -238,7 +238,7 @@ class Participant:
             The state of the contribution.
 
         Raises:
-            ForeignAnswer: The decision is of no query and cohort of this phone's, is not signed by the key server that
+            ForeignReply: The decision is of no query and cohort of this phone's, is not signed by the key server that
                 countersigned it, or contradicts one that was. Where the key server says after all that what it called
                 burnt was decrypted, that stands, and its cost is spent; where the budget has no room for it any more,
                 the phone contributes nothing new.
@@ -246,19 +246,19 @@ class Participant:
         with self._one_at_a_time, self._store.transaction():
             before, state = self._decide(decision)
         if before.state not in UNDECIDED and before.state is not state:
-            raise ForeignAnswer(f"{before.id!r} is {before.state.name}, and the key server now says {state.name}")
+            raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now says {state.name}")
         return state
 
     def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:
         """The contribution before the decision, and its state by the key server's word."""
         record = self.records.of(decision.query)
         if record is None or record.cohort != decision.cohort:
-            raise ForeignAnswer("the decision is not about a contribution of this phone's")
+            raise ForeignReply("the decision is not about a contribution of this phone's")
         if not signed_by(record.identity, statements.decision(decision), decision.signature):
-            raise ForeignAnswer(f"the decision about {record.id!r} is not signed by the key server")
+            raise ForeignReply(f"the decision about {record.id!r} is not signed by the key server")
         state = OUTCOMES.get(decision.outcome)
         if state is None:
-            raise ForeignAnswer(f"the decision about {record.id!r} names no outcome: {decision.outcome}")
+            raise ForeignReply(f"the decision about {record.id!r} names no outcome: {decision.outcome}")
         if record.state is ContributionState.BURNT and state in SPENT:  # what is out is out
             detail = "the key server had called it burnt before"
         elif record.state in UNDECIDED:
@@ -302,8 +302,8 @@ class Participant:
         except (ValueError, ArithmeticError) as error:
             raise Declined(Reason.MALFORMED, f"the query cannot be read: {error}") from error
         self._examine(announcement, query)
-        self.policy.examine(query, self.ledger.limit)
-        self.policy.examine_situation(situation, query.id)
+        self.policy.check(query, self.ledger.limit)
+        self.policy.check_situation(situation, query.id)
         terms = json.dumps(query.terms)
         self._budget.check(query, terms)
         key = self._examined_key(query, public_key)
@@ -338,15 +338,15 @@ class Participant:
             return None
         if record.state in {ContributionState.STORED, ContributionState.ACKNOWLEDGED} and self._is_own(record):
             return _message(record)
-        raise Declined(Reason.ANSWERED, f"{record.id!r}: {record.state.value}", record.id)
+        raise Declined(Reason.CONTRIBUTED, f"{record.id!r}: {record.state.value}", record.id)
 
     def _content(self, announcement: wire.Announcement, content: bytes, situation: Situation) -> bytes:
         """The query of an announcement, as it was fetched now or before."""
         self._queries.add(announcement.query, content)
         found = self._queries.get(announcement.query)
         if found is None:
-            self.policy.examine_situation(situation)
-            raise Declined(Reason.NOT_TOLD)
+            self.policy.check_situation(situation)
+            raise Declined(Reason.QUERY_MISSING)
         return found
 
     def _record(self, query: Query, terms: str, prepared: PreparedContribution, member: Member) -> Record:
@@ -399,7 +399,7 @@ class Participant:
         if size > MAX_CONTRIBUTION_BYTES:
             raise Declined(Reason.TOO_LARGE, f"a contribution to {query.id!r} would have {size} bytes", query.id)
         queries, sent = self.records.since(self._now() - DAY)
-        self.policy.examine_day(query, size, queries=queries, sent=sent)
+        self.policy.check_daily_limits(query, size, queries=queries, sent=sent)
         return key
 
 

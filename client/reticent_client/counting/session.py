@@ -1,4 +1,4 @@
-"""A participant on the network: it asks, answers, waits and comes back, and nothing that fails on the way is lost."""
+"""A participant on the network: rounds of calls to both servers. A call that fails is made again in a later round."""
 
 from __future__ import annotations
 
@@ -20,80 +20,80 @@ from reticent_client.counting.consent import Situation
 from reticent_client.counting.participant import Participant
 from reticent_client.counting.records import UNDECIDED, ContributionState, Record
 from reticent_client.counting.servers import Servers
-from reticent_client.errors import BadMembership, Declined, ForeignAnswer, Reason
+from reticent_client.errors import BadMembership, Declined, ForeignReply, Reason
 
-__all__ = ["AGAIN", "Round", "enrol", "run", "take_part"]
+__all__ = ["DEFAULT_INTERVAL", "Round", "enrol", "run", "take_part"]
 
 Result = TypeVar("Result")
-Failure = TypeVar("Failure", bound=BaseException)
+AnError = TypeVar("AnError", bound=BaseException)
 
 _log = logging.getLogger(__name__)
 
-AGAIN = dt.timedelta(minutes=5)
-"""When to ask again where the server has not said."""
+DEFAULT_INTERVAL = dt.timedelta(minutes=5)
+"""The time between two rounds, where the server names none."""
 
-SOONEST, LATEST = dt.timedelta(seconds=1), dt.timedelta(hours=6)
-"""A server that says to come back sooner or later than this is not believed."""
+MIN_INTERVAL, MAX_INTERVAL = dt.timedelta(seconds=1), dt.timedelta(hours=6)
+"""Whatever interval a server names, it is kept within these."""
 
-AT_ONCE = 100
-"""Decisions that are asked for in one message."""
+MAX_DECISIONS = 100
+"""Decisions that one message requests."""
 
 MAX_ANNOUNCEMENTS = 1000
-"""How many of one answer are looked at."""
+"""Announcements of one reply that are looked at."""
 
 _threads = ThreadPoolExecutor(32, "counting")
 
-_GONE = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
+_NOT_ENROLLED = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
 
 
-class Trouble(NamedTuple):
-    """Something that did not get through, and will be tried again."""
+class Failed(NamedTuple):
+    """A call that failed; it is made again."""
 
     what: str
     server: str
-    error: Refused | Unreachable | ForeignAnswer | BadMembership
+    error: Refused | Unreachable | ForeignReply | BadMembership
 
     def __str__(self) -> str:
         if isinstance(self.error, Unreachable):
-            return f"{self.what}: {self.server} is not there ({self.error})"
+            return f"{self.what}: {self.server} is unreachable ({self.error})"
         return f"{self.what}: {self.error}"
 
 
 @dataclass(frozen=True)
 class Round:
-    """What came of asking once.
+    """The results of one round.
 
     Args:
-        answered: The queries that were announced, which this phone has answered, now or before.
-        declined: Those that it has not; all that the key server has not countersigned are one of them.
-        decided: Those of which a decision has come.
-        waiting: All that this phone has answered, and of which none has come.
-        troubles: What did not get through.
-        again: When to ask again.
+        contributions: To announced queries, made now or before.
+        declined: Announced queries that the phone declines; all those without a countersignature are one of them.
+        decided: Contributions whose decision came in this round.
+        undecided: All contributions whose decision has not come.
+        failures: Calls that failed.
+        next_in: The time to the next round.
     """
 
-    answered: tuple[Record, ...]
+    contributions: tuple[Record, ...]
     declined: tuple[Declined, ...]
     decided: tuple[Record, ...]
-    waiting: tuple[Record, ...]
-    troubles: tuple[Trouble, ...]
-    again: dt.timedelta
+    undecided: tuple[Record, ...]
+    failures: tuple[Failed, ...]
+    next_in: dt.timedelta
 
     @property
-    def not_before(self) -> dt.timedelta:
-        """How long the servers ask to be left alone."""
-        asked = [each.error.retry_after or 0.0 for each in self.troubles if isinstance(each.error, Refused)]
-        return dt.timedelta(seconds=min(LATEST.total_seconds(), max(asked, default=0.0)))
+    def retry_after(self) -> dt.timedelta:
+        """The longest delay that a server asked for."""
+        asked = [each.error.retry_after or 0.0 for each in self.failures if isinstance(each.error, Refused)]
+        return dt.timedelta(seconds=min(MAX_INTERVAL.total_seconds(), max(asked, default=0.0)))
 
 
 async def enrol(participant: Participant, servers: Servers) -> None:
-    """Tell the key server what it has to be told now: that this phone joins, stays, or leaves.
+    """Make the request that the membership needs now, if any: to join, to renew or to leave.
 
     Raises:
-        Refused: It refuses. A phone that is no member any more, by its word, knows so from now on. That a membership is
-            over is believed when the phone's own clock says so too: that of a key server may be ahead for a while.
-        Unreachable: No answer came.
-        BadMembership: What came is no membership of this phone's.
+        Refused: The key server refuses. A phone that it no longer knows is expelled from now on. If it calls the
+            membership expired, it is believed when the phone's clock agrees: its own may be ahead.
+        Unreachable: No reply came.
+        BadMembership: The reply is no membership of this phone.
     """
     enrolment = participant.enrolment
     asked = enrolment.request()
@@ -107,15 +107,15 @@ async def enrol(participant: Participant, servers: Servers) -> None:
             await _in_thread(enrolment.left)
     except Refused as refused:
         if refused.refusal is Refusal.CONFLICT and isinstance(asked, wire.RenewRequest) and enrolment.member:
-            # Its answers were lost too often: joining again tells how it stands.
+            # Its replies were lost too often: joining again returns the present membership.
             enrolment.joined(await servers.join(enrolment.join(enrolment.member.invitation)))
             return
         if refused.refusal is Refusal.INVITATION and isinstance(asked, wire.JoinRequest):
             enrolment.refused()
-        if refused.refusal not in _GONE:
+        if refused.refusal not in _NOT_ENROLLED:
             raise
         if isinstance(asked, wire.LeaveRequest):
-            enrolment.left()  # there is nothing left to leave
+            enrolment.left()  # the key server has no such phone
             return
         if refused.refusal is not Refusal.EXPIRED or enrolment.current is None:
             enrolment.expelled()
@@ -123,17 +123,17 @@ async def enrol(participant: Participant, servers: Servers) -> None:
 
 
 async def take_part(participant: Participant, servers: Servers, situation: Situation) -> Round:
-    """One round: stay a member, answer what is asked, send what was not taken, and take decisions.
+    """One round: renew the membership, contribute to announced queries, and take decisions.
 
-    What does not get through is no error: it is tried again in another round. Answers are made in a thread, and so the
-    app is asked for its counters there.
+    Contributions that were not acknowledged are sent again. A call that fails raises nothing: it is made again in
+    another round. Contributions are made in a thread, which also calls the participant's counters.
 
     Args:
-        participant: Who takes part.
-        servers: Both of them.
+        participant: The phone's side.
+        servers: Both servers.
         situation: How the phone is at present.
     """
-    return await _Visit(participant, servers, situation).run()
+    return await _RoundRun(participant, servers, situation).run()
 
 
 async def run(
@@ -146,68 +146,68 @@ async def run(
     backoff: Backoff,
     on_round: Callable[[Round], None] | None = None,
 ) -> None:
-    """Take part until told to stop, in the midst of a round as well; only an answer that is being made is made first.
+    """Run rounds until `stop` is set, within a round as well; a contribution that is being made is finished first.
 
     Args:
-        participant: Who takes part.
-        servers: Both of them.
+        participant: The phone's side.
+        servers: Both servers.
         clock: What time it is.
         situation: Asked before each round how the phone is.
         stop: Set to have it end.
-        backoff: How much longer to wait, after rounds in which a server was not there.
+        backoff: The delays after rounds with failures.
         on_round: Called with what came of each round.
     """
     failures = 0
     while not stop.is_set():
-        visit = _Visit(participant, servers, situation())
-        await first_of(visit.run(), stop.wait())
-        done = visit.done
+        current = _RoundRun(participant, servers, situation())
+        await first_of(current.run(), stop.wait())
+        done = current.done
         if done is None:
             return
         if on_round is not None:
             on_round(done)
-        failures = failures + 1 if done.troubles else 0
-        wait = done.again.total_seconds()
-        if failures:  # sooner than without the trouble, and later each time
-            wait = max(done.not_before.total_seconds(), min(wait, backoff.delay(failures)))
+        failures = failures + 1 if done.failures else 0
+        wait = done.next_in.total_seconds()
+        if failures:  # sooner than without failures, and later each time
+            wait = max(done.retry_after.total_seconds(), min(wait, backoff.delay(failures)))
         again = clock.now() + dt.timedelta(seconds=backoff.spread(wait))
         await first_of(clock.wait_until(again), stop.wait())
 
 
-class _Visit:
-    """One round, and what has come of it so far."""
+class _RoundRun:
+    """One round, and its results so far."""
 
     def __init__(self, participant: Participant, servers: Servers, situation: Situation) -> None:
         self._participant = participant
         self._servers = servers
         self._situation = situation
-        self._answered: dict[bytes, None] = {}  # as a set that keeps its order
+        self._contributions: dict[bytes, None] = {}  # as a set that keeps its order
         self._declined: dict[bytes, Declined] = {}
-        self._strange = 0
+        self._not_countersigned = 0
         self._decided: dict[bytes, None] = {}
-        self._troubles: dict[str, Trouble] = {}
-        self._again = AGAIN
+        self._failures: dict[str, Failed] = {}
+        self._next_in = DEFAULT_INTERVAL
         self.done: Round | None = None
-        """What came of it, once it is over."""
+        """The results, once it is over."""
 
     async def run(self) -> Round:
-        with self._trouble("the membership", self._servers.keys):
+        with self._noting("the membership", self._servers.keys):
             await enrol(self._participant, self._servers)
-        with self._trouble("announcements", self._servers.aggregation):
+        with self._noting("announcements", self._servers.aggregation):
             for announcement in await self._announcements():
-                await self._answer(announcement)
-        self._decline_strange()
+                await self._contribute(announcement)
+        self._decline_not_countersigned()
         for contribution in self._participant.due(self._situation):
             await self._send(contribution)
-        with self._trouble("decisions", self._servers.aggregation):
+        with self._noting("decisions", self._servers.aggregation):
             await self._take_decisions()
         self.done = Round(
-            self._records(self._answered),
+            self._records(self._contributions),
             tuple(self._declined.values()),
             self._records(self._decided),
             tuple(self._participant.records.within(UNDECIDED)),
-            tuple(self._troubles.values()),
-            self._again,
+            tuple(self._failures.values()),
+            self._next_in,
         )
         return self.done
 
@@ -217,22 +217,22 @@ class _Visit:
             return ()
         reply = await self._servers.announcements(member.phone)
         if reply.again_in_ms:
-            asked = dt.timedelta(milliseconds=min(reply.again_in_ms, LATEST // dt.timedelta(milliseconds=1)))
-            self._again = max(SOONEST, asked)
+            asked = dt.timedelta(milliseconds=min(reply.again_in_ms, MAX_INTERVAL // dt.timedelta(milliseconds=1)))
+            self._next_in = max(MIN_INTERVAL, asked)
         return reply.announcements[:MAX_ANNOUNCEMENTS]
 
-    async def _answer(self, announcement: wire.Announcement) -> None:
+    async def _contribute(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)
         key = await self._key(self._participant.key_id(announcement, query))
         try:
             said = await _in_thread(self._participant.contribute, announcement, query, key, self._situation)
         except Declined as declined:
             if declined.reason is Reason.NOT_COUNTERSIGNED:
-                self._strange += 1
+                self._not_countersigned += 1
             else:
                 self._declined[announcement.query] = _bare(declined)
         else:
-            self._answered[said.query] = None
+            self._contributions[said.query] = None
 
     async def _query(self, announcement: wire.Announcement) -> bytes:
         """The query of an announcement, where the phone needs it, and the server has it."""
@@ -253,10 +253,14 @@ class _Visit:
             return b""
         return await self._servers.key(key_id)
 
-    def _decline_strange(self) -> None:
-        """Say that there was something, and keep nothing of it: the key server knows nothing of it."""
-        if self._strange:
-            sentence = f"{Reason.NOT_COUNTERSIGNED.value}, nor {self._strange - 1} others" if self._strange > 1 else ""
+    def _decline_not_countersigned(self) -> None:
+        """Report how many announcements have no countersignature, and keep nothing of them."""
+        if self._not_countersigned:
+            sentence = (
+                f"{Reason.NOT_COUNTERSIGNED.value}, nor {self._not_countersigned - 1} others"
+                if self._not_countersigned > 1
+                else ""
+            )
             self._declined[b""] = Declined(Reason.NOT_COUNTERSIGNED, sentence)
 
     async def _send(self, contribution: wire.Contribution) -> None:
@@ -268,17 +272,17 @@ class _Visit:
             for record in self._records([contribution.query]):
                 if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
                     self._note(f"the answer to {record.id!r}", self._servers.aggregation, error)
-        except ForeignAnswer as error:
+        except ForeignReply as error:
             await _in_thread(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
             self._note("an acknowledgement", self._servers.aggregation, error)
 
     async def _take_decisions(self) -> None:
         wanted = self._participant.awaited()
-        for start in range(0, len(wanted), AT_ONCE):
-            asked = wanted[start : start + AT_ONCE]
+        for start in range(0, len(wanted), MAX_DECISIONS):
+            asked = wanted[start : start + MAX_DECISIONS]
             decisions = await self._servers.decisions(asked)
             for decision in decisions[: len(asked)]:
-                with self._trouble("a decision", self._servers.aggregation):
+                with self._noting("a decision", self._servers.aggregation):
                     await _in_thread(self._participant.decided, decision)
                     self._decided[decision.query] = None
 
@@ -287,16 +291,16 @@ class _Visit:
         return tuple(record for record in found if record is not None)
 
     @contextlib.contextmanager
-    def _trouble(self, what: str, server: str) -> Iterator[None]:
+    def _noting(self, what: str, server: str) -> Iterator[None]:
         try:
             yield
-        except (Refused, Unreachable, ForeignAnswer, BadMembership) as error:
+        except (Refused, Unreachable, ForeignReply, BadMembership) as error:
             self._note(what, server, error)
 
-    def _note(self, what: str, server: str, error: Refused | Unreachable | ForeignAnswer | BadMembership) -> None:
-        trouble = Trouble(what, server, _bare(error))
-        if self._troubles.setdefault(str(trouble), trouble) is trouble:
-            _log.info("%r", str(trouble))  # what a server says may hold anything
+    def _note(self, what: str, server: str, error: Refused | Unreachable | ForeignReply | BadMembership) -> None:
+        failed = Failed(what, server, _bare(error))
+        if self._failures.setdefault(str(failed), failed) is failed:
+            _log.info("%r", str(failed))  # what a server says may hold anything
 
 
 async def _in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
@@ -313,7 +317,7 @@ async def _in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
         raise
 
 
-def _bare(error: Failure) -> Failure:
+def _bare(error: AnError) -> AnError:
     """The exception without where it came from, which would hold what was being looked at."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)

@@ -1,4 +1,4 @@
-"""What the command line shows of a phone that takes part, for people and for machines."""
+"""The status of a phone's part in counts, as the command line shows it to people and to machines."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ MAX_ID, MAX_LINE = 80, 500
 
 
 def membership(member: Member | None) -> str:
-    """Whether the phone is one of those that are counted."""
+    """The membership of a phone, in a line."""
     if member is None:
-        return "not joined"
+        return "not enrolled"
     if not member.phone:
         return f"phone {member.state.value}, at {member.invitation.key_server}"
     phone = f"phone {member.phone.hex()} {member.state.value}"
@@ -75,14 +75,14 @@ class RoundPrinter:
 
 @dataclass(frozen=True)
 class Status:
-    """All that a phone knows of its part in counts.
+    """The state of a phone's part in counts.
 
     Args:
         member: Its membership.
         budget: What it may spend in all.
         entries: What it has spent or reserved.
-        records: What it has answered.
-        declined: What it has declined.
+        records: Its contributions.
+        declined: The queries that it has declined.
     """
 
     member: Member | None
@@ -96,12 +96,13 @@ class Status:
         spent, reserved, left = self._sums()
         lines = [
             membership(self.member),
-            f"budget {_said(self.budget)}: spent {_said(spent)}, reserved {_said(reserved)}, left {_said(left)}",
+            f"budget {_cost_text(self.budget)}: "
+            + ", ".join([f"spent {_cost_text(spent)}", f"reserved {_cost_text(reserved)}", f"left {_cost_text(left)}"]),
         ]
-        lines += [f"  {_id(entry.query)}: {_said(entry.cost)} {entry.state}" for entry in self.entries]
-        lines += [f"  {_id(each.account)}: {_said(each.cost)} beyond the budget" for each in self._beyond()]
-        lines += [_of_record(record) for record in self.records]
-        lines += [_of_declined(declined) for declined in self.declined]
+        lines += [f"  {_id(entry.query)}: {_cost_text(entry.cost)} {entry.state}" for entry in self.entries]
+        lines += [f"  {_id(each.account)}: {_cost_text(each.cost)} beyond the budget" for each in self._unbooked()]
+        lines += [_record_line(record) for record in self.records]
+        lines += [_declined_line(declined) for declined in self.declined]
         return "\n".join(map(_shown, lines))
 
     def to_json(self) -> dict[str, Any]:
@@ -118,13 +119,13 @@ class Status:
                     {"account": entry.query, "state": entry.state, **_cost_to_json(entry.cost)}
                     for entry in self.entries
                 ],
-                "beyond": [{"account": each.account, **_cost_to_json(each.cost)} for each in self._beyond()],
+                "unbooked": [{"account": each.account, **_cost_to_json(each.cost)} for each in self._unbooked()],
             },
             "contributions": [_record_to_json(record) for record in self.records],
             "declined": [_declined_to_json(declined) for declined in self.declined],
         }
 
-    def _beyond(self) -> list[Record]:
+    def _unbooked(self) -> list[Record]:
         """What counts and is not booked, be it for want of room."""
         return unbooked(self.records, self.entries)
 
@@ -138,22 +139,22 @@ class Status:
 
 
 def _lines(done: Round) -> Iterator[tuple[str, str]]:
-    """What is said of a round, by what it is about."""
-    for record in (*done.waiting, *done.answered, *done.decided):
-        yield record.id, _of_record(record)
+    """The lines of a round, by the query or the server that they are about."""
+    for record in (*done.undecided, *done.contributions, *done.decided):
+        yield record.id, _record_line(record)
     for declined in done.declined:
-        yield declined.query or "an announcement", _of_declined(declined)
-    for trouble in done.troubles:
-        yield trouble.what, f"later: {trouble}"
+        yield declined.query or "an announcement", _declined_line(declined)
+    for failed in done.failures:
+        yield failed.what, f"later: {failed}"
 
 
-def _of_record(record: Record) -> str:
+def _record_line(record: Record) -> str:
     marked = ", with noise that can be replayed" if record.seeded else ""
     detail = f" ({record.detail})" if record.detail else ""
-    return f"{_id(record.id)}: contributed at {_said(record.cost)}{marked}; {record.state.value}{detail}"
+    return f"{_id(record.id)}: contributed at {_cost_text(record.cost)}{marked}; {record.state.value}{detail}"
 
 
-def _of_declined(declined: Declined) -> str:
+def _declined_line(declined: Declined) -> str:
     again = "for now" if declined.reason.passing else "for good"
     return f"{_id(declined.query or 'an announcement')}: declined {again}; {declined.sentence}"
 
@@ -170,7 +171,7 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def _said(cost: Cost) -> str:
+def _cost_text(cost: Cost) -> str:
     return f"({cost.epsilon:g}, {cost.delta:g})"
 
 
@@ -181,12 +182,12 @@ def _sum(costs: Sequence[Cost]) -> Cost:
 
 def _round_to_json(done: Round) -> dict[str, Any]:
     return {
-        "contributions": [_record_to_json(each) for each in done.answered],
+        "contributions": [_record_to_json(each) for each in done.contributions],
         "declined": [_declined_to_json(each) for each in done.declined],
         "decided": [_record_to_json(each) for each in done.decided],
-        "waiting": [_record_to_json(each) for each in done.waiting],
-        "later": [str(each) for each in done.troubles],
-        "again_in": done.again.total_seconds(),
+        "undecided": [_record_to_json(each) for each in done.undecided],
+        "later": [str(each) for each in done.failures],
+        "again_in": done.next_in.total_seconds(),
     }
 
 

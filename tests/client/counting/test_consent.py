@@ -83,23 +83,23 @@ def test_what_is_exactly_allowed_is_allowed() -> None:
         max_queries_per_day=1,
         max_bytes_per_day=1000,
     )
-    policy.examine(asked, Cost(4.0, 4e-6))
-    policy.examine_day(asked, 400, queries=0, sent=600)
+    policy.check(asked, Cost(4.0, 4e-6))
+    policy.check_daily_limits(asked, 400, queries=0, sent=600)
 
 
 @pytest.mark.parametrize(("min_contributions", "liars"), [(21, 1), (21, 0), (19, 1), (400, 19), (5572, 278)])
 def test_by_default_a_phone_hides_among_twenty_honest_ones_and_some_liars(min_contributions: int, liars: int) -> None:
     asked = query(population=6000, min_contributions=min_contributions, liars=liars)
     with pytest.raises(Declined, match="are wanted"):
-        Participation().examine(asked, Cost(4.0, 1e-5))
-    Participation(min_honest=2, min_liars_share=0.0).examine(asked, Cost(4.0, 1e-5))
+        Participation().check(asked, Cost(4.0, 1e-5))
+    Participation(min_honest=2, min_liars_share=0.0).check(asked, Cost(4.0, 1e-5))
 
 
 @pytest.mark.parametrize(("min_contributions", "liars"), [(22, 2), (140, 7), (400, 20), (5572, 279)])
 def test_by_default_a_phone_takes_an_allowance_of_a_twentieth(min_contributions: int, liars: int) -> None:
-    Participation().examine(query(population=6000, min_contributions=min_contributions, liars=liars), Cost(4.0, 1e-5))
+    Participation().check(query(population=6000, min_contributions=min_contributions, liars=liars), Cost(4.0, 1e-5))
 
 
 def test_a_budget_without_delta_has_no_share_to_give() -> None:
     with pytest.raises(Declined, match="share of the budget"):
-        Participation(max_budget_share=1.0).examine(query(), Cost(4.0, 0.0))
+        Participation(max_budget_share=1.0).check(query(), Cost(4.0, 0.0))

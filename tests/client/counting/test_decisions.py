@@ -9,7 +9,7 @@ from reticent.protocol import Refusal, Refused, SigningKey, Unreachable, stateme
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined
 from reticent_client.counting.records import ContributionState
-from reticent_client.errors import ForeignAnswer
+from reticent_client.errors import ForeignReply
 from tests.client.counting.world import Device, device, query
 
 OUTCOMES = [
@@ -89,7 +89,7 @@ def test_nothing_is_given_back_without_the_key_servers_word(
         decision = phone.servers.decide(asked, wire.BURNT, cohort=1)
         good = wire.Decision.FromString(decision.SerializeToString())
         forge(decision, phone)
-        with pytest.raises(ForeignAnswer):
+        with pytest.raises(ForeignReply):
             phone.participant.decided(decision)
         phone.restart()
         assert phone.booked() == {"gym": "reserved"}
@@ -105,7 +105,7 @@ def test_the_first_decision_stands(tmp_path: Path, first: wire.Outcome.ValueType
         phone.participant.decided(phone.servers.decide(query(), first))
         before = phone.booked()
         for other in {wire.RELEASED, wire.VOID, wire.BURNT} - {first}:
-            with pytest.raises(ForeignAnswer, match="and the key server now says"):
+            with pytest.raises(ForeignReply, match="and the key server now says"):
                 phone.participant.decided(phone.servers.decide(query(), other))
         assert phone.booked() == before
 
@@ -118,7 +118,7 @@ def test_what_was_burnt_and_is_decrypted_after_all_is_spent_for_good(
         phone.ask(query())
         phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
         for other in (then, wire.BURNT, never):
-            with pytest.raises(ForeignAnswer, match="and the key server now says"):
+            with pytest.raises(ForeignReply, match="and the key server now says"):
                 phone.participant.decided(phone.servers.decide(query(), other))
             phone.restart()
             assert phone.booked() == {"gym": "spent"}
@@ -128,7 +128,7 @@ def test_what_was_burnt_and_is_decrypted_after_all_is_spent_for_good(
 
 
 def test_a_decision_about_what_was_never_said_is_none(tmp_path: Path) -> None:
-    with device(tmp_path) as phone, pytest.raises(ForeignAnswer):
+    with device(tmp_path) as phone, pytest.raises(ForeignReply):
         phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
 
 
@@ -136,7 +136,7 @@ def test_an_acknowledgement_of_something_else_is_none(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
         phone.ask(query())
         for wrong in (b"", bytes(32)):
-            with pytest.raises(ForeignAnswer):
+            with pytest.raises(ForeignReply):
                 phone.participant.acknowledged(wire.Acknowledgement(contribution=wrong))
         assert len(phone.participant.due()) == 1
 

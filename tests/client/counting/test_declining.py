@@ -134,10 +134,15 @@ def _set(name: str, value: Any) -> Callable[[wire.Announcement], None]:
 MANY = [Counter(f"c{k}", 0, 1) for k in range(50)]
 
 CASES: list[tuple[str, Reason, Asking, str]] = [
-    ("left", Reason.NOT_A_MEMBER, _left, "has not joined, or has left"),
-    ("expired", Reason.NOT_A_MEMBER, _expired, "has not joined, or has left"),
-    ("not told", Reason.NOT_TOLD, _told(b""), "has not told the query"),
-    ("another one told", Reason.NOT_TOLD, _told(query(id="other").to_bytes()), "has not told the query"),
+    ("left", Reason.NOT_A_MEMBER, _left, "is not enrolled"),
+    ("expired", Reason.NOT_A_MEMBER, _expired, "is not enrolled"),
+    ("not told", Reason.QUERY_MISSING, _told(b""), "does not send the announced"),
+    (
+        "another one told",
+        Reason.QUERY_MISSING,
+        _told(query(id="other").to_bytes()),
+        "does not send the announced",
+    ),
     ("no query", Reason.MALFORMED, _signed(lambda: b"what?"), "cannot be read"),
     ("cut", Reason.MALFORMED, _signed(lambda: query().to_bytes()[:-3]), "cut off"),
     ("unsigned and no query", Reason.NOT_COUNTERSIGNED, _announced(_set("query", b"what?")), "has not countersigned"),
@@ -159,7 +164,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     ("no key", Reason.BAD_KEY, _with_key(lambda _: b""), "is none"),
     ("a short key", Reason.BAD_KEY, _for_real, "must have 3072 or 4096 bits: got 2048"),
     ("another key", Reason.WRONG_KEY, _ask(key_id="00" * 32), "not the one"),
-    ("answered", Reason.ANSWERED, _decided, "released: spent"),
+    ("answered", Reason.CONTRIBUTED, _decided, "released: spent"),
     ("a second attempt", Reason.NAME_TAKEN, _twice, "a second attempt needs a new name"),
     ("another cost", Reason.OTHER_TERMS, _in_a_sequence(epsilon=0.5), "'s' name other"),
     ("other bounds", Reason.OTHER_TERMS, _in_a_sequence(l1=4), "'s' name other"),
@@ -193,11 +198,11 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     ("no liars by default", Reason.FEW_LIARS, _ask(liars=0), "allows for 0 liars among 22, and 2 are wanted"),
     ("large for a day", Reason.TOO_LARGE, _allow(Participation(max_bytes_per_day=500)), "bytes of 633, and 500"),
     ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),
-    ("nothing to say", Reason.NOTHING_TO_SAY, _say(None), "no counters for 'gym'"),
+    ("nothing to say", Reason.NO_COUNTERS, _say(None), "no counters for 'gym'"),
     ("no number", Reason.BAD_COUNTERS, _say({"visits": None}), "'visits' must be a number: got a NoneType"),
     ("text", Reason.BAD_COUNTERS, _say({"swims": "3"}), "'swims' must be a number: got a str"),
-    ("not charging", Reason.NOT_CHARGING, _allow(Participation(only_charging=True)), "charging only"),
-    ("metered", Reason.METERED, _allow(Participation(only_unmetered=True)), "not metered only"),
+    ("not charging", Reason.NOT_CHARGING, _allow(Participation(only_charging=True)), "only while it is charging"),
+    ("metered", Reason.METERED, _allow(Participation(only_unmetered=True)), "only over unmetered"),
     (
         "queries a day",
         Reason.QUERIES_PER_DAY,

@@ -13,7 +13,7 @@ from reticent_client.counting import participant
 from reticent_client.counting.budget import unbooked
 from reticent_client.counting.contribution import PreparedContribution, prepare
 from reticent_client.counting.records import ContributionState
-from reticent_client.errors import Declined, ForeignAnswer, Reason
+from reticent_client.errors import Declined, ForeignReply, Reason
 from tests.client.counting.world import MEMBERSHIP, PHONE, Device, Servers, device, query
 
 THREADS = 4
@@ -29,7 +29,7 @@ def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) 
         asked = query()
         phone.ask(asked)
         made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
-        with pytest.raises(ForeignAnswer, match="not signed by the key server"):
+        with pytest.raises(ForeignReply, match="not signed by the key server"):
             phone.participant.decided(made)
         assert [entry.state for entry in phone.participant.ledger.entries()] == ["reserved"]
 
@@ -90,7 +90,7 @@ def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> 
         phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
         assert phone.participant.ledger.entries() == ()
         released = phone.servers.decide(asked, wire.RELEASED)
-        with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
+        with pytest.raises(ForeignReply, match="is BURNT, and the key server now says RELEASED"):
             phone.participant.decided(released)
         assert [(entry.query, entry.state) for entry in phone.participant.ledger.entries()] == [
             (asked.account, "spent")
@@ -103,7 +103,7 @@ def _released_without_room(phone: Device, first: Query, second: Query) -> None:
     phone.ask(first)
     phone.participant.decided(phone.servers.decide(first, wire.BURNT))
     phone.ask(second)
-    with pytest.raises(ForeignAnswer, match="is BURNT, and the key server now says RELEASED"):
+    with pytest.raises(ForeignReply, match="is BURNT, and the key server now says RELEASED"):
         phone.participant.decided(phone.servers.decide(first, wire.RELEASED))
 
 
@@ -181,7 +181,7 @@ def test_a_phone_that_moved_to_another_key_server_tells_it_nothing_of_before(tmp
         assert phone.participant.awaited() == []
         with pytest.raises(Declined) as declined:
             phone.participant.contribute(former.announce(query()), phone.servers.public.to_bytes())
-        assert declined.value.reason is Reason.ANSWERED
+        assert declined.value.reason is Reason.CONTRIBUTED
         assert phone.booked() == {"gym": "reserved"}
         now = phone.ask(query(id="now"))
         assert phone.participant.due() == [now]

@@ -156,7 +156,7 @@ class Life:
             assert len(versions) == 1
             if digest not in self.decided or self.outcome != wire.BURNT:
                 assert ("first" if digest == query(id="first").digest else "second") in booked
-        assert self.reasons <= {("first", Reason.ANSWERED), ("second", Reason.BUDGET)}
+        assert self.reasons <= {("first", Reason.CONTRIBUTED), ("second", Reason.BUDGET)}
 
 
 def _writes(folder: Path, outcome: wire.Outcome.ValueType) -> int:

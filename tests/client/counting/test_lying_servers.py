@@ -24,7 +24,7 @@ from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
 from reticent_client.counting.session import MAX_ANNOUNCEMENTS, Round, enrol, run, take_part
 from reticent_client.counting.status_view import RoundPrinter, Status
-from reticent_client.errors import ForeignAnswer, Reason
+from reticent_client.errors import ForeignReply, Reason
 from tests.client.counting.network import Context, Network
 from tests.client.counting.world import Device, Servers, device, query
 
@@ -86,7 +86,7 @@ def test_nothing_is_kept_of_what_nobody_countersigned_but_one_line(tmp_path: Pat
                 [declined] = done.declined
                 assert (declined.reason, declined.query) == (Reason.NOT_COUNTERSIGNED, None)
                 assert declined.sentence == "the key server has not countersigned this query, nor 21 others"
-                assert (done.answered, done.troubles) == ((), ())
+                assert (done.contributions, done.failures) == ((), ())
             assert _rows(phone) == 0
             assert (network.calls["Query"], network.calls["Key"]) == (0, 0)
 
@@ -123,7 +123,7 @@ def test_an_announcement_that_is_there_often_is_answered_once(tmp_path: Path) ->
             network.announced = [good, dear] * 10
             network.queries = [query(), query(id="dear", epsilon=1.5)]
             done = await take_part(phone.participant, servers, SITUATION)
-            assert [record.id for record in done.answered] == ["gym"]
+            assert [record.id for record in done.contributions] == ["gym"]
             assert [declined.query for declined in done.declined] == ["dear"]
 
     _within(live())
@@ -146,7 +146,7 @@ def test_no_more_decisions_are_looked_at_than_were_wanted(tmp_path: Path, monkey
             network.decisions = [wire.Decision(cohort=number) for number in range(5000)]
             done = await take_part(phone.participant, servers, SITUATION)
             assert len(looked_at) == 2
-            [trouble] = done.troubles  # of one kind one line
+            [trouble] = done.failures  # of one kind one line
             assert str(trouble) == "a decision: the decision is not about a contribution of this phone's"
 
     _within(live())
@@ -163,8 +163,8 @@ def test_what_went_wrong_holds_nothing_of_what_was_looked_at(tmp_path: Path) -> 
             phone.ask(query())
             network.decisions = [wire.Decision()]
             done = await take_part(phone.participant, servers, SITUATION)
-            errors = [*done.declined, *(trouble.error for trouble in done.troubles)]
-            assert {type(error) for error in errors} == {Declined, Refused, ForeignAnswer}
+            errors = [*done.declined, *(trouble.error for trouble in done.failures)]
+            assert {type(error) for error in errors} == {Declined, Refused, ForeignReply}
             for error in errors:
                 assert (error.__traceback__, error.__cause__, error.__context__) == (None, None, None)
 

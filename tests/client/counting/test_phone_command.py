@@ -72,7 +72,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
             (tmp_path / "counters.csv").write_text("name,value\nvisits,1\nswims,-2\n")
             counted = ("--counters", "counters.csv", "--simulation", "--policy", "policy.toml")
             out, _ = await told(tmp_path, "contribute", *counted)
-            assert out.splitlines()[0] == "gym: declined for now; the phone takes part while it is charging only"
+            assert out.splitlines()[0] == "gym: declined for now; the phone contributes only while it is charging"
 
             network.queries = [query(), query(id="gym2", epsilon=1.5), query(id="other")]
             out, _ = await told(tmp_path, "contribute", "--charging", *counted)
@@ -178,13 +178,15 @@ def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
     invitation(tmp_path)
     done = ask("join", "invitation.json")
     assert done.returncode == 1
-    assert done.stderr.startswith("reticent: the key server at localhost:1 is not there: run it again (UNAVAILABLE: ")
+    assert done.stderr.startswith(
+        "reticent: the key server at localhost:1 is unreachable: run the command again (UNAVAILABLE: "
+    )
     assert len(done.stderr.splitlines()) == 1
     assert ask("status").stdout.startswith("phone has asked to join, at localhost:1\n")
     key = membership(tmp_path)["signing"]
     done = ask("contribute", "visits=1")
-    assert (done.returncode, done.stderr) == (1, "reticent: something did not get through: run it again later\n")
-    assert done.stdout.startswith("later: the membership: the key server at localhost:1 is not there (UNAVAILABLE: ")
+    assert (done.returncode, done.stderr) == (1, "reticent: a call failed: run the command again later\n")
+    assert done.stdout.startswith("later: the membership: the key server at localhost:1 is unreachable (UNAVAILABLE: ")
     ask("join", "invitation.json")
     assert membership(tmp_path)["signing"] == key
     done = ask("leave")
@@ -298,7 +300,7 @@ def test_bad_arguments_are_one_sentence(
         assert complained.startswith(f"reticent: {sentence}"), complained
         assert len(complained.splitlines()) == 1
     assert program.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 1
-    assert capsys.readouterr().err == "reticent: this phone has not joined: reticent phone join INVITATION\n"
+    assert capsys.readouterr().err == "reticent: this phone is not enrolled: reticent phone join INVITATION\n"
 
 
 def test_a_phone_that_is_leaving_is_told_what_to_do_first(

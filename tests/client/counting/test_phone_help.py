@@ -13,68 +13,66 @@ Run a phone: mask contexts, serve apps, take part in counts.
 
 ╭─ Commands ───────────────────────────────────────────────────────────────────╮
 │ apps        Say which apps may connect to a phone.                           │
-│ contribute  Answer what is asked, send again what did not get through, and   │
-│             learn what became of it.                                         │
-│ join        Become one of the phones that are counted. Where no answer came, │
-│             run it again.                                                    │
-│ leave       Take part in nothing new from now on, and tell the key server.   │
-│             Where no answer came, run it again.                              │
+│ contribute  Contribute once to all announced queries, send again what was    │
+│             not acknowledged, and take decisions.                            │
+│ join        Enrol the phone with a key server. If no reply comes, run the    │
+│             command again.                                                   │
+│ leave       Leave the key server: contribute to nothing new. If no reply     │
+│             comes, run the command again.                                    │
 │ report      Say what became of a phone's steps, policy by policy, and        │
 │             whether habits have changed since they were learned.             │
 │ run         Run a phone: mask contexts by a policy, serve apps, and take     │
 │             part in counts once it has joined.                               │
-│ status      Show the membership, the budget, and each query with what became │
-│             of it.                                                           │
+│ status      Show the membership, the budget, and the state of each query.    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("join",): """\
 Usage: reticent phone join [OPTIONS] INVITATION
 
-Become one of the phones that are counted. Where no answer came, run it again.
+Enrol the phone with a key server. If no reply comes, run the command again.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  INVITATION  The file that the key server's operator has handed over.      │
-│                [required]                                                    │
+│ *  INVITATION  The file from the operator of the key server. [required]      │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
 │ --store PATH            The file that keeps the keys, the contributions and  │
 │                         what was spent: one for each phone. [default:        │
 │                         phone.db]                                            │
-│ --budget-epsilon FLOAT  How much to spend in all, ever; 4 unless given. It   │
-│                         is said once.                                        │
-│ --budget-delta FLOAT    See there; 1e-05 unless given.                       │
+│ --budget-epsilon FLOAT  How much to spend in all; 4 unless given. It is set  │
+│                         once and stays.                                      │
+│ --budget-delta FLOAT    The delta of the same budget; 1e-05 unless given.    │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("contribute",): """\
 Usage: reticent phone contribute [OPTIONS] [ARGS...]
 
-Answer what is asked, send again what did not get through, and learn what became
-of it.
+Contribute once to all announced queries, send again what was not acknowledged,
+and take decisions.
 
-Ends with 1 where a server was not there, or refused for now: run it again
-later.
+Exits with 1 if a server was unreachable or refused for now: run the command
+again later.
 
 ╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ COUNTER  What was counted, as NAME=VALUE.                                    │
+│ COUNTER  A counter, as NAME=VALUE; without any, and without a file, what     │
+│          apps have reported.                                                 │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --counters PATH         A file with more of them: CSV with the header        │
-│                         name,value, or one JSON object. It is read anew for  │
-│                         each query.                                          │
+│ --counters PATH         A file of counters: CSV with the header name,value,  │
+│                         or one JSON object. It is read anew for each query.  │
 │ --store PATH            The phone's store. [default: phone.db]               │
-│ --policy PATH           What to allow, as TOML. It is kept in the store, and │
-│                         holds until another one is given.                    │
-│ --watch                 Go on until SIGINT or SIGTERM. [default: False]      │
+│ --policy PATH           What the user allows, as TOML. The store keeps it    │
+│                         until another one is given.                          │
+│ --watch                 Repeat until SIGINT or SIGTERM. [default: False]     │
 │ --charging              The phone is charging. [default: False]              │
 │ --unmetered             Its network is not metered. [default: False]         │
-│ --budget-epsilon FLOAT  How much to spend in all, ever: to be said with the  │
-│                         first command, if at all.                            │
-│ --budget-delta FLOAT    See there.                                           │
+│ --budget-epsilon FLOAT  How much to spend in all: to be set with the first   │
+│                         command, if at all.                                  │
+│ --budget-delta FLOAT    The delta of the same budget.                        │
 │ --simulation            Accept keys that are only good for simulation.       │
 │                         [default: False]                                     │
-│ --seed INT              Make the noise from this number, which anybody can   │
-│                         do who knows it: for simulation only, and what is    │
-│                         said is marked.                                      │
+│ --seed INT              Make the noise from this number, for simulation      │
+│                         only: whoever knows it can remove the noise. The     │
+│                         contributions are marked.                            │
 │ --json                  Write JSON for machines, a line for each round.      │
 │                         [default: False]                                     │
 ╰──────────────────────────────────────────────────────────────────────────────╯
@@ -82,10 +80,10 @@ later.
     ("leave",): """\
 Usage: reticent phone leave [OPTIONS]
 
-Take part in nothing new from now on, and tell the key server. Where no answer
-came, run it again.
+Leave the key server: contribute to nothing new. If no reply comes, run the
+command again.
 
-What was contributed before is counted.
+Earlier contributions stay in their sums.
 
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
 │ --store PATH  The phone's store. [default: phone.db]                         │
@@ -94,7 +92,7 @@ What was contributed before is counted.
     ("status",): """\
 Usage: reticent phone status [OPTIONS]
 
-Show the membership, the budget, and each query with what became of it.
+Show the membership, the budget, and the state of each query.
 
 ╭─ Parameters ─────────────────────────────────────────────────────────────────╮
 │ --store PATH  The phone's store. [default: phone.db]                         │

@@ -19,7 +19,7 @@ def test_an_answer_that_waits_for_its_decision_is_shown(tmp_path: Path) -> None:
             network.queries = []  # it is closed, and not decided
             assert (await told(tmp_path, "contribute", "visits=3", "--simulation"))[0] == line
             out, _ = await told(tmp_path, "contribute", "visits=3", "--simulation", "--json")
-            assert [each["query"] for each in json.loads(out)["waiting"]] == ["gym"]
+            assert [each["query"] for each in json.loads(out)["undecided"]] == ["gym"]
 
     within(live())
 

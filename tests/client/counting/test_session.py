@@ -19,7 +19,7 @@ from reticent_client import Situation
 from reticent_client.counting.enrolment import MembershipState
 from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
-from reticent_client.counting.session import AGAIN, Round, enrol, run, take_part
+from reticent_client.counting.session import DEFAULT_INTERVAL, Round, enrol, run, take_part
 from reticent_client.errors import Reason
 from tests.client.counting.network import Network
 from tests.client.counting.world import Device, Servers, device, query
@@ -59,9 +59,9 @@ def test_a_phone_joins_contributes_learns_and_leaves(tmp_path: Path) -> None:
                 ]
                 phone.counted = {"visits": 1}
                 done = await take_part(phone.participant, servers, NOW)
-                assert [record.state for record in done.answered] == [ContributionState.ACKNOWLEDGED] * 2
-                assert done.again == dt.timedelta(minutes=1)
-                assert (done.troubles, done.declined, done.decided) == ((), (), ())
+                assert [record.state for record in done.contributions] == [ContributionState.ACKNOWLEDGED] * 2
+                assert done.next_in == dt.timedelta(minutes=1)
+                assert (done.failures, done.declined, done.decided) == ((), (), ())
                 network.outcome = wire.BURNT
                 done = await take_part(phone.participant, servers, NOW)
                 assert {record.id for record in done.decided} == {"gym", "unknown"}
@@ -109,15 +109,15 @@ def test_what_is_refused_for_now_comes_through_later_unchanged(tmp_path: Path, m
                 await _joined(phone, network)
                 network.queries, network.refusals = [query()], {method: refused}
                 done = await take_part(phone.participant, servers, NOW)
-                assert [trouble.error.refusal for trouble in done.troubles if isinstance(trouble.error, Refused)] == [
+                assert [trouble.error.refusal for trouble in done.failures if isinstance(trouble.error, Refused)] == [
                     refused.refusal
                 ]
-                assert done.not_before.total_seconds() == pytest.approx(refused.retry_after or 0.0, abs=0.01)
+                assert done.retry_after.total_seconds() == pytest.approx(refused.retry_after or 0.0, abs=0.01)
                 network.refusals, network.outcome = {}, wire.RELEASED
                 phone.pass_time(hours=1)
                 phone.restart()
                 done = await take_part(phone.participant, servers, NOW)
-                assert not done.troubles
+                assert not done.failures
                 assert _states(phone) == {"gym": ContributionState.RELEASED}
                 assert phone.booked() == {"gym": "spent"}
                 assert len(set(network.taken[query().digest])) == 1
@@ -135,10 +135,10 @@ def test_a_late_answer_keeps_its_budget_reserved_and_is_not_sent_again(tmp_path:
                 network.refusals = {"Contribute": Refused(Refusal.LATE)}
                 for _ in range(2):
                     done = await take_part(phone.participant, servers, NOW)
-                    assert not done.troubles
+                    assert not done.failures
                     phone.pass_time(hours=2)
                 done = await take_part(phone.participant, servers, NOW)
-                assert [declined.reason for declined in done.declined] == [Reason.ANSWERED]
+                assert [declined.reason for declined in done.declined] == [Reason.CONTRIBUTED]
                 assert network.calls["Contribute"] == 1
                 assert phone.booked() == {"gym": "reserved"}
 
@@ -155,7 +155,7 @@ def test_a_server_that_says_nothing_is_left_by_the_deadline(tmp_path: Path) -> N
                 network.silent = {"Contribute"}
                 async with _channels(network, deadline=3.0) as servers:
                     done = await take_part(phone.participant, servers, NOW)
-                assert [type(trouble.error) for trouble in done.troubles] == [Unreachable]
+                assert [type(trouble.error) for trouble in done.failures] == [Unreachable]
                 assert _states(phone) == {"gym": ContributionState.STORED}
 
     _within(live())
@@ -170,12 +170,12 @@ def test_nobody_listens_and_later_somebody_does(tmp_path: Path) -> None:
             network.queries = [query()]
             async with _channels(network) as servers:
                 done = await take_part(phone.participant, servers, NOW)
-                assert [type(trouble.error) for trouble in done.troubles] == [Unreachable]
-                assert done.again == AGAIN
+                assert [type(trouble.error) for trouble in done.failures] == [Unreachable]
+                assert done.next_in == DEFAULT_INTERVAL
                 async with network.listening(tmp_path / "certs"):
                     for _ in range(50):
                         done = await take_part(phone.participant, servers, NOW)
-                        if not done.troubles:
+                        if not done.failures:
                             break
                         await asyncio.sleep(0.2)
                     assert _states(phone) == {"gym": ContributionState.ACKNOWLEDGED}
@@ -208,7 +208,7 @@ def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: R
                 phone.pass_time(days=80)
                 network.refusals = {"Renew": Refused(refusal)}
                 done = await take_part(phone.participant, servers, NOW)
-                assert "the membership" in [trouble.what for trouble in done.troubles]
+                assert "the membership" in [trouble.what for trouble in done.failures]
                 member = phone.participant.enrolment.member
                 assert member is not None
                 assert member.state is MembershipState.EXPELLED
@@ -252,14 +252,14 @@ def test_a_key_server_whose_clock_is_ahead_expels_nobody(tmp_path: Path) -> None
                 network.queries = [query()]
                 network.refusals = {"Renew": Refused(Refusal.EXPIRED)}
                 done = await take_part(phone.participant, servers, NOW)
-                assert [trouble.what for trouble in done.troubles] == ["the membership"]
-                assert [record.state for record in done.answered] == [ContributionState.ACKNOWLEDGED]
+                assert [trouble.what for trouble in done.failures] == ["the membership"]
+                assert [record.state for record in done.contributions] == [ContributionState.ACKNOWLEDGED]
                 phone.restart()
                 network.refusals = {}  # its clock was set
                 phone.now = dt.datetime.now(dt.UTC) + dt.timedelta(days=80)
                 done = await take_part(phone.participant, servers, NOW)
                 assert network.calls["Renew"] == 2
-                assert not done.troubles
+                assert not done.failures
 
     _within(live())
 
@@ -302,7 +302,7 @@ def test_a_membership_is_renewed_also_where_answers_were_lost(tmp_path: Path, lo
                 if lost:
                     network.refusals = {"Renew": Refused(Refusal.CONFLICT)}
                 done = await take_part(phone.participant, servers, NOW)
-                assert not done.troubles
+                assert not done.failures
                 after = phone.participant.enrolment.member
                 assert before is not None
                 assert after is not None
