@@ -1,0 +1,154 @@
+"""Installs each extra of the built wheel alone, and runs its commands.
+
+Run as `python .ci/extras.py FOLDER`. The folder holds the wheel, `versions.txt` (the locked versions, as bounds for
+pip), and `venv`, an environment with the wheel without extras. Every extra gets an environment that sees that one, or
+that of `cli`, which it contains: so each has exactly its own libraries, and none is installed twice.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from reticent.console.program import COMMANDS, EXTRAS
+
+ROOT = Path(__file__).parents[1]
+FOLDER = Path(sys.argv[1]).resolve()
+[WHEEL] = FOLDER.glob("reticent-*.whl")
+BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli"}
+"""Of each extra, the environment that it extends. `sim` is tested with the README's example."""
+
+SECONDS = 60.0
+
+
+def main() -> None:
+    """Install and run them, one after the other."""
+    for extra, base in BASE.items():
+        begin = time.monotonic()
+        install(extra, base)
+        run_python(extra, "from reticent_client import Phone, connect")
+        for command in COMMANDS:
+            if runs(command.extra, extra):
+                reticent(extra, command.name, "--help")
+            else:
+                refused = reticent(extra, command.name, "--help", code=2).stderr
+                if f"pip install 'reticent[{command.extra}]'" not in refused:
+                    sys.exit(f"[{extra}] reticent {command.name}: {refused}")
+        CHECKS[extra]()
+        sys.stdout.write(f"[{extra}] {time.monotonic() - begin:.1f} s\n")
+
+
+def runs(needed: str, installed: str) -> bool:
+    """Whether an extra brings what a command needs."""
+    return set(EXTRAS[needed]) <= set(EXTRAS[installed])
+
+
+def install(extra: str, base: str) -> None:
+    """An environment with one extra, over the one that it extends."""
+    here = FOLDER / extra
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", here], check=True)
+    [packages] = here.glob("lib/python*/site-packages")
+    below = [FOLDER / folder / packages.relative_to(here) for folder in ({base} - {""} | {"venv"})]
+    (packages / "below.pth").write_text("".join(f"{path}\n" for path in below))
+    pip = [FOLDER / "venv" / "bin" / "python", "-m", "pip", "--python", python(extra), "--disable-pip-version-check"]
+    pip += ["--quiet", "install", "--only-binary", ":all:", "--constraint", FOLDER / "versions.txt"]
+    subprocess.run([*pip, f"{WHEEL}[{extra}]"], check=True)
+
+
+def python(extra: str) -> Path:
+    """The interpreter of an environment."""
+    return FOLDER / extra / "bin" / "python"
+
+
+def run_python(extra: str, code: str) -> None:
+    """Run code in an environment; it must succeed."""
+    subprocess.run([python(extra), "-c", code], cwd=FOLDER / extra, check=True, timeout=SECONDS)
+
+
+def reticent(extra: str, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command in an environment; it must end with this code."""
+    command = [str(each) for each in (python(extra), "-m", "reticent", *arguments)]
+    done = subprocess.run(command, cwd=FOLDER / extra, check=False, capture_output=True, text=True, timeout=SECONDS)
+    if done.returncode != code:
+        sys.exit(f"[{extra}] reticent {' '.join(command[3:])} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return done
+
+
+def serve(extra: str, *arguments: object) -> None:
+    """Start a server, wait until it prints its addresses, and stop it."""
+    log = FOLDER / extra / "serve.log"
+    command = [str(each) for each in (python(extra), "-m", "reticent", *arguments)]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, cwd=FOLDER / extra, stdout=subprocess.PIPE, stderr=errors) as server,
+    ):
+        first = server.stdout.readline() if server.stdout else b""
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(SECONDS)
+    if not first or code:
+        sys.exit(f"[{extra}] reticent {' '.join(command[3:])} ended with {code}: {log.read_text()}")
+
+
+def address() -> str:
+    """A free one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def make_certificates() -> None:
+    """Of the servers, for the next checks."""
+    reticent("cli", "certs", "init", FOLDER / "certs", "--analyst", "ada")
+
+
+def check_plan() -> None:
+    """The optimal check, which needs SciPy."""
+    run_python(
+        "plan",
+        "from reticent_client import MarkovChain, optimal\n"
+        "chain = MarkovChain.fit([['home', 'work'], ['home', 'hospital']])\n"
+        "assert optimal(chain, sensitive={'hospital'}, delta=0.1).utility > 0\n",
+    )
+
+
+def check_analyst() -> None:
+    """A plan, without a server."""
+    plan = reticent("analyst", "count", "plan", ROOT / "examples" / "queries" / "walking.toml", "--population", 1000)
+    if "cohorts" not in plan.stdout:
+        sys.exit(f"[analyst] this is no plan: {plan.stdout}")
+
+
+def check_keys() -> None:
+    """A key server with a folder of its own, which the aggregation server's check reads."""
+    passphrase = FOLDER / "keys" / "passphrase"
+    passphrase.touch(mode=0o600)
+    passphrase.write_text("correct horse battery staple\n")
+    serve(
+        *("keys", "keys", "serve", "--folder", FOLDER / "keyfolder", "--certs", FOLDER / "certs"),
+        *("--passphrase-file", passphrase, "--phones", address(), "--decisions", address()),
+        *("--simulation", "--key-bits", 1024),
+    )
+
+
+def check_agg() -> None:
+    """An aggregation server, whose key server does not answer."""
+    serve(
+        *("agg", "agg", "serve", "--folder", FOLDER / "aggfolder", "--certs", FOLDER / "certs"),
+        *("--identity", "ab" * 32, "--key-server", address(), "--phones", address(), "--analysts", address()),
+    )
+
+
+CHECKS = {
+    "cli": make_certificates,
+    "plan": check_plan,
+    "analyst": check_analyst,
+    "agg": check_agg,
+    "keys": check_keys,
+}
+
+if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = ""
+    main()
