@@ -22,9 +22,9 @@ REMEMBERED = 1000
 class ContributionState(Enum):
     """What has become of a contribution."""
 
-    STORED = "contributed, not acknowledged yet"
-    ACKNOWLEDGED = "contributed, acknowledged by the server"
-    REFUSED = "contributed, refused by the server"
+    STORED = "not acknowledged yet"
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused by the server"
     RELEASED = "released: spent"
     VOID = "decrypted and not released: spent"
     BURNT = "burnt: given back"

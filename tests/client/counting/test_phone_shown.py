@@ -14,7 +14,7 @@ def test_an_answer_that_waits_for_its_decision_is_shown(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:
             network.queries = [query()]
-            line = "gym: contributed at (1, 1e-06); contributed, acknowledged by the server\n"
+            line = "gym: contributed at (1, 1e-06); acknowledged\n"
             assert (await told(tmp_path, "contribute", "visits=3", "--simulation"))[0] == line
             network.queries = []  # it is closed, and not decided
             assert (await told(tmp_path, "contribute", "visits=3", "--simulation"))[0] == line
