@@ -39,6 +39,7 @@ def run() -> Iterator[str]:
     rows = [
         Row("phones that contribute, a second", f"{many['rate']:,.0f}", target=f"{few['rate']:,.0f} with {FEW:,}"),
         Row("phones that join, a second", f"{many['joins']:,.0f}", target=f"{few['joins']:,.0f} with {FEW:,}"),
+        Row("CPU time of a phone", f"{many['cpu']:.1f} ms", target=f"{few['cpu']:.1f} ms with {FEW:,}"),
         Row("memory of a phone", f"{many['memory']:.1f} kB", target=f"at most {MEMORY:g} kB"),
         Row(f"memory of a phone of {FEW:,}", f"{few['memory']:.1f} kB", target=f"at most {MEMORY:g} kB"),
         Row("disk of a phone", f"{many['disk']:.1f} kB"),
@@ -133,15 +134,16 @@ async def _contribute(folder: Path, count: int) -> dict[str, float]:
             await stack.enter_async_context(phone)
         await contributed.wait(WARM_UP)
         gc.collect()
-        before, begun = memory(), time.monotonic()
+        before, begun, used = memory(), time.monotonic(), time.process_time()
         phones = [_phone(store, number, contributed) for number in range(WARM_UP, count)]
         for phone in phones:
             await stack.enter_async_context(phone)
         await contributed.wait(count)
-        took = time.monotonic() - begun
+        took, used = time.monotonic() - begun, time.process_time() - used
         gc.collect()
         return {
             "rate": (count - WARM_UP) / took,
+            "cpu": used * 1e3 / (count - WARM_UP),
             "memory": (memory() - before) * 1e3 / (count - WARM_UP),
             "files": float(_open_files()),
             "disk": path.stat().st_size / 1e3 / count,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from cyclopts import App, Parameter
 
-from reticent.clock import SystemClock
+from reticent.clock import SystemClock, first_of
 from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
@@ -256,15 +256,15 @@ async def _watched(
             answered()
             tell(done)
 
-        await run_rounds(
+        rounds = run_rounds(
             participant,
             servers,
             clock=SystemClock(),
             situation=lambda: situation,
-            stop=stop,
             backoff=Backoff(first=2.0, random=secure().random),
             on_round=told,
         )
+        await first_of(rounds, stop.wait())
 
 
 def _both(servers: Servers) -> str:

@@ -76,7 +76,6 @@ class CountingRunner:
         self._rng = rng
         self._simulation = simulation
         self._open = contextlib.ExitStack()
-        self._stop = asyncio.Event()
         self._started = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -92,8 +91,8 @@ class CountingRunner:
     ) -> None:
         """Stop; a contribution that is being made is made first."""
         with self._open:
-            self._stop.set()
             if self._running is not None:
+                self._running.cancel()
                 await asyncio.gather(self._running, return_exceptions=True)
 
     async def join(self, invitation: Invitation) -> None:
@@ -167,7 +166,6 @@ class CountingRunner:
                 servers,
                 clock=self._clock,
                 situation=self._situation,
-                stop=self._stop,
                 backoff=Backoff(random=_secure().random),
                 on_round=self._on_round,
             )

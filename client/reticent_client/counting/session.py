@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from reticent.clock import Clock, first_of
+from reticent.clock import Clock
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
@@ -142,28 +142,22 @@ async def run(
     *,
     clock: Clock,
     situation: Callable[[], Situation],
-    stop: asyncio.Event,
     backoff: Backoff,
     on_round: Callable[[Round], None] | None = None,
 ) -> None:
-    """Run rounds until `stop` is set, within a round as well; a contribution that is being made is finished first.
+    """Run rounds until it is cancelled, within a round as well; a contribution that is being made is finished first.
 
     Args:
         participant: The phone's side.
         servers: Both servers.
         clock: What time it is.
         situation: Asked before each round how the phone is.
-        stop: Set to have it end.
         backoff: The delays after rounds with failures.
         on_round: Called with what came of each round.
     """
     failures = 0
-    while not stop.is_set():
-        current = _RoundRun(participant, servers, situation())
-        await first_of(current.run(), stop.wait())
-        done = current.done
-        if done is None:
-            return
+    while True:
+        done = await take_part(participant, servers, situation())
         if on_round is not None:
             on_round(done)
         failures = failures + 1 if done.failures else 0
@@ -171,7 +165,7 @@ async def run(
         if failures:  # sooner than without failures, and later each time
             wait = max(done.retry_after.total_seconds(), min(wait, backoff.delay(failures)))
         again = clock.now() + dt.timedelta(seconds=backoff.spread(wait))
-        await first_of(clock.wait_until(again), stop.wait())
+        await clock.wait_until(again)
 
 
 class _RoundRun:
@@ -187,8 +181,6 @@ class _RoundRun:
         self._decided: dict[bytes, None] = {}
         self._failures: dict[str, Failed] = {}
         self._next_in = DEFAULT_INTERVAL
-        self.done: Round | None = None
-        """The results, once it is over."""
 
     async def run(self) -> Round:
         with self._noting("the membership", self._servers.keys):
@@ -201,7 +193,7 @@ class _RoundRun:
             await self._send(contribution)
         with self._noting("decisions", self._servers.aggregation):
             await self._take_decisions()
-        self.done = Round(
+        return Round(
             self._records(self._contributions),
             tuple(self._declined.values()),
             self._records(self._decided),
@@ -209,7 +201,6 @@ class _RoundRun:
             tuple(self._failures.values()),
             self._next_in,
         )
-        return self.done
 
     async def _announcements(self) -> Sequence[wire.Announcement]:
         member = self._participant.enrolment.current

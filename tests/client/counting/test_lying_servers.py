@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from reticent.clock import first_of
 from reticent.privacy import Cost, Query
 from reticent.protocol import Refusal, Refused
 from reticent.randomness import seeded
@@ -184,17 +185,15 @@ class Quick:
 def _running(
     phone: Device, servers: Channels, stop: asyncio.Event, tell: Callable[[Round], None]
 ) -> asyncio.Task[None]:
-    return asyncio.create_task(
-        run(
-            phone.participant,
-            servers,
-            clock=Quick(),
-            situation=lambda: SITUATION,
-            stop=stop,
-            backoff=Backoff(random=seeded(1).random),
-            on_round=tell,
-        )
+    rounds = run(
+        phone.participant,
+        servers,
+        clock=Quick(),
+        situation=lambda: SITUATION,
+        backoff=Backoff(random=seeded(1).random),
+        on_round=tell,
     )
+    return asyncio.create_task(first_of(rounds, stop.wait()))
 
 
 def test_it_stops_while_a_server_lets_it_wait(tmp_path: Path) -> None:

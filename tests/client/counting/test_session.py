@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from reticent.clock import first_of
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.randomness import seeded
 from reticent.retry import Backoff
@@ -355,11 +356,10 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                     servers,
                     clock=clock,
                     situation=lambda: NOW,
-                    stop=stop,
                     backoff=Backoff(first=2.0, random=seeded(1).random),
                     on_round=tell,
                 )
-                await work
+                await first_of(work, stop.wait())
                 assert _states(phone) == {"gym": ContributionState.ACKNOWLEDGED}
                 assert network.calls["Contribute"] == 1
                 usual = [clock.waits[number] for number in (0, 1, 3)]
