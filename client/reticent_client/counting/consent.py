@@ -1,4 +1,4 @@
-"""When a phone takes part: what its user allows, as data, and why it declines what it declines."""
+"""The user's consent, as data: which queries a phone contributes to, and what apps may report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["AppReports", "Participation", "Situation"]
 
 @dataclass(frozen=True)
 class Situation:
-    """How the phone is at present, as its app knows."""
+    """The present state of the phone, as its app knows it."""
 
     charging: bool = False
     unmetered: bool = False
@@ -48,10 +48,9 @@ class AppReports:
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """What a user allows. What is None is not limited, but for the budget, which limits everything.
+    """What a user allows. A limit that is None does not apply; the budget always does.
 
-    Unless told otherwise, a phone wants to hide among 20 honest ones, and a query to allow for liars: as
-    `reticent.privacy.limits` says for all parties.
+    The defaults of min_honest and min_liars_share are those of all parties: see `reticent.privacy.limits`.
 
     Args:
         max_epsilon: Largest epsilon of a query.
@@ -62,8 +61,8 @@ class Participation:
         min_honest: Fewest honest contributions among which this phone hides: min_contributions less liars of a query.
         min_liars_share: Smallest share of min_contributions that a query must tolerate as liars, who add no noise or
             reveal it.
-        only_charging: Take part while the phone is charging only.
-        only_unmetered: Take part over networks that are not metered only.
+        only_charging: Contribute only while the phone is charging.
+        only_unmetered: Contribute only over unmetered networks.
         max_queries_per_day: Most queries to contribute to in any 24 hours.
         max_bytes_per_day: Most bytes to send in any 24 hours.
         apps: What each app may report, by the app's name; no two apps report the same counter.
@@ -101,10 +100,10 @@ class Participation:
         object.__setattr__(self, "apps", _checked_apps(self.apps))
 
     def check(self, query: Query, limit: Cost) -> None:
-        """Decline a query that the user does not allow, whenever it comes.
+        """Decline a query that the user does not allow at any time.
 
         Args:
-            query: What is asked.
+            query: The query.
             limit: The whole budget.
 
         Raises:
@@ -144,14 +143,14 @@ class Participation:
             )
 
     def check_situation(self, situation: Situation, query: str | None = None) -> None:
-        """Decline for as long as the phone is not as the user wants it to be.
+        """Decline while the phone is not in the state that the user requires.
 
         Args:
-            situation: How it is.
-            query: What is asked, by its id.
+            situation: The present state.
+            query: The id of the query.
 
         Raises:
-            Declined: Not now.
+            Declined: The phone does not contribute now.
         """
         if self.only_charging and not situation.charging:
             raise Declined(Reason.NOT_CHARGING, query=query)
@@ -159,27 +158,27 @@ class Participation:
             raise Declined(Reason.METERED, query=query)
 
     def declines_network(self, situation: Situation) -> bool:
-        """Whether the phone is on a network over which it does not take part."""
+        """Whether the phone is on a network over which it does not contribute."""
         return self.only_unmetered and not situation.unmetered
 
     def check_daily_limits(self, query: Query, size: int, *, queries: int, sent: int) -> None:
-        """Decline what would be too much for a day.
+        """Decline a contribution that exceeds a daily limit.
 
         Args:
-            query: What is asked.
-            size: The bytes of the answer.
-            queries: How many were answered in the last 24 hours.
+            query: The query.
+            size: The bytes of the contribution.
+            queries: Contributions of the last 24 hours.
             sent: The bytes of those.
 
         Raises:
-            Declined: It is too much for now, or for any day.
+            Declined: It exceeds one, for now or on any day.
         """
         if self.max_bytes_per_day is not None and size > self.max_bytes_per_day:
             raise _over(Reason.TOO_LARGE, query, "bytes", size, self.max_bytes_per_day)
         if self.max_queries_per_day is not None and queries >= self.max_queries_per_day:
             raise Declined(
                 Reason.QUERIES_PER_DAY,
-                f"{queries} queries were answered in the last 24 hours, and {self.max_queries_per_day} are allowed",
+                f"{queries} contributions were made in the last 24 hours, and {self.max_queries_per_day} are allowed",
                 query.id,
             )
         if self.max_bytes_per_day is not None and sent + size > self.max_bytes_per_day:

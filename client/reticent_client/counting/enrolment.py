@@ -38,13 +38,13 @@ class MembershipState(Enum):
 
 @dataclass(frozen=True)
 class Member:
-    """What a phone knows of its membership. What it prints tells no secret.
+    """The membership of a phone. Its repr has no secret.
 
     Args:
         invitation: By which it joined.
         signing: Its key to sign with.
         state: How far it has come.
-        phone: Its id; empty before it has joined, as what follows.
+        phone: Its id; empty before it has joined, as are the next two.
         since: When the membership came, in seconds of Unix time.
         expires: When it ends.
     """
@@ -93,7 +93,7 @@ class Member:
 class Enrolment:
     """The membership of one phone, in a slot of its store.
 
-    What is signed here comes out the same each time, so that whatever was lost on the way is asked for again.
+    A request is signed in the same bytes each time, so that it can be repeated when its reply was lost.
 
     Args:
         slot: Where it is kept.
@@ -114,7 +114,7 @@ class Enrolment:
         return member if is_one else None
 
     def join(self, invitation: Invitation) -> wire.JoinRequest:
-        """Run by the phone. Ask to become a member; its keys are made and stored before this returns.
+        """Run by the phone. The request to join; the phone's keys are made and stored before this returns.
 
         The same invitation again gets the same request.
 
@@ -145,13 +145,13 @@ class Enrolment:
         )
 
     def refused(self) -> None:
-        """Run by the phone. The invitation is none, is over, or was another phone's."""
+        """Run by the phone. Note that the key server refuses the invitation: it is invalid, expired or used."""
         member = self._held()
         if member.state is MembershipState.JOINING:
             self._keep(replace(member, state=MembershipState.REFUSED))
 
     def joined(self, membership: wire.Membership) -> None:
-        """Run by the phone. Take what the key server says to its joining, or to its renewal.
+        """Run by the phone. Take the key server's reply to the request to join or to renew.
 
         Raises:
             NotJoined: The phone has not asked, or is leaving.
@@ -180,9 +180,9 @@ class Enrolment:
         )
 
     def renewal(self) -> wire.RenewRequest | None:
-        """Run by the phone. What to ask the key server for when little is left of the membership.
+        """Run by the phone. The request to renew, when less than a third of the membership is left.
 
-        Or when it seems to begin later than now: the phone's clock was ahead then, and how little is left is not known.
+        Or when it seems to begin later than now: the phone's clock was ahead then, and what is left is not known.
         """
         member = self.current
         if member is None:
@@ -194,7 +194,7 @@ class Enrolment:
         return wire.RenewRequest(phone=member.phone, expires=member.expires, signature=signature)
 
     def request(self) -> wire.JoinRequest | wire.RenewRequest | wire.LeaveRequest | None:
-        """Run by the phone. The request that the key server should get now, be it again."""
+        """Run by the phone. The request that the key server should get now, for the first time or again."""
         member = self.member
         if member is None:
             return None
@@ -203,7 +203,7 @@ class Enrolment:
         return self.leave() if member.state is MembershipState.LEAVING else self.renewal()
 
     def leave(self) -> wire.LeaveRequest:
-        """Run by the phone. Take part in nothing new from now on, and tell the key server so.
+        """Run by the phone. The request to leave; the phone contributes to nothing new from now on.
 
         Raises:
             NotJoined: There is nothing to leave.
@@ -217,20 +217,20 @@ class Enrolment:
         return wire.LeaveRequest(phone=member.phone, signature=signature)
 
     def left(self) -> None:
-        """Run by the phone. The key server knows."""
+        """Run by the phone. Note that the key server knows that the phone has left."""
         member = self._held()
         if member.state is MembershipState.LEAVING:
             self._keep(replace(member, state=MembershipState.LEFT))
 
     def expelled(self) -> None:
-        """Run by the phone. The key server says that this phone is no member any more."""
+        """Run by the phone. Note that the key server does not list the phone any more."""
         member = self._held()
         if member.state in {MembershipState.JOINING, MembershipState.MEMBER}:
             self._keep(replace(member, state=MembershipState.EXPELLED))
 
     @property
     def _owes_leaving(self) -> bool:
-        """Whether the key server still takes this phone for a member that wants to be asked."""
+        """Whether the key server does not know yet that this phone leaves."""
         member = self.member
         return member is not None and member.state is MembershipState.LEAVING and self._seconds < member.expires
 

@@ -96,7 +96,7 @@ class CountingRunner:
                 await asyncio.gather(self._running, return_exceptions=True)
 
     async def join(self, invitation: Invitation) -> None:
-        """Enrol with a key server, and take part from now on. Where no answer came, it is tried again.
+        """Enrol with a key server, and take part from now on. If no reply comes, it is tried again.
 
         Raises:
             AlreadyJoined, BadMembership, Refused, Unreachable: See `Enrolment.join` and `enrol`.
@@ -115,7 +115,7 @@ class CountingRunner:
         self._reports.add(app, counters, self._policy())
 
     async def leave(self) -> None:
-        """Contribute to nothing new, and tell the key server. Where no answer came, it is tried again.
+        """Contribute to nothing new, and tell the key server. If no reply comes, it is tried again.
 
         Raises:
             NotJoined, Refused, Unreachable: See `Enrolment.leave` and `enrol`.

@@ -1,4 +1,4 @@
-"""A phone's way to the two servers: it shows no certificate, and knows them by the one that its invitation brings."""
+"""The calls of a phone to the two servers. It shows no certificate; its invitation has the one that they show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Servers"]
 Reply = TypeVar("Reply")
 
 DEADLINE = 30.0
-"""Seconds for an answer."""
+"""Seconds for a reply."""
 CONCURRENT_CALLS = 64
 """Calls at a time over the channels that phones share; servers limit those of one network."""
 KEYS_KEPT = 8
@@ -60,11 +60,11 @@ class Servers:
 
     Phones of one event loop that use the same servers share one channel to each of them.
 
-    Each method raises `Refused` where a server refuses and `Unreachable` where no answer comes.
+    Each method raises `Refused` where a server refuses and `Unreachable` where no reply comes.
 
     Args:
         invitation: Says where they are.
-        deadline: Seconds for an answer.
+        deadline: Seconds for a reply.
     """
 
     def __init__(self, invitation: Invitation, *, deadline: float = DEADLINE) -> None:

@@ -262,7 +262,7 @@ class _RoundRun:
             await _in_thread(self._participant.not_delivered, contribution.query, error)
             for record in self._records([contribution.query]):
                 if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
-                    self._note(f"the answer to {record.id!r}", self._servers.aggregation, error)
+                    self._note(f"the contribution to {record.id!r}", self._servers.aggregation, error)
         except ForeignReply as error:
             await _in_thread(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
             self._note("an acknowledgement", self._servers.aggregation, error)

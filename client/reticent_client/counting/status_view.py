@@ -40,7 +40,7 @@ def membership(member: Member | None) -> str:
 
 
 def declined(store: PhoneStore) -> list[Declined]:
-    """What a phone has declined of what its key server has countersigned, and has not answered since."""
+    """The countersigned queries that a phone has declined, and has not contributed to since."""
     return DeclinedQueries(store).all()
 
 

@@ -207,7 +207,7 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
         "queries a day",
         Reason.QUERIES_PER_DAY,
         _allow(Participation(max_queries_per_day=3), _full),
-        "3 queries were answered in the last 24 hours, and 3",
+        "3 contributions were made in the last 24 hours, and 3",
     ),
     (
         "bytes a day",

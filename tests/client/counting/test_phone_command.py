@@ -118,7 +118,7 @@ def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_pa
             network.queries = [query()]
             network.refusals = {"Contribute": Refused(Refusal.BUSY)}
             out, _ = await told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
-            assert "later: the answer to 'gym': BUSY" in out
+            assert "later: the contribution to 'gym': BUSY" in out
             network.refusals = {}
             await asyncio.sleep(1.1)
             out, _ = await told(tmp_path, "contribute", "visits=0", "--simulation")
