@@ -53,7 +53,7 @@ AGREEMENT_KEY = bytes(range(32))  # nothing is decrypted here
 ECHO = "reticent.benchmarks.Echo"
 LOCAL = "127.0.0.1:0"
 DEADLINE = 1200.0  # seconds for anything
-UNLIMITED = Limits(call_rate=Rate(1e9, 1e9))
+UNLIMITED = Limits(call_rate=Rate(1e9, 1e9), in_flight_per_connection=5 * IN_FLIGHT)
 CERTS = "certs"
 KEY = "key"
 IDENTITY = SigningKey(bytes(32))

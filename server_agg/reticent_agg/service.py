@@ -19,7 +19,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
-from reticent.rpc import Admission, Caller, Limits, unary
+from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.rpc.rates import Rate, Rates
@@ -98,7 +98,7 @@ class AggregationService:
             on_collecting=self._must_close.set,
         )
         self._rates = Rates(PHONE_RATE, MAX_PHONES_TRACKED)
-        of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES)
+        of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES, in_flight_per_connection=MAX_CALLS_OF_PHONE)
         self._phones = Listener(
             phones, {COLLECTING: self._collecting(of_phones)}, credentials=phones_credentials, limits=of_phones
         )

@@ -17,7 +17,7 @@ from reticent.address import network
 from reticent.errors import ReticentError
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
-from reticent.rpc import Admission, Caller, Limits, stream_in, stream_out, unary
+from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.rpc.rates import Rate, Rates
@@ -80,7 +80,7 @@ class Service:
         self._joins = Rates(joins, ADDRESSES)
         self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
         self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
-        of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE)
+        of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE, in_flight_per_connection=MAX_CALLS_OF_PHONE)
         self.phones = Listener(
             phones,
             {ENROLMENT: self._enrolment(Admission(limits=of_phones)), **(others or {})},

@@ -24,7 +24,7 @@ from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import DecidingStub
 from tests.attacks.phones import joined
-from tests.attacks.target import PATIENCE, Finding, Target
+from tests.attacks.target import PATIENCE, Finding, NotReadyError, Target
 
 __all__ = ["Asked", "LyingAggregation", "add_a_number", "compare_subsets", "read_a_restored_phone"]
 
@@ -88,7 +88,10 @@ class LyingAggregation:
         """Have a query to these phones countersigned. There must be no others."""
         with self._key_server() as keys:
             terms = keys.Standing(wire.StandingRequest(), timeout=PATIENCE)
-            assert terms.population == len(phones), "the key server has other phones: attack a pair of its own"
+            if terms.population != len(phones):
+                raise NotReadyError(
+                    f"the key server has {terms.population - len(phones)} other phones: this attack needs one without"
+                )
             key = PublicKey.from_bytes(terms.public_key, simulation=True)
             parts: dict[str, Any] = {
                 "id": f"attack {secrets.token_hex(4)} {next(_numbers)}",

@@ -1,142 +1,153 @@
-"""Strangers at a server's listeners, beside an honest caller of the same address: is that one still answered?"""
+"""Strangers at a server's listeners, beside an honest caller: does that one still get replies?"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
+import resource
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
-import grpc
-from grpc_health.v1 import health_pb2
-
+from reticent.v1 import counting_pb2 as wire
 from tests.attacks.deaf import Deaf, careless
-from tests.attacks.target import Finding
+from tests.attacks.honest import MAX_WAIT, Honest, Service
+from tests.attacks.target import Finding, Target
 
-__all__ = ["MAX_WAIT", "hold_connections", "take_no_answers"]
+__all__ = ["CONNECTIONS", "HELD", "hold_connections", "services", "take_no_answers"]
 
-MAX_WAIT = 5.0
-"""Seconds after which an honest caller counts as kept out."""
+HELD = 3 * MAX_WAIT + 1.0
+"""Seconds that an attack lasts, without a gap: an honest caller that it keeps out has waited for too long by then."""
 ATTACKER = "127.0.0.1"
-"""The address of both: as behind a NAT."""
+"""The attacker's address. An honest caller has the same behind a NAT."""
+CONNECTIONS = 4500
+"""More than a listener accepts."""
+RATE = 200.0
+"""Connections opened a second. A listener closes an idle connection after half a minute: all are open by then."""
+_REOPEN = 0.05  # seconds
+_OWN_FILES = 100
 
 
-class Honest:
-    """A caller that asks ten times a second, each time on a connection of its own.
+def services(target: Target, analyst: str | None) -> dict[str, Service]:
+    """The listeners of both servers, with what their honest callers call.
 
     Args:
-        address: Of the listener.
-        credentials: What it shows.
+        target: Both servers.
+        analyst: The name of an analyst's certificate; without one nobody calls what is for analysts.
     """
-
-    def __init__(self, address: str, credentials: grpc.ChannelCredentials) -> None:
-        self._address = address
-        self._credentials = credentials
-        self.longest = 0.0
-        """Seconds until the slowest answer."""
-        self.answers = 0
-
-    @contextlib.asynccontextmanager
-    async def calling(self) -> AsyncIterator[None]:
-        calls = asyncio.create_task(self._call())
-        try:
-            yield
-            await self._once()
-        finally:
-            calls.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await calls
-
-    async def _call(self) -> None:
-        while True:
-            await self._once()
-            await asyncio.sleep(0.1)
-
-    async def _once(self) -> None:
-        began = time.monotonic()
-        while True:
-            options = (("grpc.use_local_subchannel_pool", 1),)
-            async with grpc.aio.secure_channel(self._address, self._credentials, options=options) as channel:
-                check = channel.unary_unary(
-                    "/grpc.health.v1.Health/Check",
-                    request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-                    response_deserializer=health_pb2.HealthCheckResponse.FromString,
-                )
-                with contextlib.suppress(grpc.aio.AioRpcError):
-                    await check(health_pb2.HealthCheckRequest(), timeout=MAX_WAIT)
-                    break
-            if time.monotonic() - began > 2 * MAX_WAIT:
-                break
-        self.longest = max(self.longest, time.monotonic() - began)
-        self.answers += 1
+    leave = wire.LeaveRequest(phone=bytes(16), signature=bytes(64)).SerializeToString()
+    announcements = wire.AnnouncementsRequest(phone=bytes(16)).SerializeToString()
+    phone, aggregation = target.credentials(), target.credentials("aggregation")
+    found = {
+        "enrolment": Service(target.enrolment, phone, "/reticent.v1.Enrolment/Leave", leave),
+        "deciding": Service(target.deciding, aggregation, "/reticent.v1.Deciding/Standing"),
+        "collecting": Service(target.collecting, phone, "/reticent.v1.Collecting/Announcements", announcements),
+    }
+    if analyst is not None:
+        found["counting"] = Service(target.counting, target.credentials(analyst), "/reticent.v1.Counting/List")
+    return found
 
 
 async def take_no_answers(
-    address: str,
-    credentials: grpc.ChannelCredentials,
+    attacked: Service,
     *,
+    honest: str = ATTACKER,
     path: str = Deaf.path,
     message: bytes = b"",
+    connections: int = 1,
     calls: int = 600,
-    times: int = 3,
-    pause: float = 2.0,
+    pause: float = HELD,
+    seconds: float = HELD,
 ) -> Finding:
-    """Make many calls on one connection, take no answer, and come again: an honest caller is to be kept out.
+    """Make many calls on each of some connections, read no reply, and reopen each connection that is cut.
 
     Args:
-        address: Of a listener that asks for no certificate.
-        credentials: Of the honest caller.
-        path: The method.
-        message: What is asked.
-        calls: On one connection.
-        times: How often a connection is opened.
-        pause: Seconds for which each one stays.
+        attacked: At a listener that asks for no certificate.
+        honest: The address of the honest caller.
+        path: The method that the attacker calls.
+        message: Its request.
+        connections: How many at a time.
+        calls: On each connection.
+        pause: Seconds after which a connection makes as many calls again.
+        seconds: For which the attack lasts.
     """
-    port, honest = int(address.rpartition(":")[2]), Honest(address, credentials)
+    caller, until, tls = Honest(attacked, honest), time.monotonic() + seconds, careless()
 
     class Attacker(Deaf):
         pass
 
     Attacker.path = path
-    async with honest.calling():
-        for _ in range(times):
-            async with Attacker.connected(ATTACKER, port, careless()) as deaf:
+
+    async def stay() -> None:
+        async with Attacker.connected(ATTACKER, attacked.port, tls) as deaf:
+            while deaf.is_open:
                 await deaf.call(message, calls)
-                await asyncio.sleep(pause)
-    return _found("answers not taken", honest, f"{times} times {calls} calls")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(deaf.ended(), pause)
+
+    async with caller.calling():
+        await asyncio.gather(*(_again_and_again(stay, until) for _ in range(connections)))
+    return caller.finding("replies not read", f"{connections} connections with {calls} calls each for {seconds:.0f} s")
 
 
 async def hold_connections(
-    address: str, credentials: grpc.ChannelCredentials, *, count: int = 2000, seconds: float = 5.0
+    attacked: Service,
+    *,
+    honest: str = ATTACKER,
+    connections: int = CONNECTIONS,
+    rate: float = RATE,
+    seconds: float = HELD,
 ) -> Finding:
-    """Open many connections that say nothing, and keep them: an honest caller is to find no place.
+    """Keep many connections open that make no calls, and reopen those that are cut.
 
     Args:
-        address: Of a listener.
-        credentials: Of the honest caller.
-        count: Connections.
-        seconds: For which they are held.
+        attacked: At any listener.
+        honest: The address of the honest caller.
+        connections: How many.
+        rate: How many are opened a second.
+        seconds: For which the attack lasts when all were opened once.
     """
-    port, honest = int(address.rpartition(":")[2]), Honest(address, credentials)
-    async with honest.calling():
-        held: list[socket.socket] = []
-        try:
-            for number in range(count):
-                one = socket.socket()
-                one.setblocking(False)
-                held.append(one)
-                with contextlib.suppress(OSError):
-                    await asyncio.wait_for(asyncio.get_running_loop().sock_connect(one, (ATTACKER, port)), MAX_WAIT)
-                if number % 100 == 0:
-                    await asyncio.sleep(0.01)
+    _allow_files(connections + _OWN_FILES)
+    caller = Honest(attacked, honest)
+    clock, tls = asyncio.get_running_loop().time, careless()
+    opened = [asyncio.Event() for _ in range(connections)]
+
+    next_at = clock()
+
+    async def stay(is_open: asyncio.Event) -> None:
+        nonlocal next_at
+        next_at = max(next_at, clock()) + 1 / rate
+        await asyncio.sleep(next_at - clock())
+        is_open.set()
+        async with Deaf.connected(ATTACKER, attacked.port, tls) as deaf:
+            await deaf.ended()
+
+    until = time.monotonic() + 2 * connections / rate + seconds
+    holding = [asyncio.create_task(_again_and_again(partial(stay, each), until)) for each in opened]
+    try:
+        async with asyncio.timeout(2 * connections / rate):
+            await asyncio.gather(*(each.wait() for each in opened))
+        async with caller.calling():
             await asyncio.sleep(seconds)
-        finally:
-            for one in held:
-                one.close()
-    return _found("connections", honest, f"{count} connections")
+    finally:
+        for each in holding:
+            each.cancel()
+        await asyncio.gather(*holding, return_exceptions=True)
+    return caller.finding("connections", f"{connections} connections, {rate:.0f} opened a second, for {seconds:.0f} s")
 
 
-def _found(attack: str, honest: Honest, what: str) -> Finding:
-    sentence = f"{what}; of {honest.answers} honest calls the slowest took {honest.longest:.2f} s"
-    return Finding(attack, honest.longest > MAX_WAIT, sentence)
+async def _again_and_again(stay: Callable[[], Coroutine[Any, Any, None]], until: float) -> None:
+    """Open a connection whenever it has ended."""
+    while (left := until - time.monotonic()) > 0:
+        with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
+            await asyncio.wait_for(stay(), left)
+        await asyncio.sleep(_REOPEN)
+
+
+def _allow_files(count: int) -> None:
+    """Let this process open so many files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

@@ -8,14 +8,19 @@ from pathlib import Path
 import grpc
 
 from reticent.address import is_local
+from reticent.errors import ReticentError
 from reticent.protocol.channels import channel_credentials
 from reticent.tls.certificates import Certificate
 from tests.system.processes import Servers
 
-__all__ = ["Finding", "Target"]
+__all__ = ["Finding", "NotReadyError", "Target"]
 
 PATIENCE = 30.0
 """Seconds that a call of an attacker may take."""
+
+
+class NotReadyError(ReticentError):
+    """The pair of servers lacks what an attack needs: nothing was found out."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pytest
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
 from tests.attacks.target import Target
+from tests.system.processes import ANALYST, running
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +36,52 @@ def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
     done = run("log")
     assert done.returncode == 2
     assert "--database says which file to look at" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_attack_that_cannot_be_tried_has_not_succeeded(tmp_path: Path) -> None:
+    """The command says what it needs instead, and exits with 2."""
+    with running(tmp_path, keys_options=("--min-honest", "2", "--min-liars-share", "0")) as servers:
+        (keys, aggregation), folder = servers.both, tmp_path / "invitations-1"
+        where = (
+            *("--certs", servers.certs, "--enrolment", keys.phones, "--deciding", keys.others),
+            *("--collecting", aggregation.phones, "--counting", aggregation.others),
+        )
+        servers.invitations(5)
+        done = run("known-number", *where, "--invitations", folder)
+        assert (done.returncode, done.stdout.split(":")[:2]) == (1, ["known number", " SUCCEEDED"])
+        done = run("restored-phone", *where, "--invitations", folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "could not be tried: INVITATION: another phone has used the invitation" in done.stderr
+        servers.invitations(5)
+        done = run("two-subsets", *where, "--invitations", tmp_path / "invitations-2")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the key server has 5 other phones: this attack needs one without" in done.stderr
+        done = run("large-query", *where, "--invitations", tmp_path / "invitations-2", "--analyst", ANALYST)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "the attack could not be tried" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("answers",), "could not be tried"),
+        (("connections", "--enrolment", "10.0.0.1:7101"), "on this machine only"),
+        (("connections",), "--analyst names the honest caller"),
+        (("answers", "--listener", "deciding"), "nobody can call deciding without a certificate"),
+        (("large-query", "--invitations", "."), "could not be tried"),
+        (("two-subsets",), "--invitations names a folder"),
+    ],
+    ids=str,
+)
+def test_whoever_asks_for_an_attack_wrongly_is_told_why(
+    tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    done = run(*arguments, "--certs", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7101", "10.0.0.1:7101", "example.org:7101", "[2001:db8::1]:7101"])

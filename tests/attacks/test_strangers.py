@@ -1,32 +1,26 @@
-"""Strangers at all listeners of both servers, which are real processes."""
+"""Strangers at all listeners of both servers, which are real processes with TLS; and at servers that lack a guard."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-import grpc
 import pytest
 
-from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query
-from reticent.protocol import statements
 from reticent.v1 import counting_pb2 as wire
-from reticent.v1.counting_pb2_grpc import CountingStub, EnrolmentStub
-from tests.attacks.strangers import hold_connections, take_no_answers
-from tests.attacks.target import PATIENCE, Target
-from tests.keys.phones import Phone
+from tests.attacks import large_query
+from tests.attacks.honest import Service
+from tests.attacks.strangers import hold_connections, services, take_no_answers
+from tests.attacks.target import Finding, Target
 from tests.system.processes import ANALYST, Servers, running
 
-pytestmark = pytest.mark.slow  # real processes, some seconds
+pytestmark = pytest.mark.slow  # real processes, a quarter of a minute each
 
-PHONES = 2
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
-COUNTERS, NAME = 9000, 50
-"""Of a large query, which has half a megabyte."""
-CALLS = 600
-MAX_BYTES = 64 << 20
-"""Bytes by which answers that nobody takes may make a server larger; all of them have 400 MB, in one copy."""
+MEGABYTE = 1 << 20
+ANNOUNCEMENTS = wire.AnnouncementsRequest(phone=bytes(16)).SerializeToString()
 
 
 @pytest.fixture(scope="module")
@@ -35,69 +29,107 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield made
 
 
-@pytest.mark.parametrize("listener", ["enrolment", "collecting"])
-def test_whoever_takes_no_answers_keeps_nobody_out(servers: Servers, listener: str) -> None:
-    target = Target.of(servers)
-    finding = asyncio.run(take_no_answers(getattr(target, listener), target.credentials()))
-    assert not finding.succeeded, finding
+def attacked(servers: Servers, listener: str) -> Service:
+    return services(Target.of(servers), ANALYST)[listener]
 
 
-@pytest.mark.parametrize(
-    ("listener", "name"),
-    [("enrolment", None), ("deciding", "aggregation"), ("collecting", None), ("counting", ANALYST)],
-)
-def test_whoever_holds_connections_keeps_nobody_out(servers: Servers, listener: str, name: str | None) -> None:
-    target = Target.of(servers)
-    finding = asyncio.run(hold_connections(getattr(target, listener), target.credentials(name)))
-    assert not finding.succeeded, finding
-
-
-def test_a_phone_that_does_not_read_large_queries_takes_a_bounded_memory(servers: Servers) -> None:
-    """It is enrolled, and asks hundreds of times for a query of half a megabyte. A stranger is not told it at all."""
-    target = Target.of(servers)
-    phones, query = asked(servers, target)
-    signature = phones[0].signing.sign(statements.fetching(query.digest, phones[0].id))
-    request = wire.QueryRequest(query=query.digest, phone=phones[0].id, signature=signature)
-    before = servers.aggregation.memory()
-    servers.aggregation.forget_peak()
-    finding = asyncio.run(
+def flood(servers: Servers, *, honest: str, connections: int, calls: int) -> Finding:
+    """Calls for announcements, whose replies are not read."""
+    return asyncio.run(
         take_no_answers(
-            target.collecting,
-            target.credentials(),
-            path="/reticent.v1.Collecting/Query",
-            message=request.SerializeToString(),
-            calls=CALLS,
-            pause=4.0,
+            attacked(servers, "collecting"),
+            honest=honest,
+            path="/reticent.v1.Collecting/Announcements",
+            message=ANNOUNCEMENTS,
+            connections=connections,
+            calls=calls,
         )
     )
+
+
+@pytest.mark.parametrize("listener", ["enrolment", "collecting"])
+def test_whoever_takes_no_answers_keeps_nobody_out(servers: Servers, listener: str) -> None:
+    """Anybody can ask for the health of a server, and be answered."""
+    finding = asyncio.run(take_no_answers(attacked(servers, listener), connections=5))
     assert not finding.succeeded, finding
-    assert servers.aggregation.peak() - before < MAX_BYTES < CALLS * len(query.to_bytes())
 
 
-def asked(servers: Servers, target: Target) -> tuple[list[Phone], Query]:
-    """A large query that collects, and the phones to which it was dealt."""
-    phones = [Phone(each.token) for each in servers.invitations(PHONES)]
-    with grpc.secure_channel(target.enrolment, target.credentials()) as channel:
-        for phone in phones:
-            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=PATIENCE)
-    with grpc.secure_channel(target.counting, target.credentials(ANALYST)) as channel:
-        analyst = CountingStub(channel)
-        key = PublicKey.from_bytes(analyst.Standing(wire.StandingRequest()).public_key, simulation=True)
-        query = Query(
-            id="large",
-            counters=[Counter(f"{number:0{NAME}}", 0, 1) for number in range(COUNTERS)],
-            epsilon=1.0,
-            delta=1e-5,
-            l2_squared=1,
-            l1=1,
-            noise="skellam",
-            population=PHONES,
-            cohorts=1,
-            min_contributions=PHONES,
-            liars=0,
-            key_id=key.key_id.hex(),
-            closes_after=3600,
-        )
-        status = analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=2 * PATIENCE)
-        assert status.phase == wire.COLLECTING
-    return phones, query
+@pytest.mark.parametrize("honest", ["127.0.0.1", "127.0.0.2"])
+@pytest.mark.parametrize(("connections", "calls"), [(20, 600), (100, 8)])
+def test_many_connections_with_many_calls_keep_nobody_out(
+    servers: Servers, honest: str, connections: int, calls: int
+) -> None:
+    """Neither at the attacker's address nor at another one. All calls wait for admission in one queue."""
+    finding = flood(servers, honest=honest, connections=connections, calls=calls)
+    assert not finding.succeeded, finding
+
+
+@pytest.mark.parametrize("listener", ["enrolment", "deciding", "collecting", "counting"])
+def test_whoever_holds_connections_keeps_nobody_out(servers: Servers, listener: str) -> None:
+    finding = asyncio.run(hold_connections(attacked(servers, listener)))
+    assert not finding.succeeded, finding
+
+
+@pytest.mark.parametrize(("connections", "calls", "most"), [(1, 600, 64 * MEGABYTE), (40, 8, 320 * MEGABYTE)])
+def test_a_phone_that_does_not_read_large_queries_takes_a_bounded_memory(
+    servers: Servers, connections: int, calls: int, most: int
+) -> None:
+    """It is enrolled, and fetches a query of half a megabyte again and again. Strangers cannot fetch it at all.
+
+    All connections may leave 64 MiB unread, those that are being cut as much again, and that is in memory about twice.
+    """
+    finding, grown = fetched(servers, connections, calls)
+    assert not finding.succeeded, finding
+    assert grown < most
+
+
+def fetched(servers: Servers, connections: int, calls: int) -> tuple[Finding, int]:
+    """The attack by a phone that fetches a large query, and by how much it made the server larger."""
+    target = Target.of(servers)
+    phones, query = large_query.announced(target, servers.invitations(large_query.MIN_PHONES), ANALYST)
+    before = servers.aggregation.memory()
+    servers.aggregation.forget_peak()
+    finding = asyncio.run(large_query.fetch(target, phones, query, connections, calls))
+    return finding, servers.aggregation.peak() - before
+
+
+LACKING = """
+import sys
+from reticent.console.program import main
+from reticent.protocol import Refusal, Refused
+from reticent.rpc.call_limits import CallLimits
+from reticent.rpc.connections import ConnectionLimits, Connections
+
+def refuse(limits, network):
+    raise Refused(Refusal.BUSY, "too many concurrent calls", retry_after=1.0)
+
+{guard}
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def lacking(folder: Path, guard: str) -> tuple[str | Path, ...]:
+    """An aggregation server without one of its guards."""
+    (folder / "lacking.py").write_text(LACKING.format(guard=guard))
+    return sys.executable, folder / "lacking.py"
+
+
+def test_a_server_whose_unread_replies_give_way_to_nobody_keeps_honest_callers_out(tmp_path: Path) -> None:
+    program = lacking(tmp_path, "CallLimits._evict_one = refuse")
+    with running(tmp_path, keys_options=OPTIONS, aggregation_program=program) as servers:
+        finding = flood(servers, honest="127.0.0.1", connections=100, calls=8)
+    assert finding.succeeded, finding
+
+
+def test_a_server_that_limits_no_connections_keeps_honest_callers_out(tmp_path: Path) -> None:
+    program = lacking(tmp_path, "ConnectionLimits.enforce = lambda limits: 0")
+    with running(tmp_path, keys_options=OPTIONS, aggregation_program=program) as servers:
+        finding = asyncio.run(hold_connections(attacked(servers, "collecting"), honest="127.0.0.2"))
+    assert finding.succeeded, finding
+
+
+def test_a_server_that_cuts_no_connection_keeps_honest_callers_out(tmp_path: Path) -> None:
+    program = lacking(tmp_path, "Connections.cut = lambda connections, peer: None")
+    with running(tmp_path, keys_options=OPTIONS, aggregation_program=program) as servers:
+        finding, _ = fetched(servers, large_query.CONNECTIONS, large_query.CALLS)
+    assert finding.succeeded, finding

@@ -200,7 +200,7 @@ def test_plain_connections_come_to_nothing(city: City, service: str, content: by
                 assert b"reticent" not in answer
 
 
-CONNECTIONS, FLOOD, AT_A_TIME = 32, 8000, 3000
+CONNECTIONS, FLOOD, AT_A_TIME = 400, 8000, 2000
 FLOODS = 3
 FLOODED = 16 << 10  # bytes of a message
 KNOWN = 4096  # calls that gRPC takes in before it lets go of some by itself

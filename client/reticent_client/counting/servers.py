@@ -27,8 +27,8 @@ Reply = TypeVar("Reply")
 
 DEADLINE = 30.0
 """Seconds for a reply."""
-CONCURRENT_CALLS = 64
-"""Calls at a time over the channels that phones share; servers limit those of one network."""
+CONCURRENT_CALLS = 8
+"""Calls at a time over the channels that phones share: half of what servers allow a connection."""
 KEYS_KEPT = 8
 """Public keys that are kept for all phones of a channel."""
 

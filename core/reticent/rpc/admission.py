@@ -26,9 +26,13 @@ from reticent.rpc.connections import CONNECTIONS, Peer
 from reticent.rpc.rates import Rate, Rates
 from reticent.rpc.reply_limits import ReplyLimits
 
-__all__ = ["Admission", "Caller", "Handler", "Limits", "stream_in", "stream_out", "unary"]
+__all__ = ["MAX_CALLS_OF_PHONE", "Admission", "Caller", "Handler", "Limits", "stream_in", "stream_out", "unary"]
 
 _log = logging.getLogger(__name__)
+
+MAX_CALLS_OF_PHONE = 16
+"""Concurrent calls of a phone's connection: anybody may open one, and all calls wait for admission in one queue.
+Clients must make fewer: gRPC counts a call until the server has freed it, and refuses the next one."""
 
 _MAX_DETAIL = 400  # characters: the detail of a refusal must fit a header
 
@@ -62,6 +66,8 @@ class Limits:
         in_flight: Concurrent calls.
         in_flight_per_network: Concurrent calls of one network. At either limit, calls that wait for their callers
             are evicted.
+        in_flight_per_connection: Concurrent calls of one connection. A caller that makes so many at a time without a
+            pause loses some: gRPC counts a call until the server has freed it.
         message_bytes: Size of a request. A larger one is refused before it is parsed.
         timeout: Seconds for a request to arrive, and for a reply to be read. A connection that does not read a reply
             in time is cut.
@@ -77,6 +83,7 @@ class Limits:
     call_rate: Rate = field(default_factory=lambda: Rate(2000.0, 4000.0))
     in_flight: int = 1024
     in_flight_per_network: int = 512
+    in_flight_per_connection: int = 64
     message_bytes: int = 1 << 20
     timeout: float = 30.0
     reply_bytes: int = 64 << 20

@@ -65,7 +65,8 @@ _LISTENERS = 2
 """Listeners of a process: neither may take the files that the other needs."""
 
 PENDING = 4096
-"""Calls that may wait for admission."""
+"""Calls of all callers that may wait for admission. gRPC drops more, with the status CANCELLED: so each connection's
+calls are limited."""
 
 Methods = Mapping[str, Handler]
 
@@ -108,7 +109,7 @@ class Listener:
                 ("grpc.max_metadata_size", 8192),
                 ("grpc.http2.bdp_probe", 0),  # else the window of a connection grows with the callers' speed
                 ("grpc.server_handshake_timeout_ms", 10_000),
-                ("grpc.max_concurrent_streams", limits.in_flight),
+                ("grpc.max_concurrent_streams", min(limits.in_flight, limits.in_flight_per_connection)),
                 ("grpc.max_connection_idle_ms", int(1000 * IDLE)),
                 ("grpc.max_allowed_incoming_connections", _connections(limits)),
                 ("grpc.keepalive_time_ms", 60_000),

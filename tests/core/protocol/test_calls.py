@@ -37,6 +37,11 @@ def test_grpcs_own_refusals_have_a_name_and_only_a_busy_server_is_called_again(
     assert found.refusal.retry is (retry_after is not None)
 
 
+def test_a_call_that_grpc_has_dropped_is_like_a_lost_connection() -> None:
+    """A server whose queue is full drops calls with a bare status: the caller retries."""
+    assert isinstance(failed(status=grpc.StatusCode.CANCELLED), Unreachable)
+
+
 @pytest.mark.parametrize(
     "wait",
     ["", "-1", "1.5", "9" * 10, "9" * 400, "9" * 5000, "٣", "²", "x", "1e3", " 1", "1_0"],

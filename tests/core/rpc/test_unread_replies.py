@@ -99,6 +99,25 @@ def test_a_caller_that_reads_no_replies_does_not_lock_out_its_own_address(
     play(scene())
 
 
+def test_calls_of_a_connection_beyond_its_limit_do_not_wait_for_admission() -> None:
+    """They would take the places of other callers' calls in the queue."""
+
+    async def scene() -> None:
+        limits = Limits(in_flight_per_connection=4)
+        async with (
+            served(limits) as (echo, listener),
+            Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
+            calling(listener, None) as calls,
+        ):
+            await deaf.call(times=50)
+            assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            await until(lambda: echo.inside == 4)
+            assert echo.came == 5
+            assert deaf.is_open
+
+    play(scene())
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
 def test_a_connection_that_does_not_read_a_reply_in_time_is_cut(address: str) -> None:
     async def scene() -> None:
@@ -148,7 +167,7 @@ def test_unread_refusals_count() -> None:
     """Windows say nothing about refusals; but whoever reads nothing at all does not take them either."""
 
     async def scene() -> None:
-        limits = Limits(reply_bytes=17 * MEGABYTE)
+        limits = Limits(reply_bytes=17 * MEGABYTE, in_flight_per_connection=200)
         async with (
             served(limits) as (echo, listener),
             Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
