@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
-from reticent.privacy import share_variance
-from reticent.privacy.limits import min_liars
+from reticent.privacy import min_liars, share_variance
 
 __all__ = [
     "MAX_COHORTS",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reticent.privacy import Query
-from reticent.privacy.limits import DEFAULT_BUDGET, QueryLimits
+from reticent.privacy import DEFAULT_BUDGET, Query, QueryLimits
 
 __all__ = ["KEY_SERVERS", "PHONES", "ExpectedRefusal", "expected_refusals"]
 

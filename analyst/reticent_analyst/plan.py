@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reticent.privacy import Counter, Query, Release, gaussian_sigma, share_variance, thesis_sigma
-from reticent.privacy.counts import FAR, MORE, variance_of_normal_median
-from reticent.privacy.limits import min_liars
+from reticent.privacy import (
+    OUTLIER_DEVIATIONS,
+    OUTLIER_PHONES,
+    Counter,
+    Query,
+    Release,
+    gaussian_sigma,
+    min_liars,
+    share_variance,
+    thesis_sigma,
+    variance_of_normal_median,
+)
 from reticent.privacy.mechanisms.gaussian import THESIS_EPSILON
 from reticent_analyst import cohort_odds
 from reticent_analyst.expected_refusals import ExpectedRefusal, expected_refusals
@@ -301,9 +310,9 @@ def _liar_risk(query: Query, absent: float, lying: int, risk: float) -> LiarRisk
 def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     """The most, about, that liars in so many cohorts shift the estimates.
 
-    Cohorts within `FAR` deviations, and `MORE` phones at their bounds, of the median are added up. Beyond that, the
-    median is taken: it shifts by the distance between the honest cohorts' quantiles that liars push it over. The first
-    limit moves along with the median.
+    Cohorts within `OUTLIER_DEVIATIONS` deviations, and `OUTLIER_PHONES` phones at their bounds, of the median are added
+    up. Beyond that, the median is taken: it shifts by the distance between the honest cohorts' quantiles that liars
+    push it over. The first limit moves along with the median.
     """
     if hit == 0:
         return np.zeros(query.size)
@@ -315,7 +324,7 @@ def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     deviation = contributors * np.sqrt((query.share_variance + spread) / size)  # of a cohort's mean, times everyone
     median = _NORMAL.inv_cdf(0.5 + hit / (2 * honest))
     most = np.array([min(max(-counter.low, counter.high), query.l2) for counter in query.counters])
-    added_up = deviation * hit / query.cohorts * (FAR + median) + hit * MORE * most
+    added_up = deviation * hit / query.cohorts * (OUTLIER_DEVIATIONS + median) + hit * OUTLIER_PHONES * most
     return np.asarray(np.maximum(added_up, deviation * median))
 
 

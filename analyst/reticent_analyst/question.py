@@ -14,8 +14,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from reticent.privacy import Counter, NoiseKind, Query, mechanism_of, share_variance
-from reticent.privacy.query import COSTS, MAX_FRACTION_BITS, MAX_INTEGER
+from reticent.privacy import (
+    COST_RANGES,
+    MAX_FRACTION_BITS,
+    MAX_INTEGER,
+    Counter,
+    NoiseKind,
+    Query,
+    mechanism_of,
+    share_variance,
+)
 from reticent.times import duration
 from reticent_analyst.cohort_odds import MAX_PHONES, CohortPlan, choose_cohorts
 
@@ -83,7 +91,7 @@ class Question:
         for name in ("absent", "lying"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must lie in [0, 1), as a share of the phones: got {getattr(self, name)!r}")
-        for name, (low, high) in COSTS.items():
+        for name, (low, high) in COST_RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         if not 0 < self.risk < 1:

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.console.text import printable
-from reticent.privacy import Release
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import QueryLimits, Release
 from reticent.protocol.phases import outcomes_text
 from reticent_analyst.handle import Progress
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan

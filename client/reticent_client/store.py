@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reticent.privacy.cost import Cost
-from reticent.privacy.ledger import Composition, Ledger
+from reticent.privacy import Composition, Cost, Ledger
 from reticent.storage.database import Database, Execute, FileFormat, InUse, claimed
 from reticent.storage.group_commit import GroupedDatabase
 from reticent_client.errors import FileError

@@ -28,7 +28,7 @@ from reticent.console.options import (
     in_json,
 )
 from reticent.paillier import KEY_BITS
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import QueryLimits
 from reticent.protocol.invitation import Invitation
 from reticent.rpc.rates import Rate
 from reticent.rpc.simulated_clock import clock_from

@@ -9,8 +9,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from reticent.privacy import Query
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import Query, QueryLimits
 from reticent.protocol import Refusal, Refused, plaintext_count, statements
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from reticent.paillier import PublicKey, centred, pad, tag
-from reticent.paillier.ciphertexts import BadCiphertexts
+from reticent.paillier import BadCiphertexts, PublicKey, centred, pad, tag
 from reticent.privacy import Query
 from reticent.protocol import AgreementKey, Refusal, Refused, packing_of, shared_secret, signed_by, statements
 from reticent.protocol.keys import KEY_BYTES

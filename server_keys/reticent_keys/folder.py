@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from reticent.paillier import KEY_BITS
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import QueryLimits
 from reticent.storage.files import OWNER_ONLY_FOLDER, create, make_folder, sync_file, sync_folder
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import QueryLimits
 from reticent.randomness import secure
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire

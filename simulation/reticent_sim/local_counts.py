@@ -13,11 +13,18 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, QueryBurnt, estimate
-from reticent.privacy.fitting import Integers
-from reticent.privacy.ledger import SELF, Ledger
-from reticent.privacy.query import Query
-from reticent.privacy.release import Release
+from reticent.privacy import (
+    SELF,
+    AlreadyDecided,
+    CohortSum,
+    Contributions,
+    Ledger,
+    Query,
+    QueryBurnt,
+    Release,
+    estimate,
+)
+from reticent.privacy.mechanisms.mechanism import Integers
 from reticent.randomness import is_seeded, seeded
 
 BLOCK = 65_536
@@ -53,7 +60,7 @@ class LocalCounts:
         each_share: Whether to draw the noise of each phone on its own, as phones do, instead of each cohort's sum in
             one draw, which has the same distribution and is faster.
 
-    >>> from reticent.privacy.query import Counter, Query
+    >>> from reticent.privacy import Counter, Query
     >>> query = Query(
     ...     id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, l2_squared=4, l1=2, noise="skellam",
     ...     population=10_000, cohorts=1, min_contributions=7_000, liars=350, key_id="k1", closes_after=3600,

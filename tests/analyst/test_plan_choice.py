@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from reticent.privacy import Counter
-from reticent.privacy.limits import QueryLimits, min_liars
+from reticent.privacy import Counter, QueryLimits, min_liars
 from reticent.privacy.mechanisms import NoiseKind
 from reticent_analyst import cohort_odds
 from reticent_analyst.plan import plan

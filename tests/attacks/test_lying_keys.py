@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import Counter, Query, QueryLimits
 from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub

@@ -11,8 +11,7 @@ import pytest
 
 from reticent.clock import ManualClock
 from reticent.paillier import PublicKey, centred, pad, tag
-from reticent.privacy import Counter, Query
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import Counter, Query, QueryLimits
 from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, packing_of, shared_secret, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from reticent.privacy import Counter
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import Counter, QueryLimits
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import administration

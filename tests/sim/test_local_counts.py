@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reticent.privacy.cost import Cost
-from reticent.privacy.counts import AlreadyDecided, Counts, QueryBurnt
-from reticent.privacy.ledger import BudgetExceeded, Ledger
-from reticent.privacy.query import Counter, Query
+from reticent.privacy import AlreadyDecided, BudgetExceeded, Cost, Counter, Counts, Ledger, Query, QueryBurnt
 from reticent.randomness import secure, seeded
 from reticent_sim.local_counts import BLOCK, Liars, LocalCounts
 from tests.queries import bits

@@ -8,10 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reticent.privacy.cost import Cost
-from reticent.privacy.counts import QueryBurnt
-from reticent.privacy.ledger import BudgetExceeded, Ledger
-from reticent.privacy.query import Counter, Query
+from reticent.privacy import BudgetExceeded, Cost, Counter, Ledger, Query, QueryBurnt
 from reticent.randomness import seeded
 from reticent_sim.local_counts import LocalCounts
 from tests.queries import bits

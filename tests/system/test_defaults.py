@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.privacy import Counter, Ledger, Query
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import Counter, Ledger, Query, QueryLimits
 from reticent.protocol import Refused
 from reticent_analyst.expected_refusals import KEY_SERVERS, PHONES, expected_refusals
 from reticent_analyst.question import Question

@@ -16,8 +16,7 @@ import pytest
 from scipy import stats
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Cost, Counter, Query
-from reticent.privacy import query as drawing
+from reticent.privacy import Cost, Counter, Mechanism, Query, mechanism_of
 from reticent.protocol import plaintext_count
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
@@ -187,10 +186,10 @@ def has_distribution(kind: str, noise: Noise, variance: float) -> bool:
     return bool(stats.chisquare(observed, expected).pvalue > FALSE_ALARM / 2)
 
 
-def scaled(name: str, deviation: float) -> Callable[..., Any]:
-    """A share's function whose noise is off by this factor."""
-    drawn = getattr(drawing, name)
-    return lambda variance, *others: drawn(variance * deviation**2, *others)
+def scaled(mechanism: type[Mechanism], deviation: float) -> Callable[..., Any]:
+    """A method `share` whose noise is off by this factor."""
+    drawn = mechanism.share
+    return lambda self, variance, *others: drawn(self, variance * deviation**2, *others)
 
 
 @pytest.mark.slow
@@ -211,7 +210,8 @@ def test_what_two_thousand_phones_add_is_the_noise_that_the_query_says(kind: str
 def test_noise_30_percent_off_is_seen_in_the_decrypted_sums(
     kind: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, f"{kind}_share", scaled(f"{kind}_share", factor))
+    mechanism = type(mechanism_of(kind))
+    monkeypatch.setattr(mechanism, "share", scaled(mechanism, factor))
     noise, variance = noise_of(kind, FEWER, MORE)
     right = factor == 1.0
     assert has_variance(kind, noise, variance) == right

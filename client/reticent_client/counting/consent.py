@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reticent.privacy import Cost, Query
-from reticent.privacy.limits import QueryLimits, min_liars
+from reticent.privacy import Cost, Query, QueryLimits, min_liars
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["AppReports", "Participation", "Situation"]
@@ -50,7 +49,7 @@ class AppReports:
 class Participation:
     """What a user allows. A limit that is None does not apply; the budget always does.
 
-    The defaults of min_honest and min_liars_share are those of all parties: see `reticent.privacy.limits`.
+    The defaults of min_honest and min_liars_share are those of all parties: see `reticent.privacy.min_liars`.
 
     Args:
         max_epsilon: Largest epsilon of a query.

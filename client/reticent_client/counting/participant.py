@@ -18,8 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Cost, Norms, Query
-from reticent.privacy.ledger import Composition
+from reticent.privacy import Composition, Cost, Norms, Query
 from reticent.protocol import Refused, Unreachable, signed_by, statements
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, contribution_bytes
 from reticent.randomness import secure

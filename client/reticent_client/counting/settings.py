@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reticent.privacy import Cost
-from reticent.privacy.limits import DEFAULT_BUDGET
+from reticent.privacy import DEFAULT_BUDGET, Cost
 from reticent_client.counting.consent import Participation
 from reticent_client.errors import FileError
 from reticent_client.store import PhoneStore

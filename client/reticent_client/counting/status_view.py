@@ -10,8 +10,7 @@ from typing import Any
 
 from reticent.console.process import print_line
 from reticent.console.text import printable
-from reticent.privacy import Cost, Entry
-from reticent.privacy.cost import added
+from reticent.privacy import Cost, Entry, sum_of_costs
 from reticent_client.counting.budget import unbooked
 from reticent_client.counting.enrolment import Member, MembershipState
 from reticent_client.counting.records import DeclinedQueries, Record
@@ -133,7 +132,7 @@ class Status:
         spent, reserved = (
             _sum([entry.cost for entry in self.entries if entry.state == state]) for state in ("spent", "reserved")
         )
-        (epsilon, delta), (max_epsilon, max_delta) = added([spent, reserved]), added([self.budget])
+        (epsilon, delta), (max_epsilon, max_delta) = sum_of_costs([spent, reserved]), sum_of_costs([self.budget])
         left = Cost(max(0.0, float(max_epsilon - epsilon)), max(0.0, float(max_delta - delta)))
         return spent, reserved, left
 
@@ -176,7 +175,7 @@ def _cost_text(cost: Cost) -> str:
 
 
 def _sum(costs: Sequence[Cost]) -> Cost:
-    epsilon, delta = added(costs)
+    epsilon, delta = sum_of_costs(costs)
     return Cost(float(epsilon), float(delta))
 
 

@@ -3,10 +3,10 @@
 The key server's part, which makes keys and decrypts, is in `reticent_keys`.
 """
 
-from reticent.paillier.ciphertexts import BadCiphertexts
-from reticent.paillier.packing import Packing, Slot, Sums
-from reticent.paillier.publickey import KEY_BITS, SIMULATION_KEY_BITS, PublicKey
-from reticent.paillier.tags import TAG_BITS, centred, pad, tag
+from reticent.paillier._ciphertexts import BadCiphertexts
+from reticent.paillier._packing import Packing, Slot, Sums
+from reticent.paillier._publickey import KEY_BITS, SIMULATION_KEY_BITS, PublicKey
+from reticent.paillier._tags import TAG_BITS, centred, pad, tag
 
 __all__ = [
     "KEY_BITS",

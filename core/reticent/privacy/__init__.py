@@ -1,13 +1,38 @@
 """The mathematics of private counting: how much noise a promise needs, the noise itself, budgets, queries, releases."""
 
-from reticent.privacy.cost import Cost, Noise, composed
-from reticent.privacy.counts import AlreadyDecided, CohortSum, Contributions, CountError, Counts, QueryBurnt, estimate
-from reticent.privacy.fitting import Norms
-from reticent.privacy.ledger import BudgetExceeded, Contradiction, Entry, Ledger, LedgerError, Quote, UnreadableLedger
+from reticent.privacy._cost import Cost, Noise, composed, sum_of_costs
+from reticent.privacy._counts import (
+    OUTLIER_DEVIATIONS,
+    OUTLIER_PHONES,
+    AlreadyDecided,
+    CohortSum,
+    Contributions,
+    CountError,
+    Counts,
+    QueryBurnt,
+    estimate,
+    variance_of_normal_median,
+)
+from reticent.privacy._fitting import Norms
+from reticent.privacy._ledger import (
+    SELF,
+    BudgetExceeded,
+    Composition,
+    Contradiction,
+    Entry,
+    Ledger,
+    LedgerError,
+    Quote,
+    UnreadableLedger,
+)
+from reticent.privacy._limits import DEFAULT_BUDGET, QueryLimits, min_liars
+from reticent.privacy._query import COST_RANGES, MAX_FRACTION_BITS, MAX_INTEGER, Counter, Query
+from reticent.privacy._release import Release
 from reticent.privacy.mechanisms import MECHANISMS, Mechanism, NoiseKind, Unit, mechanism_of
 from reticent.privacy.mechanisms._samplers import discrete_gaussian, discrete_laplace
 from reticent.privacy.mechanisms._skellam_bound import comparable_gaussian, skellam_renyi
 from reticent.privacy.mechanisms.gaussian import (
+    THESIS_EPSILON,
     fixed_point_delta,
     fixed_point_sigma,
     gaussian_delta,
@@ -18,14 +43,21 @@ from reticent.privacy.mechanisms.gaussian import (
 )
 from reticent.privacy.mechanisms.mechanism import share_variance
 from reticent.privacy.mechanisms.skellam import skellam_delta, skellam_share, skellam_variance
-from reticent.privacy.query import Counter, Query
-from reticent.privacy.release import Release
 
 __all__ = [
+    "COST_RANGES",
+    "DEFAULT_BUDGET",
+    "MAX_FRACTION_BITS",
+    "MAX_INTEGER",
     "MECHANISMS",
+    "OUTLIER_DEVIATIONS",
+    "OUTLIER_PHONES",
+    "SELF",
+    "THESIS_EPSILON",
     "AlreadyDecided",
     "BudgetExceeded",
     "CohortSum",
+    "Composition",
     "Contradiction",
     "Contributions",
     "Cost",
@@ -41,6 +73,7 @@ __all__ = [
     "Norms",
     "Query",
     "QueryBurnt",
+    "QueryLimits",
     "Quote",
     "Release",
     "Unit",
@@ -56,11 +89,14 @@ __all__ = [
     "gaussian_share",
     "gaussian_sigma",
     "mechanism_of",
+    "min_liars",
     "sequence_sigma",
     "share_variance",
     "skellam_delta",
     "skellam_renyi",
     "skellam_share",
     "skellam_variance",
+    "sum_of_costs",
     "thesis_sigma",
+    "variance_of_normal_median",
 ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from reticent.paillier import TAG_BITS, Packing, tag
-from reticent.paillier.packing import LN_2, OVERFLOW_BITS, noise_margin
+from reticent.paillier._packing import LN_2, OVERFLOW_BITS, noise_margin
 from reticent.randomness import seeded
 from tests.core.paillier.keys import pair
 

@@ -4,7 +4,7 @@ from gmpy2 import mpz
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.paillier.fixed_base import POWERS_WITHOUT_TABLE, TABLE_BYTES, Comb, FixedBase
+from reticent.paillier._fixed_base import POWERS_WITHOUT_TABLE, TABLE_BYTES, Comb, FixedBase
 from tests.core.paillier.keys import pair
 
 HALF = 512

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from reticent.paillier import BadCiphertexts, Packing, PublicKey, pad, tag
-from reticent.paillier.ciphertexts import faults, hidden
+from reticent.paillier._ciphertexts import faults, hidden
 from reticent_keys import KeyPair
 from tests.core.paillier.keys import number, vectors
 

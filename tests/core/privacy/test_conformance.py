@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from reticent.privacy import Cost, Counter, Ledger, Query
-from reticent.privacy.cost import Noise
-from reticent.privacy.counts import AlreadyDecided, Counts, QueryBurnt
-from reticent.privacy.ledger import BudgetExceeded, Composition, Contradiction
+from reticent.privacy._cost import Noise
+from reticent.privacy._counts import AlreadyDecided, Counts, QueryBurnt
+from reticent.privacy._ledger import BudgetExceeded, Composition, Contradiction
 from reticent.randomness import seeded
 from reticent_analyst.analyst import Analyst
 from reticent_sim.local_counts import LocalCounts

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reticent.privacy.cost import ORDERS, Cost, Noise, composed, epsilon_of, log_delta_of
+from reticent.privacy._cost import ORDERS, Cost, Noise, composed, epsilon_of, log_delta_of
 from reticent.privacy.mechanisms import NoiseKind
 
 amounts = st.floats(0, 1e6)

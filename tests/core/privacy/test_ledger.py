@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from reticent.errors import ReticentError
-from reticent.privacy.cost import Cost, Noise, epsilon_of
-from reticent.privacy.ledger import (
+from reticent.privacy._cost import Cost, Noise, epsilon_of
+from reticent.privacy._ledger import (
     APPLICATION,
     SELF,
     VERSION,

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from reticent.privacy.cost import Cost
-from reticent.privacy.ledger import SELF, BudgetExceeded, Contradiction, Entry, Ledger
+from reticent.privacy._cost import Cost
+from reticent.privacy._ledger import SELF, BudgetExceeded, Contradiction, Entry, Ledger
 
 DEADLINE = 60.0  # seconds a process of a test may take
 
@@ -116,8 +116,8 @@ TestBooks.settings = settings(stateful_step_count=20)
 
 WORKER = """
 import sys
-from reticent.privacy.cost import Cost
-from reticent.privacy.ledger import Ledger
+from reticent.privacy._cost import Cost
+from reticent.privacy._ledger import Ledger
 ledger = Ledger(Cost(1000.0, 0.5), sys.argv[1])
 for number in range(100_000):
     for step in ("reserve", "spend") if number % 2 else ("reserve", "give_back"):
@@ -162,8 +162,8 @@ def _states(steps: dict[str, str]) -> dict[str, str]:
 
 RACER = """
 import sys
-from reticent.privacy.cost import Cost
-from reticent.privacy.ledger import BudgetExceeded, Ledger
+from reticent.privacy._cost import Cost
+from reticent.privacy._ledger import BudgetExceeded, Ledger
 name, path = sys.argv[1:]
 sys.stdin.readline()
 ledger = Ledger(Cost(1.0, 0.5), path)

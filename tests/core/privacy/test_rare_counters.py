@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reticent.privacy.counts import FAR, MORE, CohortSum, estimate
-from reticent.privacy.query import Counter, Query
-from reticent.privacy.release import Release
+from reticent.privacy._counts import OUTLIER_DEVIATIONS, OUTLIER_PHONES, CohortSum, estimate
+from reticent.privacy._query import Counter, Query
+from reticent.privacy._release import Release
 from reticent.randomness import seeded
 from tests.queries import bits
 
@@ -119,7 +119,7 @@ def test_a_liar_is_found_among_rare_counters(cohorts: int, epsilon: float, delta
     deviation = math.sqrt(PHONES * asked.share_variance + 2 + 3)
     for ones in (1, cohorts // 2, 2 * cohorts):
         rng = seeded(4, "liar", repr(epsilon), cohorts, ones)
-        for lie in (math.ceil(3 * FAR * deviation + 2 * MORE), 10**9, -(10**9)):
+        for lie in (math.ceil(3 * OUTLIER_DEVIATIONS * deviation + 2 * OUTLIER_PHONES), 10**9, -(10**9)):
             sums = _sums(asked, ones, rng)
             sums[0] = sums[0] + lie
             release = _release(asked, sums)
@@ -141,7 +141,7 @@ def test_a_liar_that_is_not_found_pulls_no_further_than_is_said(cohorts: int, hi
     )
     unseen = 2 * high / PHONES
     one = asked.share_variance + unseen * (high - unseen)
-    bound = FAR * math.sqrt(PHONES * one) + MORE * high
+    bound = OUTLIER_DEVIATIONS * math.sqrt(PHONES * one) + OUTLIER_PHONES * high
     for lie, found in [(math.floor(bound), False), (math.floor(bound) + 1, True)]:
         sums = np.zeros((cohorts, SIZE), dtype=np.int64)
         sums[0] = lie
@@ -158,4 +158,10 @@ def test_a_liar_makes_no_room_for_itself() -> None:
         sums = np.zeros((15, SIZE), dtype=np.int64)
         sums[3] = lie
         most = max(most, *_release(asked, sums).value)
-    assert most == math.floor(FAR * math.sqrt(2 * (1 - 2 / PHONES) + PHONES * asked.share_variance) + MORE) == 8
+    assert (
+        most
+        == math.floor(
+            OUTLIER_DEVIATIONS * math.sqrt(2 * (1 - 2 / PHONES) + PHONES * asked.share_variance) + OUTLIER_PHONES
+        )
+        == 8
+    )

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from reticent.errors import ReticentError
-from reticent.privacy.counts import CohortSum, QueryBurnt, estimate, variance_of_normal_median
-from reticent.privacy.query import Query
-from reticent.privacy.release import Release
+from reticent.privacy._counts import CohortSum, QueryBurnt, estimate, variance_of_normal_median
+from reticent.privacy._query import Query
+from reticent.privacy._release import Release
 from reticent.randomness import seeded
 from tests.queries import bits
 

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reticent.privacy.counts import FAR, MORE, CohortSum, estimate, variance_of_normal_median
-from reticent.privacy.query import Counter, Query
-from reticent.privacy.release import Release
+from reticent.privacy._counts import (
+    OUTLIER_DEVIATIONS,
+    OUTLIER_PHONES,
+    CohortSum,
+    estimate,
+    variance_of_normal_median,
+)
+from reticent.privacy._query import Counter, Query
+from reticent.privacy._release import Release
 from reticent.randomness import seeded
 from tests.queries import bits
 
@@ -148,7 +154,7 @@ def test_a_liar_that_is_not_found_pulls_no_further_than_is_said(
     median = float(variance_of_normal_median(np.array([cohorts]))[0]) * typical
     one = asked.share_variance + 2 * rare * (1 - 2 * rare)
     apart = 1 / phones + max(0.0, median - 2 / (cohorts * phones))
-    bound = math.floor(phones * (FAR * math.sqrt(one * apart) + MORE * rare))
+    bound = math.floor(phones * (OUTLIER_DEVIATIONS * math.sqrt(one * apart) + OUTLIER_PHONES * rare))
     for lie, found in [(bound, False), (bound + 1, True)]:
         sums = np.zeros((cohorts, SIZE), dtype=np.int64)
         sums[place] = lie

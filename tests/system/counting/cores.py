@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from reticent.privacy import Query
-from reticent.privacy.limits import QueryLimits
+from reticent.privacy import Query, QueryLimits
 from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure, seeded

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reticent.privacy.cost import Cost
-from reticent.privacy.query import Query
+from reticent.privacy._cost import Cost
+from reticent.privacy._query import Query
 
 __all__ = ["DEFAULT_BUDGET", "QueryLimits", "min_liars"]
 

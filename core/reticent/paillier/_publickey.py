@@ -20,8 +20,8 @@ import numpy as np
 from gmpy2 import mpz
 
 from reticent.arguments import whole
-from reticent.paillier import ciphertexts as checks
-from reticent.paillier.fixed_base import FixedBase
+from reticent.paillier import _ciphertexts as checks
+from reticent.paillier._fixed_base import FixedBase
 
 __all__ = ["KEY_BITS", "SIMULATION_KEY_BITS", "PublicKey"]
 

@@ -17,17 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.errors import ReticentError
-from reticent.privacy.query import Query
-from reticent.privacy.release import Release
+from reticent.privacy._query import Query
+from reticent.privacy._release import Release
 
 Contributions: TypeAlias = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
 """What the phones of a simulation have counted: a row for each phone, all at once or in blocks of rows."""
 
-FAR = 4
-"""A cohort stands out when it lies more of its standard deviations than this from the median, and `MORE` on top."""
+OUTLIER_DEVIATIONS = 4
+"""An outlying cohort is farther from the median than so many of its standard deviations, plus `OUTLIER_PHONES`."""
 
-MORE = FAR**2 / 6
-"""So many phones at their bounds may be in a cohort beyond that: what phones say may be rare, and not nearly normal."""
+OUTLIER_PHONES = OUTLIER_DEVIATIONS**2 / 6
+"""So many phones at their bounds are tolerated in a cohort on top: rare values are not nearly normal."""
 
 _UNSEEN = 2  # phones at their bounds: by so much what all said may differ from what a sum shows of it
 
@@ -183,7 +183,7 @@ class _Left:
         middle, own = np.median(self.means, axis=0), 1 / self.sizes[:, None]
         rare = np.maximum(own, own.mean())  # the median is no surer of what is rare than most cohorts are
         one = self.query.share_variance + self._among_phones(middle, 1 / rare)
-        reach = FAR * np.sqrt(one * (own + self._of_median(own))) + MORE * self._most() * rare
+        reach = OUTLIER_DEVIATIONS * np.sqrt(one * (own + self._of_median(own))) + OUTLIER_PHONES * self._most() * rare
         return np.asarray(np.abs(self.means - middle) > reach)
 
     def _of_median(self, own: Floats) -> Floats:

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 
 from reticent.arguments import checked_positive
 from reticent.errors import ReticentError
-from reticent.privacy.cost import Cost, added, decimal, epsilon_of, log_delta_of, renyi_of
+from reticent.privacy._cost import Cost, decimal, epsilon_of, log_delta_of, renyi_of, sum_of_costs
 from reticent.storage.database import Database, Execute, FileFormat
 
 Composition = Literal["addition", "renyi"]
@@ -260,11 +260,11 @@ class _Addition:
         self.limit = limit
 
     def total(self, costs: Sequence[Cost]) -> Cost:
-        epsilon, delta = added(costs)
+        epsilon, delta = sum_of_costs(costs)
         return Cost(float(epsilon), min(float(delta), math.nextafter(1, 0)))
 
     def allows(self, costs: Sequence[Cost]) -> bool:
-        epsilon, delta = added(costs)
+        epsilon, delta = sum_of_costs(costs)
         return epsilon <= decimal(self.limit.epsilon) and delta <= decimal(self.limit.delta)
 
     def left(self, spent: Cost) -> Cost:

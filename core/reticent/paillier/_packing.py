@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from reticent.arguments import whole
-from reticent.paillier.tags import TAG_BITS
+from reticent.paillier._tags import TAG_BITS
 from reticent.tail_bounds import TailBound, bernstein
 
 __all__ = ["Packing", "Slot", "Sums", "noise_margin"]

@@ -100,7 +100,7 @@ class Cost:
             raise ValueError(f"this is no cost: {text!r} ({error})") from error
 
 
-def added(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
+def sum_of_costs(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
     """The sums of the epsilons and of the deltas, exactly.
 
     Each number counts as the decimal that it prints as, so that ten times 0.1 is 1, and three times 0.1 is 0.3.
@@ -137,7 +137,7 @@ def composed(costs: Iterable[Cost], delta: float) -> Cost:
     costs = list(costs)
     delta = checked_delta(delta)
     found = []
-    epsilon, spent = added(costs)
+    epsilon, spent = sum_of_costs(costs)
     if spent <= decimal(delta):
         found.append(float(epsilon))
     for order in ORDERS:

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.arguments import checked_integer, checked_positive
-from reticent.privacy.canonical import Reader, integer, real, text
-from reticent.privacy.cost import Cost, Noise
-from reticent.privacy.fitting import NOTHING, Integers, Norms, within
+from reticent.privacy._canonical import Reader, integer, real, text
+from reticent.privacy._cost import Cost, Noise
+from reticent.privacy._fitting import NOTHING, Integers, Norms, within
 from reticent.privacy.mechanisms import Mechanism, NoiseKind, mechanism_of
 from reticent.privacy.mechanisms.mechanism import share_variance
 
@@ -30,7 +30,7 @@ FORMAT = b"reticent.query.1\n"
 MAX_INTEGER = 2**63 - 1
 """What an integer of the encoding can be."""
 
-COSTS = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
+COST_RANGES = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
 """Beyond these ranges a promise means nothing, or cannot be computed."""
 
 _DIGEST = b"reticent.query.digest.1\n"  # separates these digests from any other use of the same hash
@@ -125,7 +125,7 @@ class Query:
             object.__setattr__(self, "enough", _whole("enough", self.enough, 1))
         if self.sequence is not None:
             _refuse_bad_text("sequence", self.sequence)
-        for name, (low, high) in COSTS.items():
+        for name, (low, high) in COST_RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         self._refuse_bounds_that_do_not_fit()
@@ -191,7 +191,7 @@ class Query:
     def to_bytes(self) -> bytes:
         """The one string of bytes that stands for this query, and for no other.
 
-        `FORMAT`, then the fields in the order in which `Query` lists them, encoded as `reticent.privacy.canonical`
+        `FORMAT`, then the fields in the order in which `Query` lists them, encoded as `reticent.privacy._canonical`
         says. `counters` is their number as an integer, then name, low and high of each. An `enough` that is not given
         is 0, a `sequence` that is not is empty.
         """
