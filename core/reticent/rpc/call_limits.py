@@ -86,7 +86,7 @@ class CallLimits:
 
     When there is no room for a new call, a call that waits for its caller is evicted: its message has not arrived, or
     its reply has not been read. The network with the most waiting calls loses one; there, the connection with the
-    most waiting calls; there, the call that has waited longest. So idle callers displace only each other. A slow
+    most waiting calls; there, the call that has waited longest. So idle callers displace no network with fewer. A slow
     message is lost only if its own network opens many connections.
 
     Args:
