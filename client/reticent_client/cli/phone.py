@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import numpy as np
 from cyclopts import App, Parameter
 
-from reticent.clock import SystemClock, first_of
+from reticent.clock import SystemClock
 from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
 from reticent.privacy import Cost
 from reticent.protocol import Unreachable
 from reticent.randomness import secure, seeded
-from reticent.retry import Backoff
 from reticent_client.cli.apps import apps
 from reticent_client.cli.report import report
 from reticent_client.cli.run import run
@@ -32,7 +31,6 @@ from reticent_client.counting.records import Records
 from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round, enrol, take_part
-from reticent_client.counting.session import run as run_rounds
 from reticent_client.counting.settings import kept_budget, kept_participation
 from reticent_client.errors import NotJoined
 from reticent_client.store import PhoneStore
@@ -91,7 +89,6 @@ def contribute(
     counters: Path | None = None,
     store: StoreFile = STORE,
     policy: Path | None = None,
-    watch: bool = False,
     charging: bool = False,
     unmetered: bool = False,
     budget_epsilon: float | None = None,
@@ -110,7 +107,6 @@ def contribute(
             query.
         store: The phone's store.
         policy: What the user allows, as TOML. The store keeps it until another one is given.
-        watch: Repeat until SIGINT or SIGTERM.
         charging: The phone is charging.
         unmetered: Its network is not metered.
         budget_epsilon: How much to spend in all: to be set with the first command, if at all.
@@ -118,7 +114,7 @@ def contribute(
         simulation: Accept keys that are only good for simulation.
         seed: Make the noise from this number, for simulation only: whoever knows it can remove the noise. The
             contributions are marked.
-        as_json: Write JSON for machines, a line for each round.
+        as_json: Write JSON for machines.
     """
     counted = Counted(counters, counter)
     new_policy = None if policy is None else read_participation(policy)
@@ -137,9 +133,6 @@ def contribute(
         if member.state is MembershipState.REFUSED:
             raise NotJoined(f"this phone {member.state.value}")
         servers = Servers(member.invitation)
-        if watch:
-            process.run(lambda stop: _watched(participant, servers, situation, stop, printer.round))
-            return 0
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
     if done.failures:
@@ -246,37 +239,16 @@ async def _once(participant: Participant, servers: Servers, situation: Situation
         return await take_part(participant, servers, situation)
 
 
-async def _watched(
-    participant: Participant, servers: Servers, situation: Situation, stop: asyncio.Event,
-    tell: Callable[[Round], None],
-) -> None:  # fmt: skip
-    async with servers, _notice(_both(servers)) as answered:
-
-        def told(done: Round) -> None:
-            answered()
-            tell(done)
-
-        rounds = run_rounds(
-            participant,
-            servers,
-            clock=SystemClock(),
-            situation=lambda: situation,
-            backoff=Backoff(first=2.0, random=secure().random),
-            on_round=told,
-        )
-        await first_of(rounds, stop.wait())
-
-
 def _both(servers: Servers) -> str:
     return f"{servers.keys} and {servers.aggregation}"
 
 
 @contextlib.asynccontextmanager
-async def _notice(server: str) -> AsyncIterator[Callable[[], None]]:
-    """Tell the user after a while which server does not reply, unless what is yielded is called before."""
+async def _notice(server: str) -> AsyncIterator[None]:
+    """Tell the user after a while which server does not reply."""
     handle = asyncio.get_running_loop().call_later(NOTICE_AFTER, _complain, f"waiting for {server}")
     try:
-        yield handle.cancel
+        yield
     finally:
         handle.cancel()
 

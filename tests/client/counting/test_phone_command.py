@@ -134,7 +134,8 @@ def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp
         async with joined(tmp_path) as network:
             network.queries = [query()]
             network.silent = {"Contribute"}
-            process = await started(tmp_path, "contribute", "visits=3", "--simulation", "--watch")
+            (tmp_path / "counters.csv").write_text("name,value\nvisits,3\n", encoding="utf-8")
+            process = await started(tmp_path, "run", "--counters", "counters.csv", "--simulation")
             await network.reached.wait()
             occupied = await told(tmp_path, "contribute", "visits=3", code=1)
             assert "another process runs the phone" in occupied[1]
@@ -142,8 +143,9 @@ def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp
             process.kill()
             await process.communicate()
             network.silent = set()
-            process = await started(tmp_path, "contribute", "visits=1", "--simulation", "--watch")
+            process = await started(tmp_path, "run", "--counters", "counters.csv", "--simulation")
             assert process.stdout is not None
+            assert (await process.stdout.readline()).decode() == "serving at unix:phone.sock, without a policy\n"
             assert "acknowledged" in (await process.stdout.readline()).decode()
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0

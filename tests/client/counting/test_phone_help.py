@@ -62,7 +62,6 @@ again later.
 │ --store PATH            The phone's store. [default: phone.db]               │
 │ --policy PATH           What the user allows, as TOML. The store keeps it    │
 │                         until another one is given.                          │
-│ --watch                 Repeat until SIGINT or SIGTERM. [default: False]     │
 │ --charging              The phone is charging. [default: False]              │
 │ --unmetered             Its network is not metered. [default: False]         │
 │ --budget-epsilon FLOAT  How much to spend in all: to be set with the first   │
@@ -73,8 +72,7 @@ again later.
 │ --seed INT              Make the noise from this number, for simulation      │
 │                         only: whoever knows it can remove the noise. The     │
 │                         contributions are marked.                            │
-│ --json                  Write JSON for machines, a line for each round.      │
-│                         [default: False]                                     │
+│ --json                  Write JSON for machines. [default: False]            │
 ╰──────────────────────────────────────────────────────────────────────────────╯
 """,
     ("leave",): """\

@@ -37,11 +37,11 @@ def test_what_servers_say_moves_no_cursor(tmp_path: Path) -> None:
     within(live())
 
 
-def test_a_phone_that_watches_says_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_phone_that_contributes_says_what_it_waits_for(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:
             network.silent = {"Announcements"}
-            process = await started(tmp_path, "contribute", "visits=1", "--watch")
+            process = await started(tmp_path, "contribute", "visits=1")
             assert process.stderr is not None
             both = f"the key server at {network.address} and the aggregation server at {network.collecting}"
             assert (await process.stderr.readline()).decode() == f"reticent: waiting for {both}\n"
