@@ -13,8 +13,9 @@ from hypothesis import given
 
 from reticent.privacy import Cost, Counter, Query
 from reticent.protocol import statements
+from reticent.protocol.layout import contribution_bytes
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Declined, Participation, Situation
+from reticent_client import Declined, Participant, Participation, Situation
 from reticent_client.counting import participant as module
 from reticent_client.counting.records import DeclinedQueries
 from reticent_client.errors import Reason
@@ -242,6 +243,35 @@ def test_an_answer_that_no_server_would_take_is_not_made(tmp_path: Path, monkeyp
     with device(tmp_path) as phone, pytest.raises(Declined) as declined:
         phone.ask(query(counters=[Counter(f"c{k}", -(2**18), 2**18) for k in range(200)], l1=5, l2_squared=13))
     assert declined.value.reason is Reason.TOO_LARGE
+
+
+@pytest.mark.parametrize("spare", [-1, 0])
+def test_the_largest_answer_that_a_server_takes_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: int
+) -> None:
+    size = contribution_bytes(query(), key_pair().public.bits)
+    monkeypatch.setattr(module, "MAX_CONTRIBUTION_BYTES", size + spare)
+    with device(tmp_path) as phone:
+        if spare < 0:
+            with pytest.raises(Declined, match=f"would have {size} bytes"):
+                phone.ask(query())
+        else:
+            assert phone.ask(query()).phone
+
+
+def test_keys_for_simulation_only_are_declined_unless_they_are_allowed(tmp_path: Path) -> None:
+    with device(tmp_path) as phone:
+        phone.participant = Participant(
+            phone.store,
+            phone.limit,
+            rng=phone.rng,
+            now=lambda: phone.now,
+            policy=phone.policy,
+            counters=lambda _query: phone.counted,
+        )
+        with pytest.raises(Declined) as declined:
+            phone.ask(query())
+    assert declined.value.reason is Reason.BAD_KEY
 
 
 def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(

@@ -100,6 +100,34 @@ def test_unpacking_never_fails(given_: dict[str, Any], data: st.DataObject) -> N
     assert [type(each) for each in found.tags] == [int] * packing.plaintexts
 
 
+def exact(*widths: int) -> Packing:
+    """A packing of one contribution, with slots of these widths."""
+    margin = noise_margin(0.0, 1, len(widths))
+    bounds_ = [(0, 2**width - 1 - 2 * margin) for width in widths]
+    return Packing(bounds_, contributors=1, share_variance=0.0, cohorts=1, key_bits=1024)
+
+
+def test_slots_may_fill_a_plaintext_to_its_last_bit() -> None:
+    """One alone, or two together; a bit more takes another plaintext, or is refused."""
+    room = exact(9).tag_offset
+    for widths, plaintexts in [
+        ((room,), 1),
+        ((room // 2, room - room // 2), 1),
+        ((room // 2, room - room // 2 + 1), 2),
+        ((room - 9, 9), 1),
+        ((room - 9, 9, 9), 2),
+    ]:
+        packing = exact(*widths)
+        assert [slot.width for slot in packing.slots] == list(widths)
+        assert packing.plaintexts == plaintexts
+        ends = [slot.highest for slot in packing.slots]
+        tags_ = [2**TAG_BITS - 1] * plaintexts
+        found = packing.unpack(packing.pack(ends, tags_))
+        assert (found.counters, found.tags) == (ends, tags_)
+    with pytest.raises(ValueError, match=f"counter 0 needs {room + 1} bits, of {room} in a plaintext"):
+        exact(room + 1)
+
+
 def test_a_lie_in_one_counter_through_encryption_and_back() -> None:
     packing = Packing([(0, 1)] * 5, contributors=100, share_variance=1.0, cohorts=1, key_bits=1024)
     honest = packing.pack([1, 0, 1, 0, 1], [7])

@@ -262,6 +262,18 @@ def test_one_liar_moves_nothing_but_is_named() -> None:
     assert release.cohorts_left_out == ()
 
 
+def test_half_of_the_cohorts_may_be_far_and_count_no_more() -> None:
+    """Two of four: how far they are changes neither the value nor its variance."""
+    asked = query(cohorts=4, population=4000)
+    releases = [
+        estimate(asked, [CohortSum(1000, (total,)) for total in (-900, 0, 0, far)], seeded=False)
+        for far in (1800, 2700)
+    ]
+    assert [release.cohorts_outlying for release in releases] == [((0, 3),)] * 2
+    assert [release.value for release in releases] == [(0.0,)] * 2
+    assert releases[0].variance == releases[1].variance
+
+
 @pytest.mark.parametrize("sums", [[10**9, 300], [10**300, -(10**300)], [10**9, 10**9]])
 def test_where_there_is_no_majority_there_is_still_a_number(sums: list[int]) -> None:
     asked = query(cohorts=2, population=2000)

@@ -126,7 +126,7 @@ def skellam_delta(variance: float, epsilon: float, sensitivity: float, *, l1: fl
     if total == 1:
         bound = min(bound, one_counter_from(variance, epsilon))
         return min(bound, _one_counter(variance, epsilon)) if _is_countable(variance, epsilon) else bound
-    if total <= MAX_ENTRIES or square <= MAX_ENTRIES:
+    if total <= MAX_ENTRIES:
         return min(bound, _enumerated(variance, epsilon, square, total, bound))
     return bound
 
