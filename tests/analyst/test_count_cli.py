@@ -312,28 +312,3 @@ def test_a_terminal_shows_a_bar(server: CountingServer, tmp_path: Path, file: st
     assert b"21 phones; closes in" in shown
     assert "63.0" in out
     assert "phones; closes in" not in out
-
-
-HELP = """\
-Usage: reticent count COMMAND
-
-Count phones: plan a query, announce it, and read its release.
-
-╭─ Commands ───────────────────────────────────────────────────────────────────╮
-│ abort   Close a query now. Its undecided cohorts are burnt, and their phones │
-│         keep the budget.                                                     │
-│ new     Announce a query to real phones: show the plan, ask for              │
-│         confirmation, announce, and wait for the release.                    │
-│ plan    Show what to expect of a query: errors, the risk of no release,      │
-│         liars, and resources of phones.                                      │
-│ result  Wait for the release of a query, and show it. Later calls show the   │
-│         same.                                                                │
-│ status  Show the progress of a query, or of all queries.                     │
-╰──────────────────────────────────────────────────────────────────────────────╯
-"""
-
-
-def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert program.main(["count", "--help"]) == 0
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()

@@ -26,34 +26,6 @@ PROGRAM = Path(sys.executable).with_name("reticent")
 SMALL = ["demo", "--days", "8", "--seed", "3"]
 PIXELS = (2000, 1240)
 
-HELP = """\
-Usage: reticent demo [OPTIONS]
-
-Compare the checks on simulated people for a month.
-
-Each person sometimes visits a hospital, and wants to keep the times secret. A
-check decides which hours of a day may be released. An observer knows the
-person's habits and the check, and sees all releases of a day. The result is a
-table, and a picture of one day.
-
-Exits with 1 if a private check lets the observer's belief rise by more than
-delta on a day that follows the habits.
-
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --people INT   The number of people. [default: 20]                           │
-│ --days INT     The number of days of each person. Habits are learned from    │
-│                the 84 days before. [default: 30]                             │
-│ --delta FLOAT  The most by which the belief in the hospital may rise.        │
-│                [default: 0.1]                                                │
-│ --seed INT     The seed of the people, their days and all coins. [default:   │
-│                1]                                                            │
-│ --output PATH  The folder for table.json, table.csv and day.png. [default:   │
-│                demo]                                                         │
-│ --json         Print the contents of table.json instead of the table.        │
-│                [default: False]                                              │
-╰──────────────────────────────────────────────────────────────────────────────╯
-"""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -130,6 +102,7 @@ def test_progress_is_shown_on_a_terminal(run: Run) -> None:
     assert "person 1" in run.err
 
 
+@pytest.mark.slow
 def test_the_same_seed_prints_the_same_as_json(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main([*SMALL, "--people", "2", "--output", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
@@ -173,12 +146,6 @@ def test_bad_arguments_are_answered_with_one_sentence(
     assert out == ""
     assert err.count("\n") == 1
     assert expected_text in err
-
-
-def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert program.main(["demo", "--help"]) == 0
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()
 
 
 def staying(start: int, stop: int) -> Day:

@@ -32,29 +32,6 @@ SMALL = ["--quick", "--people", str(PEOPLE)]
 NAMES = [experiment.name for experiment in EXPERIMENTS]
 TIMES = "maskit-times"
 
-HELP = """\
-Usage: reticent experiment maskit-checks [OPTIONS]
-
-What is released, suppressed and breached (figure 3.5).
-
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --quick           Use fewer people, days and steps: less than a minute.      │
-│                   [default: False]                                           │
-│ --traces PATH     Use real people: CSV (also .csv.gz) or Parquet with the    │
-│                   columns user, time and context.                            │
-│ --zone STR        The time zone of the traces, such as Europe/Paris.         │
-│ --people INT      The most people. The default is 91 simulated ones, or all  │
-│                   of the traces.                                             │
-│ --seed INT        The seed of the people, their days, their sensitive        │
-│                   contexts and all coins. [default: 1]                       │
-│ --workers INT     The number of processes, by default one for each           │
-│                   processor. It changes no result.                           │
-│ --output -o PATH  The folder for the CSV, the JSON and the picture.          │
-│                   [default: experiments]                                     │
-│ --json            Print the JSON instead of the findings. [default: False]   │
-╰──────────────────────────────────────────────────────────────────────────────╯
-"""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -309,9 +286,3 @@ def test_bad_arguments_are_answered_with_one_sentence(
     assert err.count("\n") == 1
     assert expected_text in err
     assert not list(tmp_path.iterdir())
-
-
-def test_help(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert program.main(["experiment", "maskit-checks", "--help"]) == 0
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == HELP.splitlines()
