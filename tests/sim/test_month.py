@@ -39,6 +39,7 @@ def sampled(part: MonthPart, count: int) -> Iterator[list[str | None]]:
         yield [None if label == UNKNOWN else label for label in part.chain.sample(rng)]
 
 
+@pytest.mark.slow
 def test_checks_keep_their_promise_on_samples_of_the_chain(parts: list[MonthPart]) -> None:
     """And hiding only the hospital gives nearly every visit away."""
     for part in parts:

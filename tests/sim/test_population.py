@@ -88,6 +88,7 @@ def test_an_activity_is_a_use_of_the_phone_and_a_way_of_moving(everybody: list[R
     assert seen[IDLE] > seen[APP] > seen[CALL] > 0
 
 
+@pytest.mark.slow
 def test_most_nights_are_spent_at_home_and_most_days_at_work(everybody: list[Resident]) -> None:
     """Whoever looks for a home in the traces finds it."""
     for who in everybody:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, cast
 
 import pytest
@@ -25,6 +26,7 @@ HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 checks = pytest.mark.parametrize("check", CHECKS)
 
 
+@cache
 def asked(check: Callable[..., Policy], name: str) -> tuple[Policy, Sequence[oracle.Limit]]:
     """A policy for a problem, and what it has promised."""
     problem = PROBLEMS[name]
@@ -122,6 +124,7 @@ class Fresh(MaskRunner):
         return self._today[1]
 
 
+@pytest.mark.slow
 def test_fresh_phones_leak() -> None:
     """A memory that is not that of the day releases what was never checked."""
     policy, limits = asked(optimal, "sticky")

@@ -117,6 +117,16 @@ async def test_the_system_clock_notices_that_it_was_set_back(monkeypatch: pytest
     assert (told[0].date, told[0].step) == (MONDAY, 25)
 
 
+@limited
+async def test_a_reading_from_a_time_to_come_does_not_count(clock: ManualClock) -> None:
+    """The clock was set back since: nobody knows how old the reading is."""
+    async with phone_of(None, clock, Told(clock), first_day=True) as phone:
+        phone.sense("home")
+        assert phone._read() == "home"
+        clock._now -= HOUR
+        assert phone._read() is None
+
+
 # Restarts
 
 
@@ -183,6 +193,22 @@ async def test_another_policy_is_dark_until_tomorrow_and_so_is_the_first_one_put
         await clock.move_to(at("00:00", MONDAY + DAY))
         assert not phone.dark
     assert told.steps[-1] == (0, "home")
+
+
+@limited
+async def test_policies_that_change_places_and_back_are_dark_until_tomorrow(
+    store: PhoneStore, clock: ManualClock
+) -> None:
+    """The one put back does not go on from a state that knows nothing of the other's releases."""
+    first, second = telling(hidden="hospital"), telling(hidden="work")
+    told = Told(clock)
+    for weekday, weekend in [(first, second), (second, first), (first, second)]:
+        schedule = Schedule({"weekday": weekday, "weekend": weekend})
+        async with phone_of(store, clock, told, policy=schedule, first_day=True) as phone:
+            assert phone.dark == (len(told) > 0)
+            phone.sense("home")
+            await clock.move_to(phone.next_step.instant)
+    assert told.steps == [(25, "home"), (26, None), (27, None)]
 
 
 @limited

@@ -47,6 +47,7 @@ def _repeat(phone: Serving, text: str) -> None:
             time.sleep(0.3)
 
 
+@pytest.mark.slow
 def test_killed_and_begun_again_it_goes_on(folder: Path) -> None:
     """With its apps, and not dark; without its store it is."""
     with serving(folder, "quick.npz", "--app", "weather", "--first-day") as phone:

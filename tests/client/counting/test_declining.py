@@ -16,6 +16,7 @@ from reticent.protocol import statements
 from reticent.protocol.layout import contribution_bytes
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participant, Participation, Situation
+from reticent_client.counting import contribution
 from reticent_client.counting import participant as module
 from reticent_client.counting.records import DeclinedQueries
 from reticent_client.errors import Reason
@@ -402,3 +403,35 @@ def test_closing_late_is_the_servers_matter(tmp_path: Path) -> None:
         said = phone.ask(query())
         phone.now += dt.timedelta(days=300)
         assert phone.ask(query()) == said
+
+
+def test_of_two_programs_that_run_one_phone_only_one_contributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the faster one has kept is what both send."""
+    honest = contribution.prepare
+    kept: list[wire.Contribution] = []
+    with device(tmp_path) as phone:
+
+        def prepare(*arguments: Any, **options: Any) -> Any:
+            monkeypatch.setattr(module, "prepare", honest)
+            kept.append(phone.ask(query()))
+            return honest(*arguments, **options)
+
+        monkeypatch.setattr(module, "prepare", prepare)
+        assert [phone.ask(query())] == kept
+        assert len(phone.participant.records.all()) == 1
+
+
+def test_what_was_contributed_under_another_key_server_is_not_sent_again(tmp_path: Path) -> None:
+    """Its aggregation server is another, and may belong to whoever can decrypt it."""
+    with device(tmp_path) as phone:
+        former = phone.servers
+        assert phone.ask(query()).phone
+        phone.participant.enrolment.leave()
+        phone.participant.enrolment.left()
+        phone.servers = Servers()
+        phone.join()
+        with pytest.raises(Declined) as declined:
+            phone.participant.contribute(former.announce(query()))
+    assert declined.value.reason is Reason.CONTRIBUTED

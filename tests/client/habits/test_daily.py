@@ -158,6 +158,7 @@ def test_mornings_drift_by_no_more_than_the_logarithm_of_the_days(
 # One day after the other
 
 
+@pytest.mark.slow
 def test_equal_releases_make_equal_policies_whatever_the_days_were() -> None:
     """Two users, two years of secrets apart, have the same policy every morning until their releases differ."""
     check = partial(adaptive, sensitive={"s"}, delta=0.1)

@@ -124,6 +124,7 @@ def test_an_hour_that_came_twice_is_spoken_of_only_where_it_did(zone: str | None
     assert ("twice" in said) == hint
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_take_seconds(tmp_path: Path) -> None:
     """Read, sampled and learned from; the machine's speed is left plenty of room."""
     begin = dt.datetime(2027, 1, 1, tzinfo=UTC)

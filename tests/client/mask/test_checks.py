@@ -179,35 +179,19 @@ def assert_counted(problem: Problem) -> None:
 
 
 @all_checks
-class TestWhatAPolicyIs:
-    """What holds for every check, the mask included."""
-
-    @FAST
-    @given(problem=chains.problems())
-    def test_utility(self, check: Compute | str, problem: Problem) -> None:
-        """The stated utility is the expected number of releases."""
-        policy = computed(check, problem)
-        assert chains.close(policy.utility, oracle.utility(policy, problem.chain))
-
-    @FAST
-    @given(problem=chains.problems())
-    def test_beliefs(self, check: Compute | str, problem: Problem) -> None:
-        """The adversary believes what the enumeration says."""
-        assert_known_to_the_adversary(computed(check, problem), problem)
-
-    @FAST
-    @given(problem=chains.problems())
-    def test_some(self, check: Compute | str, problem: Problem) -> None:
-        """So it does for some step of a window."""
-        assert_some_is_exact(computed(check, problem), problem)
-
-
-@private_checks
 @FAST
 @given(problem=chains.problems())
-def test_no_belief_rises_above_its_limit(check: Compute, problem: Problem) -> None:
-    """Every check but the mask keeps its promise, for labels, states and deltas of their own."""
-    assert_private(check(problem.chain, **problem.asked), problem)
+def test_a_policy_is_what_it_says_and_keeps_its_promise(check: Compute | str, problem: Problem) -> None:
+    """Its utility is the expected number of releases, and the adversary believes what the enumeration says.
+
+    After every output, and about windows. No belief rises above its limit, for labels, states and deltas of their own.
+    """
+    policy = computed(check, problem)
+    assert chains.close(policy.utility, oracle.utility(policy, problem.chain))
+    assert_known_to_the_adversary(policy, problem)
+    assert_some_is_exact(policy, problem)
+    if not isinstance(check, str):  # the mask promises nothing
+        assert_private(policy, problem)
 
 
 def test_the_mask_breaches() -> None:

@@ -1,4 +1,4 @@
-"""`reticent mask`, run as people run it: its help, its streams and its exit codes."""
+"""`reticent mask`, run as people run it: from file to file, its streams and its exit codes."""
 
 import json
 import os
@@ -11,11 +11,11 @@ import pytest
 
 from reticent_client import MarkovChain
 from reticent_client.mask.days_file import read_days
-from tests.client.commands import days, furnish, lines
+from tests.client.commands import Run, days, furnish, runner
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+RunProcess = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -26,8 +26,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
-    """Runs the program in that folder."""
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the program in that folder, in this process."""
+    return runner(folder, monkeypatch, capsys)
+
+
+@pytest.fixture
+def run_process(folder: Path) -> RunProcess:
+    """Runs the program in that folder, in a process of its own."""
 
     def run(*arguments: str, code: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -43,190 +49,6 @@ def run(folder: Path) -> Run:
         return done
 
     return run
-
-
-# Help
-
-HELP = {
-    (): """\
-Usage: reticent mask COMMAND
-
-Compute, run, explain and audit what a phone releases or suppresses.
-
-╭─ Commands ───────────────────────────────────────────────────────────────────╮
-│ audit    Run a policy over days, and show what an adversary learned.         │
-│ explain  Explain why a policy suppresses or releases each context at a step. │
-│ filter   Run a policy over days. The output has the same form; a suppressed  │
-│          step has an empty context.                                          │
-│ fit      Learn a user's chain from days.                                     │
-│ learn    Learn a user's chain from traces, and test it on the other days.    │
-│ policy   Compute a policy, and show what it will release.                    │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-    ("fit",): """\
-Usage: reticent mask fit --output PATH [OPTIONS] [ARGS]
-
-Learn a user's chain from days.
-
-The days are not protected: policies made from the chain are public.
-
-╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ DAYS  CSV with the header day,step,context; an empty context is a gap. The   │
-│       default is standard input.                                             │
-╰──────────────────────────────────────────────────────────────────────────────╯
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --output -o PATH   The file for the chain. [required]                     │
-│    --smoothing FLOAT  A number that is added to every count. [default: 0.0]  │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-    ("learn",): """\
-Usage: reticent mask learn --output PATH [OPTIONS] TRACES
-
-Learn a user's chain from traces, and test it on the other days.
-
-The traces are not protected: policies made from the chain are public.
-
-╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  TRACES  CSV (also .csv.gz) or Parquet with the columns user, time and     │
-│            context; times are ISO 8601. [required]                           │
-╰──────────────────────────────────────────────────────────────────────────────╯
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --output -o PATH     The file for the chain. [required]                   │
-│    --weekend PATH       A file for a chain of weekends; output then gets the │
-│                         chain of weekdays.                                   │
-│    --user STR           The user to learn, if the traces hold several.       │
-│    --all                Pool the days of all users into the chain of a       │
-│                         population. [default: False]                         │
-│    --zone STR           The user's time zone, such as Europe/Paris.          │
-│    --step STR           The length of a step: 1h, 30min, 1h30min, 90s.       │
-│                         [default: 1h]                                        │
-│    --hold STR           How long a reading stays valid. The default is one   │
-│                         step.                                                │
-│    --lead STR           The phone decides a step this long before it begins. │
-│                         Use 0s if readings are at the beginnings of steps,   │
-│                         as in a table of hours. [default: 1s]                │
-│    --min-filled FLOAT   The share of the steps that a day must have a        │
-│                         context at, or it is left out. [default: 0.25]       │
-│    --train FLOAT        The share of the days, from the first on, to learn   │
-│                         from. The other days are test days. [default: 0.5]   │
-│    --min-days INT       How many days must be learned from where there is no │
-│                         population's chain. [default: 14]                    │
-│    --top INT            Keep the labels of this many contexts, the most      │
-│                         visited ones. The others become "other".             │
-│    --smoothing FLOAT    The number of unseen days to add, of the population  │
-│                         or of the user an hour earlier or later. [default:   │
-│                         2.0]                                                 │
-│    --population PATH    The chain of other people, which completes that of   │
-│                         the user.                                            │
-│    --days PATH          A file for the test days, as CSV for audit; with     │
-│                         --weekend, for those on weekdays.                    │
-│    --weekend-days PATH  With --weekend, a file for the test days on          │
-│                         weekends.                                            │
-│    --json               Write JSON. [default: False]                         │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-    ("policy",): """\
-Usage: reticent mask policy --sensitive STR... --output PATH [OPTIONS] CHAIN
-
-Compute a policy, and show what it will release.
-
-╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  CHAIN  The user's chain, from fit or learn. [required]                    │
-╰──────────────────────────────────────────────────────────────────────────────╯
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --sensitive STR...  A sensitive context: LABEL, or STEP:LABEL for one     │
-│                        step. May be repeated. [required]                     │
-│ *  --output -o PATH    The file for the policy. [required]                   │
-│    --check CHOICE      The algorithm that computes the policy. [choices:     │
-│                        mask_sensitive, simulatable, probabilistic, hybrid,   │
-│                        adaptive, optimal] [default: hybrid]                  │
-│    --delta FLOAT       The most by which the belief in a sensitive context   │
-│                        may rise.                                             │
-│    --plan CHOICE       Where simulatable releases: at the first safe step,   │
-│                        or at the safe steps that release most. [choices:     │
-│                        greedy, best]                                         │
-│    --search CHOICE     How probabilistic searches. [choices: greedy, exact]  │
-│    --grid INT          The number of parts into which probabilistic divides  │
-│                        a probability.                                        │
-│    --effort INT        The number of rounds that a check searches.           │
-│    --time-limit FLOAT  The number of seconds after which a search stops.     │
-│    --against PATH...   The chains that adversaries may know for certain, in  │
-│                        place of the user's own.                              │
-│    --json              Write JSON. [default: False]                          │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-    ("filter",): """\
-Usage: reticent mask filter [OPTIONS] POLICY [ARGS]
-
-Run a policy over days. The output has the same form; a suppressed step has an
-empty context.
-
-A report goes to standard error.
-
-╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  POLICY  The policy. [required]                                            │
-│    DAYS    CSV with the header day,step,context; an empty context is a gap.  │
-│            The default is standard input.                                    │
-╰──────────────────────────────────────────────────────────────────────────────╯
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --seed INT        A seed for the coins. For simulation only: anyone who      │
-│                   knows the seed can undo suppressions.                      │
-│ --output -o PATH  The file for the released days. The default is standard    │
-│                   output.                                                    │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-    ("explain",): """\
-Usage: reticent mask explain --at STR [OPTIONS] POLICY
-
-Explain why a policy suppresses or releases each context at a step.
-
-╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  POLICY  The policy. [required]                                            │
-╰──────────────────────────────────────────────────────────────────────────────╯
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ *  --at STR          A local time of day such as 08:30, or the number of a   │
-│                      step. [required]                                        │
-│    --context STR...  Explain this context only. May be repeated.             │
-│    --released STR    The last release before the step, as 08:00=home or      │
-│                      16=home, or start for none since the day began. The     │
-│                      default is the most likely one.                         │
-│    --json            Write JSON. [default: False]                            │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-    ("audit",): """\
-Usage: reticent mask audit [OPTIONS] POLICY [ARGS]
-
-Run a policy over days, and show what an adversary learned.
-
-Exits with 1 if, at a visit to a sensitive context, the belief in it rose by
-more than delta.
-
-╭─ Arguments ──────────────────────────────────────────────────────────────────╮
-│ *  POLICY  The policy. [required]                                            │
-│    DAYS    CSV with the header day,step,context; an empty context is a gap.  │
-│            The default is standard input.                                    │
-╰──────────────────────────────────────────────────────────────────────────────╯
-╭─ Parameters ─────────────────────────────────────────────────────────────────╮
-│ --delta FLOAT  A rise above this is a breach. The default is the policy's    │
-│                own delta.                                                    │
-│ --ceiling      Also compute the most that any private policy can release,    │
-│                unless the policy holds it. [default: False]                  │
-│ --seed INT     A seed for the coins. For simulation only.                    │
-│ --json         Write JSON. [default: False]                                  │
-╰──────────────────────────────────────────────────────────────────────────────╯
-""",
-}
-
-
-@pytest.mark.parametrize("command", HELP, ids=lambda command: " ".join(command) or "mask")
-def test_help(run: Run, command: tuple[str, ...]) -> None:
-    """What each command does, and all it can be told."""
-    assert lines(run(*command, "--help").stdout) == lines(HELP[command])
-
-
-def test_no_command_is_a_question_for_help(run: Run) -> None:
-    """As for the program as a whole."""
-    assert lines(run().stdout) == lines(HELP[()])
 
 
 # A whole walk
@@ -253,10 +75,10 @@ def test_from_days_to_an_audit(run: Run, folder: Path) -> None:
 # Streams and exit codes
 
 
-def test_filter_reads_and_writes_streams(run: Run, folder: Path) -> None:
+def test_filter_reads_and_writes_streams(run_process: RunProcess, folder: Path) -> None:
     """The report goes to standard error."""
     text = (folder / "days.csv").read_text()
-    done = run("filter", "private.npz", stdin=text)
+    done = run_process("filter", "private.npz", stdin=text)
     assert done.stdout.startswith("day,step,context\n")
     assert done.stdout.count("\n") == 61
     assert done.stderr.startswith("20 days: released ")
@@ -264,9 +86,9 @@ def test_filter_reads_and_writes_streams(run: Run, folder: Path) -> None:
     assert "seeded" not in done.stdout + done.stderr
 
 
-def test_an_audit_with_breaches(run: Run) -> None:
+def test_an_audit_with_breaches(run_process: RunProcess) -> None:
     """Exits with 1, and says where."""
-    said = run("audit", "leaky.npz", "days.csv", "--delta", "0.1", "--json", code=1)
+    said = run_process("audit", "leaky.npz", "days.csv", "--delta", "0.1", "--json", code=1)
     facts = json.loads(said.stdout)
     visits = sum(label == "s" for day in days(20) for label in day.labels)
     assert facts["breaches"] == facts["visits"] == visits > 0

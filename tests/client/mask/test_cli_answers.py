@@ -1,35 +1,19 @@
 """What `reticent mask` answers, and what it refuses."""
 
 import inspect
-import io
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 
-from reticent.console import program
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
 from reticent_client.cli.mask import policy
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.days_file import DayRecord, read_days
-from tests.client.commands import days, furnish, lines
+from tests.client.commands import Run, days, furnish, lines, runner
 from tests.client.mask import chains
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a run has written."""
-
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Said]
 
 
 @pytest.fixture
@@ -43,18 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the program, in this process."""
-    assert folder == Path.cwd()
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    def run(*arguments: str, code: int = 0, stdin: str = "") -> Said:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        returned = program.main(["mask", *arguments])
-        out, err = capsys.readouterr()
-        assert returned == code, err
-        return Said(out, err)
-
-    return run
+    return runner(folder, monkeypatch, capsys)
 
 
 # Policies

@@ -61,8 +61,8 @@ def test_one_counter_is_the_exact_sum(variance: float, epsilon: float) -> None:
     assert found == pytest.approx(exact, rel=1e-8, abs=1e-15)
 
 
-@pytest.mark.parametrize("epsilon", [0.03, 0.1, 0.5, 1, 2, 5, 10])
-@pytest.mark.parametrize("delta", [0.3, 0.02, 1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize("epsilon", [0.03, 0.5, 2, 10])
+@pytest.mark.parametrize("delta", [0.3, 1e-4, 1e-9])
 def test_one_counter_is_safe_at_every_larger_variance_and_no_smaller_one_is(epsilon: float, delta: float) -> None:
     """By the oracle at 200 variances up to 4 times as large, and just below, where the step ends."""
     least = skellam_variance(epsilon, delta, 1)
@@ -82,8 +82,7 @@ def test_delta_is_not_monotone_so_bisection_would_be_unsafe(epsilon: float, delt
 
 
 @pytest.mark.parametrize(("sensitivity", "l1"), NORMS)
-@pytest.mark.parametrize("variance", [0.5, 5.0, 30.0])
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize(("variance", "epsilon"), [(0.5, 1.0), (5.0, 0.5), (5.0, 3.0), (30.0, 1.0)])
 def test_vectors_are_the_worst_of_all_contributions(
     sensitivity: float, l1: float | None, variance: float, epsilon: float
 ) -> None:
@@ -98,7 +97,7 @@ def test_vectors_are_the_worst_of_all_contributions(
 
 
 @pytest.mark.parametrize(("sensitivity", "l1"), [*NORMS[1:], (math.sqrt(5), None), (math.sqrt(6), None), (5.0, 5.0)])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.1), (1, 0.02), (1, 1e-6), (3, 1e-4)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.1), (1, 1e-6), (3, 1e-4)])
 def test_vectors_are_safe_from_the_variance_to_four_times_it(
     sensitivity: float, l1: float | None, epsilon: float, delta: float
 ) -> None:
@@ -147,9 +146,9 @@ def test_vectors_need_at_most_what_the_renyi_bound_asks_for(epsilon: float, delt
     assert (1 + math.exp(-epsilon)) * math.exp(published) >= delta
 
 
-@pytest.mark.parametrize("variance", [0.05, 0.3, 1.0, 4.0, 25.0, 400.0])
-@pytest.mark.parametrize("change", [1, 2, 5])
-@pytest.mark.parametrize("order", [1.01, 1.5, 2.0, 4.0, 16.0, 64.0])
+@pytest.mark.parametrize("variance", [0.05, 1.0, 25.0, 400.0])
+@pytest.mark.parametrize("change", [1, 5])
+@pytest.mark.parametrize("order", [1.01, 2.0, 4.0, 64.0])
 def test_the_renyi_bound_is_above_the_exact_divergence(variance: float, change: int, order: float) -> None:
     exact = oracle.renyi(order, variance, change)
     assert math.isfinite(exact)
@@ -169,7 +168,7 @@ def test_renyi_curves_give_the_epsilon_that_dp_accounting_finds() -> None:
     assert oracle.indistinguishability(50.0, ours, 2) <= 1e-6
 
 
-@pytest.mark.parametrize("variance", [1e-4, 1e-3, *np.geomspace(0.01, 3e4, 60).tolist()])
+@pytest.mark.parametrize("variance", [1e-4, 1e-3, *np.geomspace(0.01, 3e4, 30).tolist()])
 def test_normal_scores_grow_most_in_the_middle(variance: float) -> None:
     """The theorem behind the comparison: between neighbouring integers the normal score grows ever less outwards."""
     tails = upper_tails(variance, 0, 600.0).above[1:]
@@ -219,8 +218,8 @@ def test_square_roots_do_not_lose_a_unit() -> None:
     assert skellam_variance(1, 0.01, math.sqrt(3)) == skellam_variance(1, 0.01, math.sqrt(3.5))
 
 
-@pytest.mark.parametrize("variance", [0.02, 0.7, 5.0, 60.0, 400.0])
-@pytest.mark.parametrize("epsilon", [0.05, 0.4, 1.0, 2.5])
+@pytest.mark.parametrize("variance", [0.02, 5.0, 400.0])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 2.5])
 def test_one_counter_is_not_below_the_exact_value_in_the_last_digits(variance: float, epsilon: float) -> None:
     with mpmath.workdps(40):
         step = threshold(variance, epsilon)
@@ -240,7 +239,7 @@ def test_a_ratio_has_all_digits_however_large_the_noise(variance: float, order: 
     assert _ratio(variance, order) == pytest.approx(exact, rel=1e-14)
 
 
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-9, 1e-6, 1e-3, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-6, 1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("sensitivity", [1.0, math.sqrt(2), 2.0, 1e3, 1e9])
 def test_every_call_ends_whatever_is_asked(epsilon: float, sensitivity: float) -> None:
     for variance in (1e-9, 1.0, 90.0, 1e5, 3e5, 1e8, 1e15):

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.paillier import PublicKey
+from reticent.paillier import TAG_BITS, PublicKey
 from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.keys import identity_of
-from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
+from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, packing_of
 from tests.core.paillier.keys import pair
+from tests.queries import bits
 
 
 @pytest.mark.parametrize("kind", [SigningKey, AgreementKey])
@@ -115,3 +116,8 @@ def test_an_identity_is_digits_or_a_file_of_them(tmp_path: Path) -> None:
     for wrong in (str(path), digits[:-2], ""):
         with pytest.raises(ValueError, match="an identity is 64 hexadecimal digits, or a file with them: got"):
             identity_of(wrong)
+
+
+def test_the_layout_has_room_for_the_tags_of_the_largest_cohort() -> None:
+    """Of 513 phones in two cohorts, one has 257: a bit more than 256 need."""
+    assert packing_of(bits(population=513, cohorts=2, min_contributions=200), 1024).tag_bits == TAG_BITS + 9
