@@ -18,6 +18,8 @@ from reticent.arguments import whole
 __all__ = ["TAG_BITS", "centred", "pad", "tag"]
 
 TAG_BITS = 128
+"""The length of a tag."""
+
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
 NUMBER_BYTES = 4

@@ -1,4 +1,4 @@
-"""The mathematics of private counting: how much noise a promise needs, the noise itself, budgets, queries, releases."""
+"""The mathematics of private counting: mechanisms of noise, queries, releases, and budgets."""
 
 from reticent.privacy._cost import Cost, Noise, composed, sum_of_costs
 from reticent.privacy._counts import (

@@ -1,7 +1,7 @@
-"""The bytes that stand for a value, and for no other, so that all who hold the value sign the same ones.
+"""The canonical encoding: one string of bytes for each value, so that all parties sign the same bytes.
 
 An integer is 8 bytes, two's complement, big-endian. A real number is IEEE 754 binary64, big-endian. Text is the length
-of its UTF-8 as an integer, then that.
+of its UTF-8 encoding as an integer, then the encoding.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def text(value: str) -> bytes:
 
 
 class Reader:
-    """Reads canonical bytes from their beginning; what is cut off or damaged raises `ValueError`.
+    """Reads canonical bytes from the beginning; truncated or damaged bytes raise `ValueError`.
 
     Args:
         content: The bytes.
-        beginning: What they begin with.
+        beginning: The format's prefix.
     """
 
     def __init__(self, content: bytes, beginning: bytes) -> None:
@@ -42,22 +42,22 @@ class Reader:
         self.position = len(beginning)
 
     def integer(self) -> int:
-        """The next one."""
+        """The next integer."""
         return int(struct.unpack(">q", self._take(INTEGER_BYTES))[0])
 
     def real(self) -> float:
-        """The next one."""
+        """The next real number."""
         return float(struct.unpack(">d", self._take(INTEGER_BYTES))[0])
 
     def text(self) -> str:
-        """The next one."""
+        """The next text."""
         try:
             return self._take(self.count()).decode()
         except UnicodeDecodeError as error:
             raise ValueError(f"the text that ends at byte {self.position} is not UTF-8") from error
 
     def count(self) -> int:
-        """A number of things to come, each of a byte at least."""
+        """The next integer, as the number of items that follow; each has at least one byte."""
         number = self.integer()
         if not 0 <= number <= len(self._content) - self.position:
             raise ValueError(f"at byte {self.position}, {number} is no number of things that follow")

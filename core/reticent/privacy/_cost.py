@@ -1,8 +1,8 @@
-"""What a query costs the user who takes part in it, and what several cost together.
+"""The cost of a query to a participating user, and of several queries together.
 
 A cost is an (epsilon, delta) in the sense of probabilistic differential privacy (definition 3 of Götz's
-dissertation) for the decrypted sums; neighbours add or remove one user. Such costs add. Where the noise is known, so
-do its Rényi divergences, and what they add up to converts back at the end; for many queries that is much less. The
+dissertation) for the decrypted sums; neighbours add or remove one user. Such costs add. If the noise is known, its
+Rényi divergences add too, and their sum converts to a cost at the end. For many queries that is much less. The
 Rényi divergence of Skellam noise is bounded as in Agarwal, Kairouz and Liu, "The Skellam mechanism for differentially
 private federated learning" (2021), which holds at whole orders.
 """
@@ -25,13 +25,13 @@ ORDERS = (*range(2, 65), *range(72, 257, 8), *range(320, 1025, 64))
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a release, and the bounds of what it hides.
+    """The noise of a release, and the bounds of the vector that it hides.
 
     Args:
-        kind: "skellam", or "gaussian" for fixed-point Gaussian noise.
-        variance: Of the noise in each counter.
-        l2: The L2 norm of one user's whole vector is at most this.
-        l1: And the L1 norm this.
+        kind: The name of the mechanism.
+        variance: The variance of the noise in each counter.
+        l2: A bound on the L2 norm of one user's whole vector.
+        l1: A bound on its L1 norm.
     """
 
     kind: NoiseKind
@@ -51,13 +51,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Cost:
-    """What taking part in something costs a user.
+    """The privacy cost of a query, or of several, to a participating user.
 
     Args:
-        epsilon: But for events of probability delta, no output is more than e^epsilon times likelier with the user
-            than without, or without than with.
-        delta: The probability of those events.
-        noise: What makes it so; costs without it compose by addition only, unless delta is 0.
+        epsilon: Except with probability delta, no output is more than e^epsilon times likelier with the user than
+            without, or without than with.
+        delta: The probability of the exceptions.
+        noise: The noise behind the cost. Costs without it compose by addition only, unless delta is 0.
 
     >>> Cost(0.5, 1e-6)
     Cost(epsilon=0.5, delta=1e-06, noise=None)
@@ -90,7 +90,7 @@ class Cost:
         """The cost that `to_text` wrote.
 
         Raises:
-            ValueError: The text is no cost.
+            ValueError: The text is not a cost.
         """
         try:
             content: dict[str, Any] = json.loads(text)
@@ -118,14 +118,14 @@ def decimal(number: float) -> Fraction:
 
 
 def composed(costs: Iterable[Cost], delta: float) -> Cost:
-    """What queries cost together, whose list was fixed before the first was answered.
+    """The cost of several queries together, if their list was fixed before the first release.
 
     The total is an (epsilon, delta) in the same sense as each cost: the smallest epsilon that addition or any one of
-    `ORDERS` gives. Where a query depends on earlier answers, only a `Ledger` bounds the total.
+    `ORDERS` gives. If a query depends on earlier releases, only a `Ledger` bounds the total.
 
     Args:
-        costs: Of each query.
-        delta: Of the total.
+        costs: The cost of each query.
+        delta: The delta of the total.
 
     Raises:
         ValueError: Nothing bounds the total at this delta.
@@ -150,7 +150,7 @@ def composed(costs: Iterable[Cost], delta: float) -> Cost:
 
 
 def renyi_of(costs: Iterable[Cost], order: int) -> float | None:
-    """The Rényi divergence of several queries together; None where one of them does not bound its own."""
+    """The Rényi divergence of several queries together; None if one of the costs does not bound it."""
     divergences = []
     for cost in costs:
         divergence = cost.renyi(order)
@@ -161,7 +161,7 @@ def renyi_of(costs: Iterable[Cost], order: int) -> float | None:
 
 
 def log_delta_of(divergence: float, order: int, epsilon: float) -> float:
-    """The logarithm of the probability that the loss leaves [-epsilon, epsilon], at most.
+    """A bound on the logarithm of the probability that the loss leaves [-epsilon, epsilon].
 
     Markov's inequality bounds the probability of a loss above epsilon by exp((order - 1)(divergence - epsilon)); that
     of one below -epsilon is at most e^-epsilon times as much.
@@ -170,7 +170,7 @@ def log_delta_of(divergence: float, order: int, epsilon: float) -> float:
 
 
 def epsilon_of(divergence: float, order: int, delta: float) -> float:
-    """The smallest epsilon at which a Rényi divergence of this order keeps the loss within, but for delta."""
+    """The smallest epsilon that a Rényi divergence of this order keeps, except with probability delta."""
     if divergence == 0:
         return 0.0
     log_delta = math.log(delta)

@@ -1,9 +1,9 @@
-"""How a query is answered: what all who count share, and from cohorts' decrypted sums to a release.
+"""From the decrypted sums of cohorts to a release, and the interface of everything that counts phones.
 
 ReticentError
 └── CountError
     ├── QueryBurnt      too few cohorts are left: nothing is released
-    └── AlreadyDecided  a query is answered once, ever; a second attempt is another query
+    └── AlreadyDecided  a query is decided once; a second attempt is another query
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reticent.privacy._query import Query
 from reticent.privacy._release import Release
 
 Contributions: TypeAlias = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
-"""What the phones of a simulation have counted: a row for each phone, all at once or in blocks of rows."""
+"""The counters of simulated phones: one row for each phone, in one array or in blocks of rows."""
 
 OUTLIER_DEVIATIONS = 4
 """An outlying cohort is farther from the median than so many of its standard deviations, plus `OUTLIER_PHONES`."""
@@ -29,23 +29,23 @@ OUTLIER_DEVIATIONS = 4
 OUTLIER_PHONES = OUTLIER_DEVIATIONS**2 / 6
 """So many phones at their bounds are tolerated in a cohort on top: rare values are not nearly normal."""
 
-_UNSEEN = 2  # phones at their bounds: by so much what all said may differ from what a sum shows of it
+_UNSEEN = 2  # phones at their bounds, by which a true sum may differ from the sum that is seen
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 class CountError(ReticentError):
-    """A query has no answer."""
+    """A query has no release."""
 
 
 class QueryBurnt(CountError):
     """Fewer than half of the cohorts are left.
 
     Args:
-        query: Which one, by its id.
+        query: The id of the query.
         left_out: The cohorts that were burnt, or void.
-        cohorts: How many there were.
-        spent: The cohorts whose phones have spent their budget all the same, for they were decrypted.
+        cohorts: The number of cohorts.
+        spent: The decrypted cohorts, whose phones have spent their budget all the same.
     """
 
     def __init__(self, query: str, left_out: Sequence[int], cohorts: int, spent: Sequence[int] = ()) -> None:
@@ -65,33 +65,33 @@ class QueryBurnt(CountError):
 
 
 class AlreadyDecided(CountError):
-    """A query was answered, or burnt, before."""
+    """The query was released or burnt before."""
 
 
 class Counts(Protocol):
-    """Whoever can have phones counted: the analyst's client of real servers, or a simulation."""
+    """Counts phones: the analyst's client of real servers, or a simulation."""
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
-        """Ask the phones, wait, and say what came of it.
+        """Run a query, wait for its end, and return the release.
 
         Args:
-            query: What is asked.
-            counters: In a simulation, what each phone has counted. Real phones take their own, and none is given.
+            query: The query.
+            counters: In a simulation, the counters of each phone. Real phones use their own.
 
         Raises:
             BudgetExceeded: The query costs more than is left.
-            QueryBurnt: Too few phones answered.
-            AlreadyDecided: The query was asked before.
+            QueryBurnt: Too few phones contributed.
+            AlreadyDecided: The query was decided before.
         """
 
 
 @dataclass(frozen=True)
 class CohortSum:
-    """What is known of a cohort when a query is over.
+    """The result of one cohort.
 
     Args:
-        contributors: How many phones contributed.
-        sums: The noisy sum of each counter, in steps of the grid; None where the cohort was burnt.
+        contributors: The number of phones that contributed.
+        sums: The noisy sum of each counter, in steps of the grid; None if the cohort was burnt.
     """
 
     contributors: int
@@ -99,16 +99,16 @@ class CohortSum:
 
 
 def estimate(query: Query, cohorts: Sequence[CohortSum], *, seeded: bool) -> Release:
-    """The totals over all contributors, from what is known of each cohort.
+    """Estimate the totals over all contributors from the results of the cohorts.
 
-    The cohorts that are left are added up, and scaled by contributors to those that are not. Where a cohort stands out
-    in a counter (one liar can put it anywhere), that counter's value is the number of contributors times the median,
-    over the cohorts that do not, of the sum by contributor.
+    The sums of the cohorts that are left are added, and scaled by contributors to those that were burnt. If a cohort is
+    an outlier in a counter (one liar can put it anywhere), that counter's value is the number of contributors times the
+    median average of the other cohorts.
 
     Args:
-        query: What was asked.
-        cohorts: All of them, in order.
-        seeded: Whether the noise of any came from a generator that somebody could replay.
+        query: The query.
+        cohorts: All cohorts, in order.
+        seeded: Whether any noise came from a seeded generator, which anybody can replay.
 
     Raises:
         QueryBurnt: Fewer than half of the cohorts are left.
@@ -138,11 +138,11 @@ def estimate(query: Query, cohorts: Sequence[CohortSum], *, seeded: bool) -> Rel
 
 
 class _Left:
-    """The cohorts that were not burnt, and what follows from them for each counter.
+    """The cohorts that were not burnt, and the estimates that follow from them for each counter.
 
-    The variance of a counter among phones is not known; it is bounded by that of a counter with this mean which takes
-    its two bounds only, and by the L2 bound. For counters of 0 and 1 this is what it is. The mean is not known either,
-    and where all that was seen is 0, some may have said more all the same: docs/privacy.md, "A release".
+    The variance of a counter among phones is unknown. Two bounds hold: the variance of a counter with this mean that
+    takes only its two bounds, and the L2 bound. For counters of 0 and 1 the first is exact. The mean is unknown too: if
+    all sums are 0, some phones may still have contributed more. See docs/privacy.md, "A release".
     """
 
     def __init__(self, query: Query, cohorts: Sequence[CohortSum], everyone: int) -> None:
@@ -164,12 +164,12 @@ class _Left:
         return np.asarray(self.everyone * self._middle())
 
     def variance(self) -> Floats:
-        """Of the sum, scaled: the noise, and that those who are left were drawn from all."""
+        """The variance of the scaled sum: the noise, and the sampling of the cohorts that are left from all."""
         drawn = (1 / self.contributors - 1 / self.everyone) * self.everyone / max(1, self.everyone - 1)
         return np.asarray(self.everyone**2 * (self.query.share_variance / self.contributors + self._among() * drawn))
 
     def variance_of_median(self) -> Floats:
-        """What a median over cohorts, which are nearly normal, adds to that of their mean."""
+        """The variance that a median over cohorts, which are nearly normal, adds to that of their mean."""
         typical = (self.counted / self.sizes[:, None]).sum(axis=0) / self.number
         one = self.query.share_variance + self._among()
         added = variance_of_normal_median(self.number) * typical - 1 / self.contributors
@@ -179,7 +179,7 @@ class _Left:
         return np.asarray(np.nanmedian(np.where(self.counted, self.means, np.nan), axis=0))
 
     def _is_far(self) -> npt.NDArray[np.bool_]:
-        """Whether a cohort is farther from the median than an honest one is by chance, by Bernstein's inequality."""
+        """Whether a cohort is farther from the median than an honest one by chance, by Bernstein's inequality."""
         middle, own = np.median(self.means, axis=0), 1 / self.sizes[:, None]
         rare = np.maximum(own, own.mean())  # the median is no surer of what is rare than most cohorts are
         one = self.query.share_variance + self._among_phones(middle, 1 / rare)
@@ -187,9 +187,9 @@ class _Left:
         return np.asarray(np.abs(self.means - middle) > reach)
 
     def _of_median(self, own: Floats) -> Floats:
-        """What the median's own error adds to the variance `own` of each cohort's distance from it.
+        """The variance that the median's own error adds to the variance `own` of each cohort's distance from it.
 
-        Less what the two have in common: where cohorts are equally large, nothing is left.
+        It excludes the part that the two have in common: for cohorts of equal size, nothing is left.
         """
         median = variance_of_normal_median(np.array([len(own)])) * own.mean()
         return np.asarray(np.maximum(0.0, median - 2 * own / len(own)))
@@ -216,7 +216,7 @@ class _Left:
         return np.asarray(np.minimum(by_bounds, by_l2).max(axis=0))
 
     def _most(self) -> Floats:
-        """What one phone adds to each counter, at most, either way."""
+        """The most that one phone adds to each counter, in either direction."""
         low, high = self._bounds()
         return np.minimum(np.maximum(-low, high), self.query.l2)
 
@@ -226,9 +226,9 @@ class _Left:
 
 
 def variance_of_normal_median(size: npt.NDArray[np.int_]) -> Floats:
-    """Of the median of so many independent normal variables of variance 1, to within one percent.
+    """The variance of the median of so many independent normal variables of variance 1, to within one percent.
 
-    pi/(2 size) is what it tends to; the rest was fitted to exact values.
+    It tends to pi/(2 size); the correction was fitted to exact values.
     """
     correction = np.where(size % 2 == 0, 1.43 - 0.6 / size, 0.43 + 0.14 / size)
     return np.asarray(math.pi / (2 * (size + correction)))

@@ -1,4 +1,4 @@
-"""What one user may contribute: a vector of whole steps, scaled down until it is within the bounds on its norms."""
+"""Fits one user's contribution, a vector of whole steps, to the bounds on its norms by scaling it down."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Norms(NamedTuple):
-    """How large a contribution is, in steps of the grid; of several, their sums.
+    """The L1 norm and the squared L2 norm of a contribution, in steps of the grid; of several, the sums.
 
     >>> Norms.of([1, -2]) + Norms.of([2])
     Norms(l1=5, l2_squared=9)
@@ -24,7 +24,7 @@ class Norms(NamedTuple):
 
     @classmethod
     def of(cls, steps: npt.ArrayLike) -> Norms:
-        """Of what `Query.fit` returned for one phone."""
+        """The norms of the vector that `Query.fit` returned for one phone."""
         sizes = [abs(int(step)) for step in np.asarray(steps)]
         return cls(sum(sizes), sum(size * size for size in sizes))
 
@@ -35,7 +35,7 @@ class Norms(NamedTuple):
 
 
 NOTHING = Norms(0, 0)
-"""The size of no contribution."""
+"""The norms of no contribution."""
 
 
 def within(steps: Integers, bounds: Norms, used: Norms | tuple[Integers, Integers] = NOTHING) -> Integers:
@@ -43,8 +43,8 @@ def within(steps: Integers, bounds: Norms, used: Norms | tuple[Integers, Integer
 
     Args:
         steps: A row for each phone; they are changed in place.
-        bounds: Of each row.
-        used: Of the bounds, by what each phone has contributed before.
+        bounds: The bounds of each row.
+        used: The part of the bounds that each phone's earlier contributions have used.
     """
     l1, l2_squared = (
         np.broadcast_to(np.maximum(0, bound - np.asarray(size)), len(steps))

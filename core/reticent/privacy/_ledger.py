@@ -1,13 +1,13 @@
-"""What each subject has spent of its privacy budget, by query, so that nothing is spent twice or beyond the limit.
+"""The privacy budget that each subject has spent, by query, so that nothing is spent twice or beyond the limit.
 
     ReticentError
     └── LedgerError
         ├── BudgetExceeded    a query would cost more than is left
-        ├── Contradiction     what is asked does not follow from what the ledger holds
+        ├── Contradiction     the request contradicts the entries of the ledger
         └── UnreadableLedger  the file is damaged, foreign, or of another version
 
-A query is first reserved, then spent when it is released, or given back when it failed. What is reserved counts as
-spent until then, so that no order of events overspends.
+A query is first reserved, then spent when it is released, or given back when it failed. A reservation counts as spent
+until then, so that no order of events overspends.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from reticent.privacy._cost import Cost, decimal, epsilon_of, log_delta_of, reny
 from reticent.storage.database import Database, Execute, FileFormat
 
 Composition = Literal["addition", "renyi"]
+"""How a ledger adds up costs."""
+
 State = Literal["reserved", "spent"]
 
 SELF = "self"
-"""The subject of a ledger that is about nobody else: a phone's own."""
+"""The default subject: the owner of the ledger, as on a phone."""
 
 APPLICATION = 0x5245544C  # "RETL"
 VERSION = 1
@@ -43,7 +45,7 @@ _NAMED = 5  # queries that a refusal lists
 
 @dataclass(frozen=True)
 class Quote:
-    """What a query would do to a budget.
+    """The effect of a query on a budget.
 
     Args:
         spent: By the queries before it, reserved ones included.
@@ -69,7 +71,7 @@ class Entry:
 
 
 class LedgerError(ReticentError):
-    """A ledger cannot do what it was asked."""
+    """A ledger refuses a request, or cannot be used."""
 
 
 class Contradiction(LedgerError):
@@ -84,10 +86,10 @@ class BudgetExceeded(LedgerError):
     """A query costs more than is left of a budget.
 
     Args:
-        subject: Whose budget it is.
-        query: What was asked.
-        quote: What it would take, and of what.
-        entries: By which queries the budget was spent.
+        subject: The owner of the budget.
+        query: The refused query.
+        quote: Its cost, and what is left of the budget.
+        entries: The queries that spent the budget.
     """
 
     def __init__(self, subject: str, query: str, quote: Quote, entries: Sequence[Entry]) -> None:
@@ -112,11 +114,11 @@ _KIND = FileFormat("a ledger", APPLICATION, VERSION, _SCHEMA, UnreadableLedger)
 
 
 class Ledger:
-    """What each subject has spent, never more than a limit, whoever asks at the same time and whenever it is killed.
+    """The spending of each subject, never above a limit, through concurrent use and kills.
 
-    With a path the ledger is one SQLite file, readable by its owner only. What a method did is on disk when it
-    returns, and several processes may use one file. The limit and how costs compose are not kept in it: whoever opens
-    it says them.
+    With a path the ledger is one SQLite file, readable by its owner only. The effect of a method is on disk when it
+    returns, and several processes may use one file. The limit and the composition are not in the file: they are
+    arguments.
 
     Both ways to compose hold when each query is chosen after the answers to those before it. By addition, epsilons
     and deltas add. Through Rényi divergences, they are added at one order, fixed by the limit before anything is

@@ -1,8 +1,8 @@
-"""What phones are asked: which counters, with how much noise, from how many, and when it is over.
+"""A query: the counters, the noise, the cohorts, and the end of collecting.
 
-A query is one canonical string of bytes. The key server countersigns its digest, and everything else about it (the
-variance, a phone's share of it, its cost) is computed from these bytes by everyone alone. It adds to "Count" of section
-5.4 of Götz's dissertation the number of contributions that may be decrypted, apart from the number of liars among them.
+A query is one canonical string of bytes. The key server countersigns its digest. Every party computes everything else
+(the variance, a phone's share of it, the cost) from these bytes alone. In addition to "Count" of section 5.4 of Götz's
+dissertation, a query states the fewest contributions that may be decrypted, apart from the number of liars among them.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from reticent.privacy.mechanisms import Mechanism, NoiseKind, mechanism_of
 from reticent.privacy.mechanisms.mechanism import share_variance
 
 FORMAT = b"reticent.query.1\n"
-"""How the canonical bytes of a query begin."""
+"""The beginning of the canonical bytes of every query."""
 
 MAX_INTEGER = 2**63 - 1
-"""What an integer of the encoding can be."""
+"""The largest integer of the encoding."""
 
 COST_RANGES = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
-"""Beyond these ranges a promise means nothing, or cannot be computed."""
+"""The accepted ranges; beyond them a promise means nothing, or cannot be computed."""
 
 _DIGEST = b"reticent.query.digest.1\n"  # separates these digests from any other use of the same hash
 _SEQUENCE = "sequence "  # how the account of a sequence begins, and that of no single query
 _SUMS = 2**62  # sums of one phone's squares stay below this, so that they are exact in 64 bits
 MAX_FRACTION_BITS = 52
-"""More than a float has would say nothing."""
+"""The most fraction bits: those of a float."""
 
-_MAX_COHORTS = 100_000  # whoever reads a query counts the phones of each
+_MAX_COHORTS = 100_000  # every reader of a query computes the size of each
 
 
 class Counter(NamedTuple):
-    """One number that each phone is asked for; who has nothing to say says 0.
+    """One number that each phone contributes; by default 0.
 
     Args:
-        name: What is counted.
-        low: The least that one phone may add, at most 0.
-        high: The most, at least 0.
+        name: The name of what is counted.
+        low: The smallest value of one phone, at most 0.
+        high: The largest value of one phone, at least 0.
     """
 
     name: str
@@ -58,33 +58,33 @@ class Counter(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """One question to many phones, which each of them answers at most once.
+    """One query to many phones. Each phone contributes at most once.
 
-    The phones are dealt into cohorts whose sizes differ by at most one; each is added up, noised and decrypted on its
-    own. Neighbours add or remove one user.
+    The phones are dealt into cohorts whose sizes differ by at most one. Each cohort has its own sum with its own noise,
+    and is decrypted on its own. Neighbours add or remove one user.
 
     Args:
-        id: Names the query; a second attempt is another query.
-        counters: What is counted, and between which bounds.
-        epsilon: What taking part costs, together with delta.
-        delta: See there.
-        l2_squared: The square of the L2 norm of one user's whole vector is at most this.
-        l1: And the L1 norm this.
-        noise: "skellam" for whole numbers, "gaussian" for fixed-point ones.
-        fraction_bits: Numbers are multiples of 2^-fraction_bits; 0 for whole ones.
-        population: How many phones are enrolled.
-        cohorts: Among how many cohorts they are dealt; at most 100,000.
-        min_contributions: With how few contributions a cohort may still be decrypted.
-        liars: How many of those may, at most, be liars or collude.
-        key_id: Under which key contributions are encrypted.
-        closes_after: After how many seconds collecting ends.
-        enough: Or earlier, as soon as each cohort has this many contributions; by default all of them.
-        sequence: The name of a sequence of queries, if this is one of them. What one user adds to all of them together
-            is within `l2_squared` and `l1`, and costs epsilon and delta once; so all of them name the same bounds, cost
-            and noise. Each may depend on the answers to those before it.
+        id: The name of the query; a second attempt is another query.
+        counters: The counters with their bounds.
+        epsilon: The cost to a participating user, together with delta.
+        delta: See epsilon.
+        l2_squared: A bound on the squared L2 norm of one user's whole vector.
+        l1: A bound on its L1 norm.
+        noise: The mechanism: "skellam" for whole numbers, "gaussian" for fixed-point numbers.
+        fraction_bits: Numbers are multiples of 2^-fraction_bits; 0 for whole numbers.
+        population: The number of enrolled phones.
+        cohorts: The number of cohorts; at most 100,000.
+        min_contributions: The fewest contributions with which a cohort may be decrypted.
+        liars: The most liars or colluders among them.
+        key_id: The key under which contributions are encrypted.
+        closes_after: The duration of collecting, in seconds.
+        enough: Collecting ends earlier if each cohort has this many contributions; by default, all.
+        sequence: The name of a sequence of queries, if this is one of them. A user's contributions to all of them
+            together are within `l2_squared` and `l1`, and cost epsilon and delta once. So all of them have the same
+            bounds, cost and noise. Each may depend on the releases before it.
 
     Raises:
-        ValueError: Two parts do not fit each other, or one is out of its range.
+        ValueError: Two fields contradict each other, or one is out of its range.
 
     >>> query = Query(
     ...     id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, l2_squared=4, l1=2, noise="skellam",
@@ -134,22 +134,22 @@ class Query:
 
     @property
     def size(self) -> int:
-        """How many counters there are."""
+        """The number of counters."""
         return len(self.counters)
 
     @property
     def unit(self) -> float:
-        """What one step of the grid is worth."""
+        """The size of one step of the grid."""
         return 2.0**-self.fraction_bits
 
     @property
     def l2(self) -> float:
-        """The L2 norm of one user's whole vector is at most this."""
+        """The bound on the L2 norm of one user's whole vector."""
         return math.sqrt(self.l2_squared)
 
     @property
     def cohort_populations(self) -> tuple[int, ...]:
-        """How many phones are dealt into each cohort."""
+        """The number of phones in each cohort."""
         size, larger = divmod(self.population, self.cohorts)
         return (size + 1,) * larger + (size,) * (self.cohorts - larger)
 
@@ -160,24 +160,24 @@ class Query:
 
     @cached_property
     def variance(self) -> float:
-        """Of the noise that hides a user, in each counter of each cohort."""
+        """The variance of the noise that hides a user, in each counter of each cohort."""
         if self.sequence is not None:
             return self.mechanism.sequence_variance(self.epsilon, self.delta, self.l2, self.l1)
         return self.mechanism.variance(self.epsilon, self.delta, self.l2, self.l1, self.fraction_bits)
 
     @property
     def share_variance(self) -> float:
-        """Of each phone's noise; of the fewest honest ones, one of whom knows its own, the rest reach `variance`."""
+        """The variance of each phone's noise. Without one curious phone, the fewest honest ones reach `variance`."""
         return share_variance(self.variance, self.min_contributions, self.liars)
 
     @property
     def account(self) -> str:
-        """Under which name a ledger books the cost: that of the query, or of the sequence that it is one of."""
+        """The name under which a ledger books the cost: that of the query, or of its sequence."""
         return self.id if self.sequence is None else f"{_SEQUENCE}{self.sequence}"
 
     @property
     def terms(self) -> tuple[float | str, ...]:
-        """What all queries of a sequence have in common; each phone adds up what it has used of the bounds in steps."""
+        """The fields that all queries of a sequence share; each phone adds up its use of the bounds."""
         return (
             *(self.epsilon, self.delta, self.l2_squared, self.l1),
             *(self.noise, self.fraction_bits, self.variance),
@@ -185,15 +185,15 @@ class Query:
 
     @property
     def cost(self) -> Cost:
-        """What taking part costs a user, who is in one cohort only; in a sequence, once for all of it."""
+        """The cost to a participating user, who is in one cohort only; in a sequence, once for all queries."""
         return Cost(self.epsilon, self.delta, Noise(self.noise, self.variance, self.l2, float(self.l1)))
 
     def to_bytes(self) -> bytes:
         """The one string of bytes that stands for this query, and for no other.
 
         `FORMAT`, then the fields in the order in which `Query` lists them, encoded as `reticent.privacy._canonical`
-        says. `counters` is their number as an integer, then name, low and high of each. An `enough` that is not given
-        is 0, a `sequence` that is not is empty.
+        says. `counters` is their number as an integer, then name, low and high of each. A missing `enough` is 0, a
+        missing `sequence` is empty.
         """
         parts = [FORMAT, text(self.id), integer(self.size)]
         for counter in self.counters:
@@ -236,16 +236,16 @@ class Query:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical bytes, which is what is countersigned: 32 bytes."""
+        """SHA-256 of the canonical bytes, 32 bytes. The key server countersigns it."""
         return self.digest_of(self.to_bytes())
 
     @staticmethod
     def digest_of(content: bytes) -> bytes:
-        """The digest of the query that has these canonical bytes, whether or not there is one."""
+        """The digest of canonical bytes, valid or not."""
         return hashlib.sha256(_DIGEST + content).digest()
 
     def share(self, rng: np.random.Generator) -> Integers:
-        """Run by the phone: its share of the noise, for each counter, in steps of the grid.
+        """Run by the phone. Its share of the noise for each counter, in steps of the grid.
 
         Args:
             rng: `reticent.randomness.secure()` on a phone.
@@ -253,21 +253,21 @@ class Query:
         return self.mechanism.share(self.share_variance, self.size, rng, self.fraction_bits)
 
     def fit(self, values: npt.ArrayLike, *, used: Norms | tuple[Integers, Integers] = NOTHING) -> Integers:
-        """Run by the phone: what it may contribute of its counters, in steps of the grid.
+        """Run by the phone. Its counters as a contribution within all bounds, in steps of the grid.
 
-        Each value is clipped to its counter's bounds and rounded to the nearest step. Where the rounded vector exceeds
-        the L2 or the L1 bound it is scaled down until it does not; what that cuts off is rounded to whole steps again,
-        up as far as the bounds allow, largest remainder first and in the order of the counters where these are equal.
+        Each value is clipped to its counter's bounds and rounded to the nearest step. A rounded vector that exceeds the
+        L2 or the L1 bound is scaled down until it does not. Scaled values are rounded to whole steps again: up while
+        the bounds allow, the largest remainder first, equal remainders in the order of the counters.
 
         Args:
             values: A number for each counter; or many phones' at once, as rows.
-            used: Of the bounds, by what was contributed to the sequence's other queries; of many phones, as arrays.
+            used: The norms of the contributions to other queries of the sequence; for many phones, as arrays.
 
         Returns:
             As many integers, within all bounds.
 
         Raises:
-            ValueError: A value is no finite number, or there are more or fewer than counters.
+            ValueError: A value is not a finite number, or the number of values is not that of the counters.
         """
         array = np.asarray(values)
         if array.dtype.kind not in "biuf" or array.ndim == 0 or array.shape[-1] != self.size:
@@ -281,7 +281,7 @@ class Query:
 
     @property
     def _bounds_in_steps(self) -> Norms:
-        """The bounds; no vector has more than what fits 64 bits."""
+        """The bounds; no vector exceeds 64 bits."""
         return Norms(min(self.l1 << self.fraction_bits, _SUMS), min(self.l2_squared << 2 * self.fraction_bits, _SUMS))
 
     def _refuse_bounds_that_do_not_fit(self) -> None:

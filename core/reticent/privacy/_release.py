@@ -1,4 +1,4 @@
-"""What a query gave: numbers, how far off they may be, and what they cost.
+"""A release: the estimates of a query, their errors, and their cost.
 
 The decrypted sums of the cohorts keep probabilistic differential privacy (definition 3 of Götz's dissertation). A
 release is computed from them, and definition 3 does not survive that; it claims (epsilon, delta)-indistinguishability
@@ -28,19 +28,19 @@ class Release:
     """Estimates of the totals over all phones that contributed.
 
     Args:
-        query: Whose answer this is, by its id.
-        counters: What was counted, by name.
+        query: The id of the query.
+        counters: The names of the counters.
         value: The total of each counter.
-        variance: Of each value around the true total, if nobody lied: from noise, from scaling to cohorts that were
-            left out, and from taking a median over cohorts.
-        noise: Which noise is all that the values are off by; None where something else adds to it.
-        contributors: How many phones contributed, those in cohorts that were left out included.
-        epsilon: What it cost each of them, together with delta.
-        delta: See there.
-        cohorts_left_out: Those that were burnt.
-        cohorts_outlying: For each counter, those that lie too far from the others; where there are some, its value is
-            the median of the others, scaled, instead of the sum.
-        seeded: Whether somebody could replay the noise: then it protects nobody.
+        variance: The variance of each value around the true total, if nobody lied: from noise, from scaling to cohorts
+            that were left out, and from taking a median over cohorts.
+        noise: The mechanism, if its noise is the only error of the values; otherwise None.
+        contributors: The number of phones that contributed, including those in cohorts that were left out.
+        epsilon: The cost to each of them, together with delta.
+        delta: See epsilon.
+        cohorts_left_out: The burnt cohorts.
+        cohorts_outlying: For each counter, the outlying cohorts. If there are any, the value is the scaled median of
+            the others instead of the sum.
+        seeded: Whether anybody can replay the noise: then it protects nobody.
 
     >>> release = Release("gym", ("visits",), (1204.0,), (25.0,), "skellam", 9000, 1.0, 1e-6)
     >>> release.interval(0.95).tolist()
@@ -70,10 +70,10 @@ class Release:
             raise ValueError(f"a variance is finite and at least 0: got {self.variance}")
 
     def interval(self, level: float) -> Floats:
-        """Where the true totals lie with this probability, each on its own, if nobody lied.
+        """Intervals that contain the true totals with this probability, each on its own, if nobody lied.
 
         Returns:
-            Lower and upper ends, in rows as the counters.  # (d, 2)
+            Lower and upper ends, one row for each counter.  # (d, 2)
         """
         if not 0 < level < 1:
             raise ValueError(f"level must lie in (0, 1): got {level!r}")
@@ -90,7 +90,7 @@ class Release:
         """The release that `to_text` wrote.
 
         Raises:
-            ValueError: The text is no release, or one of another version.
+            ValueError: The text is not a release, or has another version.
         """
         content = FORMAT.parse(text)
         try:

@@ -15,6 +15,7 @@ MECHANISMS: Final[dict[NoiseKind, Mechanism]] = {
     "skellam": Skellam(),
     "gaussian": Gaussian(),
 }
+"""All mechanisms, by name."""
 
 
 def mechanism_of(noise: str) -> Mechanism:
