@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of the house is how the house is."""
+"""docs/architecture.md names the modules and the exceptions that exist."""
 
 import ast
 import re
@@ -14,19 +14,19 @@ PACKAGES = [Path(each) for each in SHIPPED if not each.startswith("protos")]
 
 
 def rows_of(package: str) -> list[list[str]]:
-    """The rooms of a package from top to bottom, as the import contract orders them."""
+    """The modules of a package from top to bottom, as the import contract orders them."""
     contracts = SETTINGS["tool"]["importlinter"]["contracts"]
     [rows] = [each["layers"] for each in contracts if each.get("containers") == [package]]
     return [row.split(" | ") for row in rows]
 
 
 @pytest.mark.parametrize(("package", "title"), [("reticent", "core"), ("reticent_client", "client")])
-def test_the_page_and_the_contract_name_every_room_in_the_same_order(package: str, title: str) -> None:
+def test_the_page_and_the_contract_name_every_module_in_the_same_order(package: str, title: str) -> None:
     [folder] = [ROOT / each for each in PACKAGES if each.name == package]
     found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     row = {name: number for number, names in enumerate(rows_of(package)) for name in names}
     assert set(row) == found - {"__init__", "__main__"}
-    table = PAGE.partition(f"| room of the {title} |")[2].partition("\n\n")[0]
+    table = PAGE.partition(f"| module of the {title} |")[2].partition("\n\n")[0]
     named = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)))
     assert set(named) == set(row)
     assert [row[name] for name in named] == sorted(row[name] for name in named)
