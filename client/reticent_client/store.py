@@ -32,8 +32,6 @@ CREATE TABLE contributions (
     detail TEXT NOT NULL, PRIMARY KEY (phone, query), UNIQUE (phone, id)
 ) WITHOUT ROWID;
 CREATE INDEX contributions_by_state ON contributions (phone, state);
-CREATE INDEX contributions_by_account ON contributions (phone, account);
-CREATE INDEX contributions_by_contribution ON contributions (phone, contribution);
 CREATE TABLE declined (
     phone TEXT NOT NULL, announcement BLOB NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL, sentence TEXT NOT NULL,
     policy TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (phone, announcement)

@@ -8,12 +8,10 @@ kill between any two steps neither overspends nor loses a reservation, nor lets 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +23,7 @@ from reticent.randomness import secure
 from reticent.retry import Backoff
 from reticent.times import Now, instant
 from reticent.v1 import counting_pb2 as wire
+from reticent_client.counting.announcements import digest_of, is_countersigned, read_key, read_query
 from reticent_client.counting.budget import Budget
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.contribution import PreparedContribution, prepare, values_of
@@ -125,11 +124,11 @@ class Participant:
             situation: As in `contribute`.
         """
         member = self.enrolment.current
-        if member is None or not _is_countersigned(announcement, member):
+        if member is None or not is_countersigned(announcement, member):
             return None  # only the key server makes the phone fetch and keep anything
         if self.records.of(announcement.query) is not None:
             return None
-        if self._declined.lasting(_digest_of(announcement), self._rules) is not None:
+        if self._declined.lasting(digest_of(announcement), self._rules) is not None:
             return None
         if self._queries.get(announcement.query) is not None:
             return None
@@ -149,7 +148,7 @@ class Participant:
         if found is None or self.records.of(announcement.query) is not None:
             return None
         try:
-            return bytes.fromhex(_read(found).key_id)
+            return bytes.fromhex(read_query(found).key_id)
         except (ValueError, ArithmeticError):
             return None
 
@@ -171,7 +170,7 @@ class Participant:
         Raises:
             Declined: The phone does not take part, or not now.
         """
-        digest = _digest_of(announcement)
+        digest = digest_of(announcement)
         with self._one_at_a_time:
             try:
                 return self._contribution(announcement, content, public_key, situation or Situation(), digest)
@@ -291,13 +290,13 @@ class Participant:
         member = self.enrolment.current
         if member is None:
             raise Declined(Reason.NOT_A_MEMBER)
-        if not _is_countersigned(announcement, member):  # and so not even looked at
+        if not is_countersigned(announcement, member):  # and so not even looked at
             raise Declined(Reason.NOT_COUNTERSIGNED)
         lasting = self._declined.lasting(digest, self._rules)
         if lasting is not None:
             raise lasting
         try:
-            query = _read(self._content(announcement, content, situation))
+            query = read_query(self._content(announcement, content, situation))
         except (ValueError, ArithmeticError) as error:
             raise Declined(Reason.MALFORMED, f"the query cannot be read: {error}") from error
         self._examine(announcement, query)
@@ -386,7 +385,7 @@ class Participant:
     def _examined_key(self, query: Query, content: bytes) -> PublicKey:
         """The key that the query names; contributions under it are not too large."""
         try:
-            key = _key_of(content, self._simulation)
+            key = read_key(content, self._simulation)
         except ValueError as error:
             raise Declined(Reason.BAD_KEY, f"the public key for {query.id!r} is none: {error}", query.id) from error
         if key.key_id.hex() != query.key_id:
@@ -400,35 +399,6 @@ class Participant:
         queries, sent = self.records.since(self._now() - DAY)
         self.policy.check_daily_limits(query, size, queries=queries, sent=sent)
         return key
-
-
-def _is_countersigned(announcement: wire.Announcement, member: Member) -> bool:
-    """Whether the key server that the phone joined will decide the query, which was not read yet.
-
-    Reading takes time and memory, which are for the key server to ask for, and not for whoever brings announcements.
-    """
-    statement = statements.countersigned(announcement.query, announcement.agreement_key)
-    return signed_by(member.invitation.identity, statement, announcement.countersignature)
-
-
-@lru_cache(maxsize=4)
-def _read(content: bytes) -> Query:
-    """The query of a countersigned announcement, which the phone looks at more than once in a row."""
-    return Query.from_bytes(content)
-
-
-@lru_cache(maxsize=4)
-def _key_of(content: bytes, simulation: bool) -> PublicKey:
-    """A key, which has a table that is worth keeping."""
-    return PublicKey.from_bytes(content, simulation=simulation)
-
-
-def _digest_of(announcement: wire.Announcement) -> bytes:
-    """SHA-256 of what an announcement says, however long it is still open."""
-    said = wire.Announcement()
-    said.CopyFrom(announcement)
-    said.ClearField("closes_in_ms")
-    return hashlib.sha256(said.SerializeToString(deterministic=True)).digest()
 
 
 def _message(record: Record) -> wire.Contribution:
