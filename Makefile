@@ -11,7 +11,7 @@ PY := .venv/bin/python
 NODE_MODULES := examples/javascript/node_modules/.package-lock.json
 PIP := $(PY) -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-all check bench stubs lock python clean
+.PHONY: help demo test test-all mutants check bench stubs lock python clean
 .DEFAULT_GOAL := help
 
 help: ## say what the targets do
@@ -20,11 +20,14 @@ help: ## say what the targets do
 demo: $(STAMP) ## twenty people for a month: what each check releases, and what it leaks
 	.venv/bin/reticent demo $(ARGS)
 
-test: $(STAMP) ## the tests that take less than four minutes
+test: $(STAMP) ## the tests that take less than three minutes
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) $(NODE_MODULES) ## all tests
 	$(PY) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+mutants: $(STAMP) ## try every mutant of tests/mutants, some minutes; ARGS="--changed-since REV" tries those of a change
+	$(PY) -m tests.mutants $(ARGS)
 
 check: $(STAMP) .stubs/.installed ## lint, format, types, who may import whom, and that the code of the wire is that of protos/
 	$(PY) -m ruff check

@@ -11,6 +11,13 @@ NO_SKIPS = os.environ.get("RETICENT_NO_SKIPS") == "1"
 # The machine's speed is not what a property is about, hence no deadlines.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile(  # as in CI, and the first failing example will do
+    "mutants",
+    deadline=None,
+    max_examples=100,
+    derandomize=True,
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "quick"))
 
