@@ -288,10 +288,10 @@ class MaskRunner:
         try:
             mask = self._mask(date)
             for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
-                # A step and its message are one transaction. StepError: the clock was set back to a step that is over.
-                with contextlib.suppress(StepError), self._store.transaction():
-                    released = mask.observe(context, step=step)
-                    decided.append(self._keep(date, step, released, context))
+                with contextlib.suppress(StepError):  # the clock was set back to a step that is over
+                    with self._store.transaction():  # a step and its message, or neither
+                        stored = self._keep(date, step, mask.observe(context, step=step), context)
+                    decided.append(stored)
         except OSError as error:
             _log.error("step %s of %s is not told, for it cannot be stored: %s", upcoming.step, date, error)
         return decided

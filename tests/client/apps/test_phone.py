@@ -4,7 +4,7 @@ import asyncio
 import datetime as dt
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -256,21 +256,28 @@ async def test_a_damaged_note_of_the_day_is_one_sentence(store: PhoneStore, cloc
             raise AssertionError("unreachable")
 
 
+@pytest.mark.parametrize("part", ["write", "commit"])
 @limited
 async def test_a_step_that_cannot_be_stored_is_not_told(
-    store: PhoneStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: PhoneStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
     """The phone goes on with the next one."""
     told = Told(clock)
+    execute = store.database._execute
 
     def full(*_: Any) -> None:
         raise OSError(None, "database or disk is full", "phone.db")
 
+    def no_commit(statement: str, values: Sequence[Any] = ()) -> Any:
+        return full() if statement == "COMMIT" else execute(statement, values)
+
     async with phone_of(store, clock, told, first_day=True) as phone:
         for broken in (False, True, False):
             with monkeypatch.context() as patch:
-                if broken:
+                if broken and part == "write":
                     patch.setattr(PhoneStore, "write", full)
+                elif broken:
+                    patch.setattr(store.database, "_execute", no_commit)
                 phone.sense("home")
                 await clock.move_to(phone.next_step.instant)
     assert [step for step, _ in told.steps] == [25, 27]
