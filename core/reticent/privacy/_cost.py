@@ -97,7 +97,7 @@ class Cost:
             noise = content.pop("noise")
             return cls(noise=None if noise is None else Noise(**noise), **content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"this is no cost: {text!r} ({error})") from error
+            raise ValueError(f"the text is not a cost: {text!r} ({error})") from error
 
 
 def sum_of_costs(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:

@@ -79,7 +79,7 @@ class Counts(Protocol):
             counters: In a simulation, the counters of each phone. Real phones use their own.
 
         Raises:
-            BudgetExceeded: The query costs more than is left.
+            BudgetExceeded: The query costs more than is kept_cohorts.
             QueryBurnt: Too few phones contributed.
             AlreadyDecided: The query was decided before.
         """
@@ -119,25 +119,29 @@ def estimate(query: Query, cohorts: Sequence[CohortSum], *, seeded: bool) -> Rel
     kept = [number for number, cohort in enumerate(cohorts) if cohort.sums is not None]
     if 2 * len(left_out) > query.cohorts:
         raise QueryBurnt(query.id, left_out, query.cohorts, kept)
-    left = _Left(query, [cohorts[number] for number in kept], sum(cohort.contributors for cohort in cohorts))
-    by_median = left.far.any(axis=0)
+    kept_cohorts = _KeptCohorts(
+        query, [cohorts[number] for number in kept], sum(cohort.contributors for cohort in cohorts)
+    )
+    by_median = kept_cohorts.outlying.any(axis=0)
     is_noise = not left_out and not by_median.any()
     return Release(
         query=query.id,
         counters=tuple(counter.name for counter in query.counters),
-        value=tuple(np.where(by_median, left.scaled_median(), left.scaled_sum()).tolist()),
-        variance=tuple((left.variance() + np.where(by_median, left.variance_of_median(), 0.0)).tolist()),
+        value=tuple(np.where(by_median, kept_cohorts.scaled_median(), kept_cohorts.scaled_sum()).tolist()),
+        variance=tuple(
+            (kept_cohorts.variance() + np.where(by_median, kept_cohorts.variance_of_median(), 0.0)).tolist()
+        ),
         noise=query.noise if is_noise else None,
-        contributors=left.everyone,
+        contributors=kept_cohorts.everyone,
         epsilon=query.epsilon,
         delta=query.delta,
         cohorts_left_out=tuple(left_out),
-        cohorts_outlying=tuple(tuple(np.array(kept)[column].tolist()) for column in left.far.T),
+        cohorts_outlying=tuple(tuple(np.array(kept)[column].tolist()) for column in kept_cohorts.outlying.T),
         seeded=seeded,
     )
 
 
-class _Left:
+class _KeptCohorts:
     """The cohorts that were not burnt, and the estimates that follow from them for each counter.
 
     The variance of a counter among phones is unknown. Two bounds hold: the variance of a counter with this mean that
@@ -152,8 +156,10 @@ class _Left:
         sums = [cohort.sums or () for cohort in cohorts]
         self.total = np.array([sum(column) * query.unit for column in zip(*sums, strict=True)])  # (d,), added exactly
         self.means = np.array([[entry * query.unit for entry in row] for row in sums]) / self.sizes[:, None]
-        self.far = self._is_far()  # (kept, d)
-        self.counted = ~self.far | (2 * self.far.sum(axis=0) > len(cohorts))  # (kept, d); all, where most are far
+        self.outlying = self._is_outlying()  # (kept, d)
+        self.counted = ~self.outlying | (
+            2 * self.outlying.sum(axis=0) > len(cohorts)
+        )  # (kept, d); all, if most are outlying
         self.number = self.counted.sum(axis=0)  # (d,)
         self.contributors = self.sizes @ self.counted  # (d,) to these
 
@@ -178,7 +184,7 @@ class _Left:
     def _middle(self) -> Floats:
         return np.asarray(np.nanmedian(np.where(self.counted, self.means, np.nan), axis=0))
 
-    def _is_far(self) -> npt.NDArray[np.bool_]:
+    def _is_outlying(self) -> npt.NDArray[np.bool_]:
         """Whether a cohort is farther from the median than an honest one by chance, by Bernstein's inequality."""
         middle, own = np.median(self.means, axis=0), 1 / self.sizes[:, None]
         rare = np.maximum(own, own.mean())  # the median is no surer of what is rare than most cohorts are
@@ -189,7 +195,7 @@ class _Left:
     def _of_median(self, own: Floats) -> Floats:
         """The variance that the median's own error adds to the variance `own` of each cohort's distance from it.
 
-        It excludes the part that the two have in common: for cohorts of equal size, nothing is left.
+        It excludes the part that the two have in common: for cohorts of equal size, nothing is kept_cohorts.
         """
         median = variance_of_normal_median(np.array([len(own)])) * own.mean()
         return np.asarray(np.maximum(0.0, median - 2 * own / len(own)))

@@ -102,8 +102,8 @@ class BudgetExceeded(LedgerError):
             names.append(f"{len(self.entries) - _NAMED} more")
         by = f" by {', '.join(names)}" if names else ""
         super().__init__(
-            f"{query!r} takes {_said(quote.extra)} of the budget of {subject!r}, and {_said(quote.left)} is left: "
-            f"{_said(quote.spent)} was spent{by}"
+            f"{query!r} takes {_pair(quote.extra)} of the budget of {subject!r}, and {_pair(quote.left)} is left: "
+            f"{_pair(quote.spent)} was spent{by}"
         )
 
     def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[str, str, Quote, tuple[Entry, ...]]]:
@@ -304,7 +304,7 @@ class _Renyi:
         divergence = renyi_of(costs, self.order)
         if divergence is None:
             without = next(cost for cost in costs if cost.renyi(self.order) is None)
-            raise ValueError(f"a cost composes through Rényi divergences only if it says its noise: got {without}")
+            raise ValueError(f"a cost without its noise does not compose through Rényi divergences: got {without}")
         return divergence
 
 
@@ -321,7 +321,7 @@ def _less(one: Cost, other: Cost) -> Cost:
     return Cost(max(0.0, float(epsilon)), max(0.0, float(delta)))
 
 
-def _said(cost: Cost) -> str:
+def _pair(cost: Cost) -> str:
     return f"({cost.epsilon:.6g}, {cost.delta:.3g})"
 
 

@@ -37,7 +37,7 @@ def test_a_cost_comes_back_from_text_as_it_was(cost: Cost) -> None:
     ],
 )
 def test_what_is_no_cost_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="this is no cost"):
+    with pytest.raises(ValueError, match="the text is not a cost"):
         Cost.from_text(text)
 
 

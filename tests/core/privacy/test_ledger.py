@@ -241,7 +241,7 @@ def test_divergences_say_what_is_spent_at_the_limit_s_delta() -> None:
 
 def test_a_cost_that_says_no_noise_has_no_divergence() -> None:
     with _open(composition="renyi") as ledger:
-        with pytest.raises(ValueError, match="only if it says its noise: got Cost"):
+        with pytest.raises(ValueError, match="does not compose through Rényi divergences: got Cost"):
             ledger.reserve("a", Cost(0.1, 1e-9))
         ledger.reserve("b", Cost(0.1, 0.0))
         with pytest.raises(BudgetExceeded):
@@ -336,7 +336,7 @@ def test_a_damaged_cost_is_not_taken_for_nothing(path: Path) -> None:
     with _open(path=path) as ledger:
         ledger.reserve("a", Cost(0.1, 0))
         ledger._database._execute("UPDATE entries SET cost = '{}'")
-        with pytest.raises(UnreadableLedger, match="is damaged: this is no cost"):
+        with pytest.raises(UnreadableLedger, match="is damaged: the text is not a cost"):
             ledger.reserve("b", Cost(0.1, 0))
 
 
