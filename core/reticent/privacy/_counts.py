@@ -157,9 +157,8 @@ class _KeptCohorts:
         self.total = np.array([sum(column) * query.unit for column in zip(*sums, strict=True)])  # (d,), added exactly
         self.means = np.array([[entry * query.unit for entry in row] for row in sums]) / self.sizes[:, None]
         self.outlying = self._is_outlying()  # (kept, d)
-        self.counted = ~self.outlying | (
-            2 * self.outlying.sum(axis=0) > len(cohorts)
-        )  # (kept, d); all, if most are outlying
+        most = 2 * self.outlying.sum(axis=0) > len(cohorts)
+        self.counted = ~self.outlying | most  # (kept, d); all, if most are outlying
         self.number = self.counted.sum(axis=0)  # (d,)
         self.contributors = self.sizes @ self.counted  # (d,) to these
 
