@@ -18,7 +18,7 @@ from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.client import CountingClient, OnOutage, Timeouts
 from reticent_analyst.errors import BadReply
-from reticent_analyst.handle import NEVER_ASKED, Handle, OnProgress, Progress
+from reticent_analyst.handle import COUNTERSIGN_REFUSALS, Handle, OnProgress, Progress
 from reticent_analyst.question import Question
 
 __all__ = ["Analyst", "Terms"]
@@ -151,7 +151,7 @@ class Analyst:
         except Refused as refused:
             # An earlier attempt's reservation is free if no phone received the query then either. Another query of a
             # sequence may have been received.
-            is_left_over = before == "reserved" and query.sequence is None and refused.refusal in NEVER_ASKED
+            is_left_over = before == "reserved" and query.sequence is None and refused.refusal in COUNTERSIGN_REFUSALS
             if self._ledger is not None and (before is None or is_left_over):
                 self._ledger.give_back(query.account)
             raise

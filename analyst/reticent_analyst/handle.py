@@ -17,9 +17,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.client import CountingClient, DeadlineExceeded
 from reticent_analyst.errors import BadReply, NeverDecided, NotDecided
 
-__all__ = ["NEVER_ASKED", "Handle", "OnProgress", "Progress"]
+__all__ = ["COUNTERSIGN_REFUSALS", "Handle", "OnProgress", "Progress"]
 
-NEVER_ASKED = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
+COUNTERSIGN_REFUSALS = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
 """The refusals of the key server to countersign an announced query: no phone has received it."""
 
 
@@ -137,7 +137,7 @@ class Handle:
             except DeadlineExceeded:
                 raise self._not_decided(timeout, f"{self._client.address} does not reply") from None
             except Refused as refused:
-                if refused.refusal in NEVER_ASKED:
+                if refused.refusal in COUNTERSIGN_REFUSALS:
                     self._book(is_spent=False)
                 raise
             if self.progress.phase == "lost":

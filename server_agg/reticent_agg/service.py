@@ -26,7 +26,7 @@ from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches
 from reticent_agg.counting.closing import abort
-from reticent_agg.counting.collection import Outcome, refuse_odd_phone
+from reticent_agg.counting.collection import ContributionResult, refuse_odd_phone
 from reticent_agg.counting.replies import refuse_too_many
 from reticent_agg.driver import Driver
 from reticent_agg.server import AggregationServer
@@ -231,15 +231,15 @@ class AggregationService:
         write(*arguments)
         self._loop.call_soon_threadsafe(notify)
 
-    def _collect(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
+    def _collect(self, contributions: Sequence[wire.Contribution]) -> list[ContributionResult]:
         """Run by the writer: take contributions, and close what has enough of them now."""
-        outcomes = self._server.collection.contribute(contributions)
+        results = self._server.collection.contribute(contributions)
         try:
             if self._server.closing.close_due():
                 self._loop.call_soon_threadsafe(self._driver.decide)
         except OSError:  # these contributions are durable, and acknowledged; closing is tried again
             self._loop.call_soon_threadsafe(self._must_close.set)
-        return outcomes
+        return results
 
     async def _close_in_time(self) -> None:
         """Close each query when its time is over, until cancelled."""

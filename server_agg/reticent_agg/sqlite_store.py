@@ -21,7 +21,7 @@ from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
     CohortState,
-    CohortSum,
+    EncryptedSum,
     Contents,
     CountersignedDeal,
     DealtPhone,
@@ -173,7 +173,7 @@ class SqliteStore(AggregationStore):
         due: int | None = self._value("SELECT min(closes) FROM queries WHERE phase = ?", wire.COLLECTING)
         return due
 
-    def close_query(self, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead]) -> bool:
+    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
         with self.database.transaction() as run:
             return _close(run, digest, make_request)
 
@@ -297,14 +297,14 @@ def _known(run: Execute, digest: bytes) -> StoredQuery:
 
 
 def _close(
-    run: Execute, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead], *, burn: bool = False
+    run: Execute, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], *, burn: bool = False
 ) -> bool:
     (number, phase) = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
     if phase != wire.COLLECTING:
         return False
     run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
     sums = run("SELECT cohort, contributors, ciphertexts FROM sums WHERE query = ?", (number,)).fetchall()
-    for each in itertools.starmap(CohortSum, sums):
+    for each in itertools.starmap(EncryptedSum, sums):
         head = make_request(each).SerializeToString()
         run("INSERT INTO requests (query, cohort, head, burn) VALUES (?, ?, ?, ?)", (number, each.cohort, head, burn))
     run("UPDATE sums SET ciphertexts = x'' WHERE query = ?", (number,))
@@ -314,7 +314,7 @@ def _close(
 def _burn(run: Execute, digest: bytes) -> None:
     """Close a query that collects, and have all its cohorts burnt."""
 
-    def without_ciphertexts(each: CohortSum) -> wire.DecideHead:
+    def without_ciphertexts(each: EncryptedSum) -> wire.DecideHead:
         return wire.DecideHead(query=digest, cohort=each.cohort, contributors=each.contributors)
 
     _close(run, digest, without_ciphertexts, burn=True)

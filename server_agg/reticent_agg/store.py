@@ -24,7 +24,7 @@ __all__ = [
     "AggregationStore",
     "CohortBatch",
     "CohortState",
-    "CohortSum",
+    "EncryptedSum",
     "Contents",
     "CountersignedDeal",
     "DealtPhone",
@@ -124,8 +124,8 @@ class DealtPhone(NamedTuple):
     contents: Contents | None
 
 
-class CohortSum(NamedTuple):
-    """The encrypted sum of a cohort."""
+class EncryptedSum(NamedTuple):
+    """The encrypted sum of a cohort, with the number of its contributors."""
 
     cohort: int
     contributors: int
@@ -270,7 +270,7 @@ class AggregationStore(Protocol):
     def next_due(self) -> int | None:
         """When collecting ends next."""
 
-    def close_query(self, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead]) -> bool:
+    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
         """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.
 
         The sums are deleted: what is still needed of them is in the requests.

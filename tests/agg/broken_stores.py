@@ -12,7 +12,7 @@ import pytest
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
 from reticent_agg.sqlite_store import _put
-from reticent_agg.store import CohortBatch, CohortSum, Lease, Put, StoredRequest, WorkItem
+from reticent_agg.store import CohortBatch, EncryptedSum, Lease, Put, StoredRequest, WorkItem
 
 
 class AcknowledgesBeforeCommit(SqliteStore):
@@ -70,13 +70,13 @@ class CommitsEachBatch(SqliteStore):
 class ReadsBeforeItCloses(SqliteStore):
     """Makes the requests before the transaction in which it closes: what comes in between is lost."""
 
-    def close_query(self, digest: bytes, make_request: Callable[[CohortSum], wire.DecideHead]) -> bool:
+    def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
         with self.database.reading() as run:
             rows = run(
                 "SELECT cohort, contributors, ciphertexts FROM sums JOIN queries ON number = query WHERE digest = ?",
                 (digest,),
             ).fetchall()
-        heads = {row[0]: make_request(CohortSum(*row)) for row in rows}
+        heads = {row[0]: make_request(EncryptedSum(*row)) for row in rows}
         time.sleep(0.05)
         return super().close_query(digest, lambda cohort: heads[cohort.cohort])
 

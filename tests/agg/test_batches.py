@@ -11,7 +11,7 @@ import pytest
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches
-from reticent_agg.counting.collection import Outcome
+from reticent_agg.counting.collection import ContributionResult
 from tests.agg.network import run
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
@@ -26,7 +26,7 @@ def test_what_finds_no_room_is_told_when_to_come_back(monkeypatch: pytest.Monkey
     async def fill() -> None:
         go = asyncio.Event()
 
-        async def take(contributions: Any) -> list[Outcome]:
+        async def take(contributions: Any) -> list[ContributionResult]:
             await go.wait()
             taken.append(len(contributions))
             return [wire.Acknowledgement(contribution=each.phone) for each in contributions]
@@ -60,7 +60,7 @@ def test_a_disk_that_fails_is_told_and_the_next_ones_are_served() -> None:
     faults: Iterator[Exception | None] = iter([OSError("full"), ZeroDivisionError(), None])
 
     async def fail() -> None:
-        async def take(contributions: Any) -> list[Outcome]:
+        async def take(contributions: Any) -> list[ContributionResult]:
             if (fault := next(faults)) is not None:
                 raise fault
             return [wire.Acknowledgement()] * len(contributions)
@@ -78,7 +78,7 @@ def test_a_disk_that_fails_is_told_and_the_next_ones_are_served() -> None:
 
 def test_who_has_gone_does_not_keep_the_others_from_their_answers() -> None:
     async def leave() -> None:
-        async def take(contributions: Any) -> list[Outcome]:
+        async def take(contributions: Any) -> list[ContributionResult]:
             await asyncio.sleep(0.01)
             return [wire.Acknowledgement()] * len(contributions)
 

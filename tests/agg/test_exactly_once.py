@@ -22,7 +22,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refused, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
-from reticent_agg.counting.collection import Outcome
+from reticent_agg.counting.collection import ContributionResult
 from tests.agg import parties
 from tests.agg.broken_stores import AcknowledgesBeforeCommit, CommitsLate, ForgetsReceipts
 from tests.agg.parties import Phone, Time
@@ -94,7 +94,7 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
         assert {each.phone for each in parties.receipts_of(server, head)} == {Phone(phone).id for phone in stands}
 
 
-def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[Outcome]:
+def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[ContributionResult]:
     """Contribute while the disk fails before some statement; nothing comes of it then."""
     database = parties.database_of(server)
     honest, left = database._execute, fault

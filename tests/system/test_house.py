@@ -62,6 +62,8 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("analyst/reticent_analyst", "reticent_agg"),
         ("core/reticent/privacy", "reticent.paillier"),
         ("client/reticent_client/mask", "reticent_client.habits"),
+        ("server_agg/reticent_agg/counting", "reticent_agg.sqlite_store"),
+        ("simulation/reticent_sim/world", "reticent_sim.experiments"),
     ],
 )
 def test_the_import_contract_breaks(copy: Path, importer: str, imported: str) -> None:
@@ -71,6 +73,14 @@ def test_the_import_contract_breaks(copy: Path, importer: str, imported: str) ->
     assert run.returncode == 1, run.stdout
     package = ".".join(Path(importer).parts[1:])
     assert f"{package}.offender -> {imported}" in run.stdout
+
+
+def test_a_new_module_needs_a_layer(copy: Path) -> None:
+    for package in PACKAGES:
+        (copy / package / "newcomer.py").write_text("")
+    run = lint_imports(copy)
+    assert run.returncode == 1, run.stdout
+    assert run.stdout.count("newcomer") == len(PACKAGES), run.stdout
 
 
 # What is packaged

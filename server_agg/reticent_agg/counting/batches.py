@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.counting.collection import Outcome
+from reticent_agg.counting.collection import ContributionResult
 
 __all__ = ["Batches"]
 
@@ -24,19 +24,19 @@ MAX_BYTES_WAITING = 64 << 20
 RETRY_AFTER = 1.0
 """Seconds after which a phone tries again, when there is no room, or the disk fails."""
 
-Collect = Callable[[Sequence[wire.Contribution]], Awaitable[list[Outcome]]]
+Collect = Callable[[Sequence[wire.Contribution]], Awaitable[list[ContributionResult]]]
 
 
 class Batches:
     """Collects contributions while others are being written, and then has them written together.
 
     Args:
-        collect: Takes the contributions of a batch, and returns their outcomes.
+        collect: Takes the contributions of a batch, and returns their results.
     """
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
-        self._waiting: deque[tuple[wire.Contribution, asyncio.Future[Outcome]]] = deque()
+        self._waiting: deque[tuple[wire.Contribution, asyncio.Future[ContributionResult]]] = deque()
         self._bytes = 0
         self._writing: asyncio.Task[None] | None = None
 
@@ -48,7 +48,7 @@ class Batches:
         """
         if len(self._waiting) >= MAX_WAITING or self._bytes >= MAX_BYTES_WAITING:
             raise Refused(Refusal.BUSY, "too many contributions at a time", retry_after=RETRY_AFTER)
-        result: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[ContributionResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((contribution, result))
         self._bytes += len(contribution.ciphertexts)
         if self._writing is None:
@@ -68,16 +68,16 @@ class Batches:
         finally:
             self._writing = None
 
-    async def _write_batch(self, batch: Sequence[tuple[wire.Contribution, asyncio.Future[Outcome]]]) -> None:
-        outcomes: Sequence[Outcome | Exception]
+    async def _write_batch(self, batch: Sequence[tuple[wire.Contribution, asyncio.Future[ContributionResult]]]) -> None:
+        results: Sequence[ContributionResult | Exception]
         try:
-            outcomes = await self._collect([contribution for contribution, _ in batch])
+            results = await self._collect([contribution for contribution, _ in batch])
         except OSError as error:
             _log.error("contributions cannot be written: %s", error)
-            outcomes = [Refused(Refusal.UNAVAILABLE, retry_after=RETRY_AFTER)] * len(batch)
+            results = [Refused(Refusal.UNAVAILABLE, retry_after=RETRY_AFTER)] * len(batch)
         except Exception as error:  # noqa: BLE001  # each caller gets it, and the next batch is written
-            outcomes = [error] * len(batch)
-        for (_, result), outcome in zip(batch, outcomes, strict=True):
+            results = [error] * len(batch)
+        for (_, result), outcome in zip(batch, results, strict=True):
             if result.done():  # the caller has hung up
                 continue
             if isinstance(outcome, Exception) and not isinstance(outcome, Refused):

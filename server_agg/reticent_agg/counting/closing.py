@@ -16,7 +16,7 @@ from reticent.times import Now, instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
 from reticent_agg.errors import BadReply
-from reticent_agg.store import AggregationStore, CohortSum, StoredQuery, StoredRequest
+from reticent_agg.store import AggregationStore, EncryptedSum, StoredQuery, StoredRequest
 
 __all__ = ["FINAL_REFUSALS", "Closing", "abort"]
 
@@ -98,7 +98,7 @@ class Closing:
         elif refused.refusal in FINAL_REFUSALS:
             self._store.lose(head.query, refused)
 
-    def _request(self, announced: AnnouncedQuery, cohort: CohortSum) -> wire.DecideHead:
+    def _request(self, announced: AnnouncedQuery, cohort: EncryptedSum) -> wire.DecideHead:
         """The request to decide a cohort: with other ciphertexts of the same sums, or none if there are too few."""
         query, key = announced.query, announced.key
         head = wire.DecideHead(query=query.digest, cohort=cohort.cohort, contributors=cohort.contributors)

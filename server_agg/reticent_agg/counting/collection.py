@@ -16,7 +16,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
 from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, Put
 
-__all__ = ["Collection", "Outcome", "refuse_odd_phone"]
+__all__ = ["Collection", "ContributionResult", "refuse_odd_phone"]
 
 DIGEST_BYTES = 32
 _SIZES = [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]
@@ -26,8 +26,8 @@ _REFUSALS: Mapping[Put, tuple[Refusal, str]] = {
     Put.LATE: (Refusal.LATE, ""),
 }
 
-Outcome: TypeAlias = wire.Acknowledgement | Refused
-"""The outcome of a contribution."""
+ContributionResult: TypeAlias = wire.Acknowledgement | Refused
+"""The reply to a contribution."""
 
 
 class _Target(NamedTuple):
@@ -63,8 +63,8 @@ class Collection:
         self._queries = queries
         self._now = now
 
-    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[Outcome]:
-        """The outcome of each contribution. Those that are acknowledged are durable when this returns.
+    def contribute(self, contributions: Sequence[wire.Contribution]) -> list[ContributionResult]:
+        """The result of each contribution. Those that are acknowledged are durable when this returns.
 
         Raises:
             OSError: The disk is full, or fails. No contribution is acknowledged, and each may be sent again: if it is
@@ -72,14 +72,14 @@ class Collection:
         """
         now = milliseconds(self._now())
         targets = self._targets(contributions, now)
-        outcomes: dict[int, Outcome] = {}
+        results: dict[int, ContributionResult] = {}
         by_cohort: dict[tuple[bytes, int], list[_Candidate]] = defaultdict(list)
         for place, message in enumerate(contributions):
-            judged = _judge(place, message, targets)
-            if isinstance(judged, _Candidate):
-                by_cohort[message.query, message.cohort].append(judged)
+            result = _judge(place, message, targets)
+            if isinstance(result, _Candidate):
+                by_cohort[message.query, message.cohort].append(result)
             else:
-                outcomes[place] = judged
+                results[place] = result
         good: list[list[_Candidate]] = []
         batches: list[CohortBatch] = []
         for candidates in by_cohort.values():
@@ -87,12 +87,12 @@ class Collection:
             faults, batch = _summed(candidates, target.announced)
             good.append([each for number, each in enumerate(candidates) if number not in faults])
             batches.append(batch)
-            outcomes |= {candidates[number].place: _bad_ciphertexts(fault) for number, fault in faults.items()}
+            results |= {candidates[number].place: _bad_ciphertexts(fault) for number, fault in faults.items()}
         for candidates, puts in zip(good, self._store.put_contributions(batches, now), strict=True):
             for each, put in zip(candidates, puts, strict=True):
                 refusal = _REFUSALS.get(put)
-                outcomes[each.place] = each.acknowledgement if refusal is None else Refused(*refusal)
-        return [outcomes[place] for place in range(len(contributions))]
+                results[each.place] = each.acknowledgement if refusal is None else Refused(*refusal)
+        return [results[place] for place in range(len(contributions))]
 
     def _targets(self, contributions: Sequence[wire.Contribution], now: int) -> dict[bytes, _Target]:
         """The queries of these contributions that phones can know, by their digests."""
@@ -109,7 +109,7 @@ class Collection:
         return found
 
 
-def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Target]) -> Outcome | _Candidate:
+def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Target]) -> ContributionResult | _Candidate:
     """Check whatever can be checked of a contribution on its own, the cheap things first."""
     try:
         target = _target_of(message, targets)

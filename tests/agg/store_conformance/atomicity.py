@@ -15,7 +15,7 @@ from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
     CohortState,
-    CohortSum,
+    EncryptedSum,
     Contents,
     DealtPhone,
     Put,
@@ -64,7 +64,7 @@ def check_a_close_that_fails_leaves_the_query_collecting(open_store: Opener) -> 
         digest = collecting(store, cohorts=2)
         put(store, digest, 0, 2)
 
-        def fail_at_the_second(cohort: CohortSum) -> wire.DecideHead:
+        def fail_at_the_second(cohort: EncryptedSum) -> wire.DecideHead:
             if cohort.cohort == 1:
                 raise Broken
             return request_of(digest, cohort)

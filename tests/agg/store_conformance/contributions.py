@@ -8,7 +8,7 @@ from functools import partial
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.store import (
     AggregationStore,
-    CohortSum,
+    EncryptedSum,
     Put,
 )
 from tests.agg.store_conformance.values import (
@@ -91,7 +91,7 @@ def _contribute(store: AggregationStore, digest: bytes, inside: threading.Event)
 
 
 def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[Put]:
-    def make_request(cohort: CohortSum) -> wire.DecideHead:
+    def make_request(cohort: EncryptedSum) -> wire.DecideHead:
         inside.set()
         return request_of(digest, cohort)
 

@@ -14,7 +14,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
-    CohortSum,
+    EncryptedSum,
     CountersignedDeal,
     Lease,
     NewQuery,
@@ -85,7 +85,7 @@ def put(store: AggregationStore, digest: bytes, *numbers: int, attempt: int = 0,
     return results
 
 
-def request_of(digest: bytes, cohort: CohortSum) -> wire.DecideHead:
+def request_of(digest: bytes, cohort: EncryptedSum) -> wire.DecideHead:
     return wire.DecideHead(
         query=digest, cohort=cohort.cohort, contributors=cohort.contributors, ciphertexts=cohort.ciphertexts
     )
