@@ -15,9 +15,9 @@ from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
     CohortState,
-    EncryptedSum,
     Contents,
     DealtPhone,
+    EncryptedSum,
     Put,
     WorkItem,
 )

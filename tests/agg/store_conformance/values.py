@@ -14,8 +14,8 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
-    EncryptedSum,
     CountersignedDeal,
+    EncryptedSum,
     Lease,
     NewQuery,
     Put,
