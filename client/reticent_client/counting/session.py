@@ -82,8 +82,8 @@ class Round:
     @property
     def retry_after(self) -> dt.timedelta:
         """The longest delay that a server asked for."""
-        asked = [each.error.retry_after or 0.0 for each in self.failures if isinstance(each.error, Refused)]
-        return dt.timedelta(seconds=min(MAX_INTERVAL.total_seconds(), max(asked, default=0.0)))
+        delays = [each.error.retry_after or 0.0 for each in self.failures if isinstance(each.error, Refused)]
+        return dt.timedelta(seconds=min(MAX_INTERVAL.total_seconds(), max(delays, default=0.0)))
 
 
 async def enrol(participant: Participant, servers: Servers) -> None:
@@ -96,25 +96,25 @@ async def enrol(participant: Participant, servers: Servers) -> None:
         BadMembership: The reply is no membership of this phone.
     """
     enrolment = participant.enrolment
-    asked = enrolment.request()
+    request = enrolment.request()
     try:
-        if isinstance(asked, wire.JoinRequest):
-            await _in_thread(enrolment.joined, await servers.join(asked))
-        elif isinstance(asked, wire.RenewRequest):
-            await _in_thread(enrolment.joined, await servers.renew(asked))
-        elif isinstance(asked, wire.LeaveRequest):
-            await servers.leave(asked)
+        if isinstance(request, wire.JoinRequest):
+            await _in_thread(enrolment.joined, await servers.join(request))
+        elif isinstance(request, wire.RenewRequest):
+            await _in_thread(enrolment.joined, await servers.renew(request))
+        elif isinstance(request, wire.LeaveRequest):
+            await servers.leave(request)
             await _in_thread(enrolment.left)
     except Refused as refused:
-        if refused.refusal is Refusal.CONFLICT and isinstance(asked, wire.RenewRequest) and enrolment.member:
+        if refused.refusal is Refusal.CONFLICT and isinstance(request, wire.RenewRequest) and enrolment.member:
             # Its replies were lost too often: joining again returns the present membership.
             enrolment.joined(await servers.join(enrolment.join(enrolment.member.invitation)))
             return
-        if refused.refusal is Refusal.INVITATION and isinstance(asked, wire.JoinRequest):
+        if refused.refusal is Refusal.INVITATION and isinstance(request, wire.JoinRequest):
             enrolment.refused()
         if refused.refusal not in _NOT_ENROLLED:
             raise
-        if isinstance(asked, wire.LeaveRequest):
+        if isinstance(request, wire.LeaveRequest):
             enrolment.left()  # the key server has no such phone
             return
         if refused.refusal is not Refusal.EXPIRED or enrolment.current is None:
@@ -208,22 +208,22 @@ class _RoundRun:
             return ()
         reply = await self._servers.announcements(member.phone)
         if reply.again_in_ms:
-            asked = dt.timedelta(milliseconds=min(reply.again_in_ms, MAX_INTERVAL // dt.timedelta(milliseconds=1)))
-            self._next_in = max(MIN_INTERVAL, asked)
+            interval = dt.timedelta(milliseconds=min(reply.again_in_ms, MAX_INTERVAL // dt.timedelta(milliseconds=1)))
+            self._next_in = max(MIN_INTERVAL, interval)
         return reply.announcements[:MAX_ANNOUNCEMENTS]
 
     async def _contribute(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)
         key = await self._key(self._participant.key_id(announcement, query))
         try:
-            said = await _in_thread(self._participant.contribute, announcement, query, key, self._situation)
+            contribution = await _in_thread(self._participant.contribute, announcement, query, key, self._situation)
         except Declined as declined:
             if declined.reason is Reason.NOT_COUNTERSIGNED:
                 self._not_countersigned += 1
             else:
                 self._declined[announcement.query] = _bare(declined)
         else:
-            self._contributions[said.query] = None
+            self._contributions[contribution.query] = None
 
     async def _query(self, announcement: wire.Announcement) -> bytes:
         """The query of an announcement, where the phone needs it, and the server has it."""
@@ -270,9 +270,9 @@ class _RoundRun:
     async def _take_decisions(self) -> None:
         wanted = self._participant.awaited()
         for start in range(0, len(wanted), MAX_DECISIONS):
-            asked = wanted[start : start + MAX_DECISIONS]
-            decisions = await self._servers.decisions(asked)
-            for decision in decisions[: len(asked)]:
+            batch = wanted[start : start + MAX_DECISIONS]
+            decisions = await self._servers.decisions(batch)
+            for decision in decisions[: len(batch)]:
                 with self._noting("a decision", self._servers.aggregation):
                     await _in_thread(self._participant.decided, decision)
                     self._decided[decision.query] = None

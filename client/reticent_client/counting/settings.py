@@ -45,7 +45,10 @@ def kept_participation(store: PhoneStore, policy: Participation | None = None) -
     slot = store.slot(PARTICIPATION)
     if policy is None:
         text = slot.read()
-        return Participation() if text is None else Participation.from_text(text)
+        try:
+            return Participation() if text is None else Participation.from_text(text)
+        except ValueError as error:
+            raise FileError(f"the store is damaged: what the user allows cannot be read ({error})") from error
     if slot.read() != policy.to_text():
         slot.write(policy.to_text())
     return policy

@@ -14,6 +14,7 @@ from reticent.clock import ManualClock
 from reticent.v1 import phone_pb2
 from reticent_client import Broker, Connection, Participation, Phone, PhoneStore, connect
 from reticent_client.counting.reports import Reports
+from reticent_client.counting.settings import PARTICIPATION
 from reticent_client.errors import AppRefused
 from tests.client.apps.phones import at, calling, limited, status
 from tests.client.counting.world import query
@@ -164,3 +165,14 @@ def test_bad_policies_are_one_sentence(text: str, sentence: str) -> None:
 
 def test_a_policy_with_apps_is_kept_as_it_is() -> None:
     assert Participation.from_text(POLICY.to_text()) == POLICY
+
+
+@limited
+async def test_a_damaged_policy_is_no_business_of_apps() -> None:
+    """The phone's log has the cause."""
+    async with living() as home:
+        home.phone.counting._participation = None  # what the store has kept counts
+        home.phone.store.slot(PARTICIPATION).write('{"max_epsilon": "secret"}')
+        with home.app() as app, pytest.raises(AppRefused) as refused:
+            await reported(app, visits=1)
+    assert str(refused.value) == "the phone says: the phone has a fault of its own"
