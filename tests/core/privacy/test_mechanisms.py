@@ -1,6 +1,7 @@
 """What every registered mechanism keeps; a new one is tested by being registered."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import get_args
 
@@ -9,6 +10,7 @@ import pytest
 from scipy import stats
 
 from reticent.privacy import MECHANISMS, Cost, Counter, Mechanism, Noise, NoiseKind, Query, Unit, mechanism_of
+from reticent.protocol import packing_of
 from reticent.randomness import seeded
 from reticent_analyst.question import Question
 from reticent_sim.local_counts import LocalCounts
@@ -97,3 +99,13 @@ def test_a_question_becomes_a_query_a_cost_and_a_release(kind: NoiseKind) -> Non
     assert release.noise == kind
     [[low, high], _] = release.interval(0.999_999)
     assert low <= 1000 <= high
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layout_takes_the_mechanisms_own_tails(kind: NoiseKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = Question(id="", counters=[Counter("a", 0, 1)], epsilon=1.0, delta=1e-6, absent=0.1, noise=kind)
+    usual, wide = (replace(question, id=name).to_query(population=1000, key_id="k1") for name in ("usual", "wide"))
+    [narrow] = packing_of(usual, 2048).slots
+    monkeypatch.setattr(type(mechanism_of(kind)), "tail_bound", lambda *_: 1 << 60)
+    [slot] = packing_of(wide, 2048).slots
+    assert narrow.width < 61 < slot.width
