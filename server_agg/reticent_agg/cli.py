@@ -81,18 +81,18 @@ def serve(
     listens, one a line.
 
     Args:
-        folder: The folder with all that the server keeps.
-        phones: The address for phones, as host:port.
-        analysts: The address for analysts.
-        key_server: The key server's address for aggregation servers.
+        folder: The folder with all files of the server.
+        phones: The address at which the server listens for phones, as host:port.
+        analysts: The address at which the server listens for analysts.
+        key_server: The address at which the key server listens for this server (its option --decisions).
         identity: The key server's identity: the file identity.pub of its folder, or the 64 hexadecimal digits in it.
             Required at the first start, which copies it to the server's folder.
-        certs: The folder of certificates, as `reticent certs init` makes it.
-        simulation: Accept keys of 1024 and 2048 bits, too; they are for simulation only.
-        poll_interval: The seconds after which phones ask for queries again.
-        simulated_clock: For tests on this machine: a clock that stands still at this instant, like
-            2027-03-01T12:00:00Z, until it is moved.
-        log_level: The lowest level logged on standard error: debug, info, warning or error.
+        certs: The folder of certificates that `reticent certs init` makes.
+        simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
+        poll_interval: The seconds after which phones request announcements again.
+        simulated_clock: For tests, on this machine only: stop the clock at this instant, such as
+            2027-03-01T12:00:00Z, until a test moves it.
+        log_level: The lowest level that is logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
     start_logging(log_level, log_json)
@@ -141,7 +141,7 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
     the server refuses it as late.
 
     Args:
-        folder: The folder with all that the server keeps.
+        folder: The folder with all files of the server.
         days: The least age of the decision or refusal in days, by this machine's clock.
     """
     if not 0 <= days <= MAX_DAYS:
@@ -163,7 +163,7 @@ def abort(query: str, /, *, folder: At = FOLDER) -> None:
 
     Args:
         query: The query's id.
-        folder: The folder with all that the server keeps.
+        folder: The folder with all files of the server.
     """
     with _store_of(folder) as store:
         found = abort_query(store, query)
@@ -179,7 +179,7 @@ def restored(*, folder: At = FOLDER) -> None:
     reservations. Queries that are decided in the copy do not change.
 
     Args:
-        folder: The folder with all that the server keeps.
+        folder: The folder with all files of the server.
     """
     with _store_of(folder) as store:
         aborted = store.abort_restored()
@@ -192,7 +192,7 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     """List all queries, the latest first, with the number of contributions.
 
     Args:
-        folder: The folder with all that the server keeps.
+        folder: The folder with all files of the server.
         as_json: Print JSON.
     """
     with _store_of(folder) as store:

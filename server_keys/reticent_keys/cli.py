@@ -83,17 +83,18 @@ def serve(
 
     Args:
         folder: The folder with all files of the server.
-        phones: The address for phones, as host:port.
-        decisions: The address for the aggregation server.
+        phones: The address at which the server listens for phones, as host:port.
+        decisions: The address at which the server listens for the aggregation server.
         certs: The folder of certificates that `reticent certs init` makes.
         passphrase_file: A file that only its owner can read (mode 0600), with one line: the passphrase of the folder's
             secrets. Without it, the command prompts for the passphrase.
         key_bits: The length of new key pairs: 3072 or 4096.
-        simulation: Allow key pairs of 1024 and 2048 bits too, which are good for simulation only.
+        simulation: Allow key pairs of 1024 and 2048 bits too, which are for simulation only.
         membership_days: The days after which the membership of a phone expires, unless the phone renews it.
-        decision_days: The days after the end of a query in which it can be decrypted. Then its own key is erased.
+        decision_days: The days after the end of a query in which its sums can be decrypted. Then the query's key is
+            erased.
         limits: Limits on each query, whatever phones accept.
-        join_rate: Joins per second from one network; 40 times as many may come at once.
+        join_rate: Rate limit of joins per second from one network, with bursts of 40 times this number.
         simulated_clock: For tests, on this machine only: stop the clock at this instant, such as
             2027-03-01T12:00:00Z, until a test moves it.
         log_level: The lowest level that is logged on standard error: debug, info, warning or error.
@@ -140,7 +141,7 @@ def rotate(
         folder: The folder with all files of the server.
         passphrase_file: As for `serve`.
         key_bits: The length of the new key pair: 3072 or 4096.
-        simulation: Allow 1024 and 2048 bits too, which are good for simulation only.
+        simulation: Allow 1024 and 2048 bits too, which are for simulation only.
         retire: Decide no query any more under a former key. Needed after a restore from a copy that
             `reticent keys backup` did not make: its journal may lack decisions.
     """

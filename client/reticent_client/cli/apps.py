@@ -15,17 +15,17 @@ from reticent_client.apps.tokens import Apps
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.store import PhoneStore
 
-apps = App(name="apps", help="Say which apps may connect to a phone.", default_parameter=Parameter(negative=()))
+apps = App(name="apps", help="Manage the apps that may connect to a phone.", default_parameter=Parameter(negative=()))
 
 
 @apps.command
 def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> None:
-    """Give an app a token, and print it; a former one is void.
+    """Give an app a new token, and print it. An earlier token of the app becomes invalid.
 
     Args:
-        name: What the app is called.
+        name: The app's name.
         store: The phone's store.
-        trusted: Tell it every context, released or not. Nothing is promised about what such an app learns.
+        trusted: Send the app every context, released or not. Nothing is promised about what it learns.
     """
     with _phone_of(store, new=True) as phone_apps:
         sys.stdout.write(f"{phone_apps.add(name, trusted=trusted)}\n")
@@ -33,10 +33,10 @@ def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> Non
 
 @apps.command
 def remove(name: str, /, *, store: StoreFile = STORE) -> None:
-    """Take an app's token back; its streams end at the next step.
+    """Revoke an app's token. The app's streams end at the next step.
 
     Args:
-        name: The app.
+        name: The app's name.
         store: The phone's store.
     """
     with _phone_of(store) as phone_apps:
@@ -57,7 +57,7 @@ def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
         sys.stdout.write(in_json(found) + "\n")
     else:
         for each in found:
-            sys.stdout.write(f"{each['name']}{' (trusted: is told every context)' if each['trusted'] else ''}\n")
+            sys.stdout.write(f"{each['name']}{' (trusted: receives every context)' if each['trusted'] else ''}\n")
 
 
 @contextlib.contextmanager

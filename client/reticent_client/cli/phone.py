@@ -62,9 +62,9 @@ def join(
 
     Args:
         invitation: The file from the operator of the key server.
-        store: The file that keeps the keys, the contributions and what was spent: one for each phone.
-        budget_epsilon: How much to spend in all; 4 unless given. It is set once and stays.
-        budget_delta: The delta of the same budget; 1e-05 unless given.
+        store: The phone's store: the file with its keys, contributions and spending. Each phone needs its own.
+        budget_epsilon: The epsilon that the phone may ever spend. The first command sets it, by default to 4.
+        budget_delta: The delta that the phone may ever spend. The first command sets it, by default to 1e-05.
     """
     found, readable = read_invitation(invitation)
     if readable:
@@ -88,7 +88,7 @@ def contribute(
     *counter: str,
     counters: Path | None = None,
     store: StoreFile = STORE,
-    policy: Path | None = None,
+    participation: Path | None = None,
     charging: bool = False,
     unmetered: bool = False,
     budget_epsilon: float | None = None,
@@ -97,27 +97,27 @@ def contribute(
     seed: int | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Contribute once to all announced queries, send again what was not acknowledged, and take decisions.
+    """Contribute to all announced queries, resend unacknowledged contributions, and fetch decisions, once.
 
     Exits with 1 if a server was unreachable or refused for now: run the command again later.
 
     Args:
-        counter: A counter, as NAME=VALUE; without any, and without a file, what apps have reported.
+        counter: A counter, as NAME=VALUE. Without counters and --counters, the phone contributes what apps reported.
         counters: A file of counters: CSV with the header name,value, or one JSON object. It is read anew for each
             query.
         store: The phone's store.
-        policy: What the user allows, as TOML. The store keeps it until another one is given.
+        participation: A TOML file with the user's limits for counts. The store keeps it until another one is given.
         charging: The phone is charging.
-        unmetered: Its network is not metered.
-        budget_epsilon: How much to spend in all: to be set with the first command, if at all.
-        budget_delta: The delta of the same budget.
-        simulation: Accept keys that are only good for simulation.
-        seed: Make the noise from this number, for simulation only: whoever knows it can remove the noise. The
+        unmetered: The phone's network is not metered.
+        budget_epsilon: The epsilon that the phone may ever spend, if no command has set it.
+        budget_delta: The delta that the phone may ever spend, if no command has set it.
+        simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
+        seed: Draw the noise from this seed, for simulation only: whoever knows the seed can remove the noise. The
             contributions are marked.
         as_json: Write JSON for machines.
     """
     counted = Counted(counters, counter)
-    new_policy = None if policy is None else read_participation(policy)
+    new_policy = None if participation is None else read_participation(participation)
     with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_(
             policy=new_policy,

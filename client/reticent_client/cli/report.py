@@ -40,11 +40,11 @@ class PolicyReport:
 
 
 def report(*, store: StoreFile = STORE, as_json: AsJson = False) -> int:
-    """Say what became of a phone's steps, policy by policy, and whether habits have changed since they were learned.
+    """Show the outcomes of a phone's steps for each policy, and whether habits have changed since they were learned.
 
-    The phone may be running. What is printed says what the user did: it is for the user, and stays on the phone.
+    The phone may be running. The report contains what the user did: keep it on the phone.
 
-    Exits with 1 when habits have changed, so that they should be learned anew.
+    Exits with 1 if habits have changed. Then learn them again.
 
     Args:
         store: The phone's store.

@@ -92,32 +92,32 @@ def run(
 ) -> None:
     """Run a phone: mask contexts by a policy, serve apps, and take part in counts once it has joined.
 
-    Contexts are read from standard input, a line for each reading; an empty line for a reading that failed. The last
-    one before a step begins counts for that step. Ends with SIGINT or SIGTERM; started again with the same store, it
-    goes on where it was.
+    Contexts are read from standard input, one line for each reading, an empty line for a reading that failed. A step
+    has the context of the last reading before it begins. SIGINT or SIGTERM ends the phone. If it is started again with
+    the same store, it continues.
 
     Args:
-        policy: The policy of the mask; for the working days where --weekend is given. Without one, no context is
-            released.
-        weekend: The policy for Saturdays and Sundays.
-        store: The file that keeps what must survive a kill: one for each phone.
-        address: Where apps reach the phone: unix:/path, or host:port.
-        zone: The time zone of the user's wall clock, such as Europe/Paris; the machine's unless given.
-        hold: How long a reading counts, as 30min or 2h; one step unless given.
-        app: An app that may connect. Its token is printed when it gets one. May be repeated.
-        first_day: The store is new, and nothing was released today. Without it an empty store, which may be a lost one,
-            releases nothing until tomorrow.
-        participation: What to allow in counts, as TOML. It is kept in the store, and holds until another one is given.
+        policy: The mask's policy, which reticent mask policy computes; with --weekend, the policy of weekdays. Without
+            a policy, no context is released.
+        weekend: The mask's policy for Saturdays and Sundays.
+        store: The phone's store: the file with all that must survive a kill. Each phone needs its own.
+        address: The address at which the phone listens for apps: unix:/path, or host:port.
+        zone: The user's time zone, such as Europe/Paris. The default is the machine's.
+        hold: How long a reading stays valid, such as 30min or 2h. The default is one step.
+        app: An app that may connect. If it is new, its token is printed. May be repeated.
+        first_day: State that the store is new, and that nothing was released today. Otherwise a phone with an empty
+            store releases nothing until tomorrow, because the store may have been lost.
+        participation: A TOML file with the user's limits for counts. The store keeps it until another one is given.
         counters: A file of counters: CSV with the header name,value, or one JSON object. It is read anew for each
             query.
         charging: The phone is charging.
-        unmetered: Its network is not metered.
-        simulation: Accept keys that are only good for simulation.
-        replay: CSV with the header day,step,context, days named like 2027-02-01, in place of standard input. The clock
-            runs from the first to the last of them, and nothing is stored; the apps of the store may connect. For
-            trying things out.
-        speed: How many seconds of a replay pass in one.
-        certificate: A certificate chain in PEM: apps speak TLS. Needed where other machines can reach the address.
+        unmetered: The phone's network is not metered.
+        simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
+        replay: For trials: read days from this file instead of standard input, CSV with the header day,step,context and
+            days such as 2027-02-01. The clock runs from the first day to the last. Nothing is stored, but the apps of
+            the store may connect.
+        speed: Seconds of a replay that pass in one second.
+        certificate: A certificate chain in PEM, for TLS. Required if other machines can reach the address.
         key: The certificate's private key in PEM.
         quiet: Do not print what is released.
     """

@@ -224,7 +224,7 @@ class Participation:
             raise ValueError(f"a policy is a table of names and values: got {content!r}")
         names = {each.name for each in fields(cls)}
         if unknown := sorted(map(str, content.keys() - names)):
-            raise ValueError(f"a policy says {', '.join(sorted(names))}: got {', '.join(unknown)}")
+            raise ValueError(f"a policy has the keys {', '.join(sorted(names))}: got {', '.join(unknown)}")
         return cls(**content)
 
 

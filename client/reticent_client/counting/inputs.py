@@ -71,7 +71,7 @@ def read_participation(path: Path) -> Participation:
 def _pair(text: str) -> tuple[str, float]:
     name, found, value = text.partition("=")
     if not (name and found):
-        raise ValueError(f"a counter is said as NAME=VALUE: got {text!r}")
+        raise ValueError(f"a counter is written as NAME=VALUE: got {text!r}")
     return name, _number(value, f"the counter {name!r}")
 
 

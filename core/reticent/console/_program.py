@@ -10,8 +10,7 @@ from reticent import __version__
 if TYPE_CHECKING:
     from reticent.console.program import Command
 
-HELP = """Tell the world as much about a phone's context as is useful, and never more than its user
-allows."""
+HELP = "Release a phone's contexts within the privacy bounds that its user sets, and count phones privately."
 
 
 def run(

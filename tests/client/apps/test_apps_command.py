@@ -18,7 +18,7 @@ def test_apps_come_and_go(folder: Path, ask: Ask) -> None:
     tokens = [ask("apps", "add", *each)[0] for each in added]
     assert len(set(tokens)) == 3
     assert all(len(token) == 44 for token in tokens)
-    assert ask("apps", "list")[0] == "my diary (trusted: is told every context)\nweather\n"
+    assert ask("apps", "list")[0] == "my diary (trusted: receives every context)\nweather\n"
     assert json.loads(ask("apps", "list", "--json")[0]) == [
         {"name": "my diary", "trusted": True},
         {"name": "weather", "trusted": False},

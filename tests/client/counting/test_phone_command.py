@@ -70,7 +70,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
             network.queries = [query(), query(id="rich", epsilon=1.5), query(id="other")]
             (tmp_path / "policy.toml").write_text(POLICY.replace("1.0", "5.0"))
             (tmp_path / "counters.csv").write_text("name,value\nvisits,1\nswims,-2\n")
-            counted = ("--counters", "counters.csv", "--simulation", "--policy", "policy.toml")
+            counted = ("--counters", "counters.csv", "--simulation", "--participation", "policy.toml")
             out, _ = await told(tmp_path, "contribute", *counted)
             assert out.splitlines()[0] == "gym: declined for now; the phone contributes only while it is charging"
 
@@ -286,10 +286,10 @@ def test_bad_arguments_are_one_sentence(
         ("status",): "there is no phone's store at phone.db",
         ("leave",): "there is no phone's store at phone.db",
         ("contribute", "a=1"): "there is no phone's store at phone.db",
-        ("contribute", "a"): "a counter is said as NAME=VALUE: got 'a'",
+        ("contribute", "a"): "a counter is written as NAME=VALUE: got 'a'",
         ("contribute", "a=b"): "the counter 'a' must be a number: got 'b'",
-        ("contribute", "--policy", "text"): "text: this is no policy: ",
-        ("contribute", "--policy", "unknown.toml"): "unknown.toml: a policy says ",
+        ("contribute", "--participation", "text"): "text: this is no policy: ",
+        ("contribute", "--participation", "unknown.toml"): "unknown.toml: a policy has the keys ",
         ("contribute", "--counters", "none.csv"): "none.csv: No such file or directory",
         ("join", "text"): "text: this is not an invitation written by Reticent",
         ("join", "none"): "none: No such file or directory",

@@ -28,7 +28,7 @@ def test_what_servers_say_moves_no_cursor(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:
             network.queries = [query(id="x\x1b[2K\rgym: contributed at (0, 0); released\u202e")]
-            for command in (("contribute", "a=1", "--policy", "policy.toml"), ("status",)):
+            for command in (("contribute", "a=1", "--participation", "policy.toml"), ("status",)):
                 (tmp_path / "policy.toml").write_text("queries = []\n")
                 out, _ = await told(tmp_path, *command)
                 assert "x\\x1b[2K\\rgym: contributed at (0, 0); released\\u202e: declined" in out
