@@ -129,7 +129,7 @@ class Participation:
         if honest < self.min_honest:
             raise Declined(
                 Reason.FEW_HONEST,
-                f"{query.id!r} may be decrypted with {honest} honest phones, and {self.min_honest} are wanted",
+                f"{query.id!r} may be decrypted with {honest} honest phones, and {self.min_honest} are required",
                 query.id,
             )
 
@@ -137,7 +137,7 @@ class Participation:
         if query.liars < liars:
             raise Declined(
                 Reason.FEW_LIARS,
-                f"{query.id!r} allows for {query.liars} liars among {query.min_contributions}, and {liars} are wanted",
+                f"{query.id!r} tolerates {query.liars} liars among {query.min_contributions}, and {liars} are required",
                 query.id,
             )
 

@@ -90,7 +90,7 @@ def test_what_is_exactly_allowed_is_allowed() -> None:
 @pytest.mark.parametrize(("min_contributions", "liars"), [(21, 1), (21, 0), (19, 1), (400, 19), (5572, 278)])
 def test_by_default_a_phone_hides_among_twenty_honest_ones_and_some_liars(min_contributions: int, liars: int) -> None:
     asked = query(population=6000, min_contributions=min_contributions, liars=liars)
-    with pytest.raises(Declined, match="are wanted"):
+    with pytest.raises(Declined, match="are required"):
         Participation().check(asked, Cost(4.0, 1e-5))
     Participation(min_honest=2, min_liars_share=0.0).check(asked, Cost(4.0, 1e-5))
 
