@@ -198,9 +198,9 @@ class DeclinedQueries:
                 (*key, query_id, *content, milliseconds(now)),
             )
             run(
-                "DELETE FROM declined WHERE phone = ?1 AND announcement IN (SELECT announcement FROM declined "
-                "WHERE phone = ?1 ORDER BY at DESC, announcement LIMIT -1 OFFSET ?2)",
-                (self._phone, REMEMBERED),
+                "DELETE FROM declined WHERE phone = ? AND announcement IN (SELECT announcement FROM declined "
+                "WHERE phone = ? ORDER BY at DESC, announcement LIMIT -1 OFFSET ?)",
+                (self._phone, self._phone, REMEMBERED),
             )
 
     def lasting(self, announcement: bytes, policy: str) -> Declined | None:

@@ -242,8 +242,8 @@ class Ledger:
 
     def _entries(self, run: Execute, subject: str | None) -> tuple[Entry, ...]:
         rows = run(
-            "SELECT subject, query, cost, spent FROM entries WHERE ?1 IS NULL OR subject = ?1 ORDER BY subject, query",
-            (subject,),
+            "SELECT subject, query, cost, spent FROM entries WHERE ? IS NULL OR subject = ? ORDER BY subject, query",
+            (subject, subject),
         )
         return tuple(self._entry(row) for row in rows)
 
