@@ -124,7 +124,7 @@ class Phone:
         await self._open.__aexit__(kind, error, trace)
 
     def sense(self, context: str | None) -> None:
-        """Take a reading for the mask: where the user is now, None where that cannot be told. From any thread."""
+        """Take a reading for the mask: where the user is now, None if the reading failed. From any thread."""
         if self.mask is not None:
             self.mask.sense(context)
 

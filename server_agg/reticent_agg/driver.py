@@ -21,7 +21,7 @@ from reticent.clock import Clock
 from reticent.errors import ReticentError
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.retry import Backoff
 from reticent.times import milliseconds
@@ -44,7 +44,7 @@ POLL_INTERVAL = 30.0
 """Seconds between two looks for work that nobody has announced: of another driver, or aborted by the operator."""
 CALLER_TIMEOUT = 10.0
 """Seconds that a caller waits for the key server."""
-ANSWER_TIMEOUT = 3600.0
+REPLY_TIMEOUT = 3600.0
 """Seconds that the key server may take to countersign a query, or to decide a cohort.
 
 Many times what the receipts of a million phones need. A key server that never answers one request delays the others
@@ -99,7 +99,7 @@ class Driver:
             Refused: The key server refuses, or cannot be reached.
         """
         try:
-            terms = await answered(self._deciding.Standing(wire.StandingRequest(), timeout=CALLER_TIMEOUT))
+            terms = await reply_of(self._deciding.Standing(wire.StandingRequest(), timeout=CALLER_TIMEOUT))
             await self._write(self._server.queries.learn, terms)
         except Unreachable as error:
             self._note(error)
@@ -178,7 +178,7 @@ class Driver:
             if not isinstance(request, wire.CountersignRequest):
                 return
             try:
-                deals = await answered(_all(self._deciding.Countersign(request, timeout=ANSWER_TIMEOUT)))
+                deals = await reply_of(_all(self._deciding.Countersign(request, timeout=REPLY_TIMEOUT)))
             except Refused as refused:
                 if _is_temporary(refused):
                     raise
@@ -213,7 +213,7 @@ class Driver:
                 return
             faults: list[Exception] = []
             try:
-                decision = await answered(self._deciding.Decide(self._messages(head, faults), timeout=ANSWER_TIMEOUT))
+                decision = await reply_of(self._deciding.Decide(self._messages(head, faults), timeout=REPLY_TIMEOUT))
             except Refused as refused:
                 await self._write(self._server.closing.refuse, head, refused)
                 raise
@@ -333,6 +333,6 @@ def _log_failure(error: Exception, wait: float) -> None:
     if isinstance(error, ReticentError):
         _log.debug("retry in %.1f s: %s", wait, error)
     elif isinstance(error, OSError):
-        _log.error("the key server's answer cannot be stored; retry in %.1f s: %s", wait, error)
+        _log.error("the key server's reply cannot be stored; retry in %.1f s: %s", wait, error)
     else:
         _log.exception("asking the key server failed")

@@ -1,4 +1,4 @@
-"""The picture of a day: what happened, what was told of it, and what an adversary believed.
+"""The picture of a day: what happened, what was released of it, and what an adversary believed.
 
 Contexts have colours after Paul Tol's light scheme, which is made for labelled cells and for colour-blind eyes.
 """
@@ -58,7 +58,7 @@ STYLE: dict[Any, Any] = {  # the keys are of a type that matplotlib does not nam
 SMALL, CELL, TINY = 8.5, 8.0, 7.5  # points
 
 MARGIN, LEFT, RIGHT = 0.022, 0.152, 0.978  # of the width
-HAPPENED, TOLD, STRIP, PITCH = 0.725, 0.652, 0.052, 0.064  # of the height: bottoms, a strip's height and distance
+HAPPENED, RELEASED, STRIP, PITCH = 0.725, 0.652, 0.052, 0.064  # of the height: bottoms, a strip's height and distance
 BELIEVED, PANEL = 0.092, 0.335
 EDGES = 0.06  # hours of a cell that stay white
 HOUR = WIDTH * (RIGHT - LEFT) * 72 / HOURS  # points
@@ -71,7 +71,7 @@ def draw(scene: Scene, path: Path) -> None:
         FigureCanvasAgg(figure)
         _heading(figure, scene)
         _happened(figure, scene)
-        _told(figure, scene)
+        _released(figure, scene)
         _believed(figure, scene)
         figure.savefig(path, metadata={"Software": None})
 
@@ -107,11 +107,11 @@ def _happened(figure: Figure, scene: Scene) -> None:
             axes.plot([middle, middle], [1.08, 1.52], color=FAINT, linewidth=0.6, clip_on=False)
 
 
-def _told(figure: Figure, scene: Scene) -> None:
-    last = TOLD - (len(scene.views) - 1) * PITCH
+def _released(figure: Figure, scene: Scene) -> None:
+    last = RELEASED - (len(scene.views) - 1) * PITCH
     _visits(_axes(figure, last, HAPPENED - last), scene.happened)
     for number, view in enumerate(scene.views):
-        axes = _axes(figure, TOLD - number * PITCH, STRIP)
+        axes = _axes(figure, RELEASED - number * PITCH, STRIP)
         axes.text(-0.3, 0.74, view.check, ha="right", va="center", color=LINES[number][0])
         released = f"{view.released} of {HOURS} h released"
         axes.text(-0.3, 0.2, released, ha="right", va="center", fontsize=TINY, color=FAINT)
@@ -216,7 +216,7 @@ def _visits(axes: Axes, day: Day) -> None:
 
 
 def _strip(axes: Axes, day: Day) -> None:
-    """A cell for each stay, with its name where there is room; hatched where nothing is told."""
+    """A cell for each stay, with its name where there is room; hatched where nothing is released."""
     for start, stop, context in _runs(day):
         place, width, middle = (start + EDGES / 2, 0.0), stop - start - EDGES, (start + stop) / 2
         if context is None:

@@ -15,7 +15,7 @@ import pytest
 from reticent.clock import ManualClock
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import AGGREGATION_SERVER, channel, channel_credentials
 from reticent.randomness import secure
 from reticent.rpc import Admission, Caller
@@ -176,5 +176,5 @@ async def until(true: Callable[[], bool]) -> None:
 
 async def refusal_of(call: Any) -> Refused:
     with pytest.raises(Refused) as caught:
-        await answered(call)
+        await reply_of(call)
     return caught.value

@@ -254,7 +254,7 @@ def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
 ) -> None:
     """It is there, and says who is enrolled, but does not answer."""
     monkeypatch.setattr("reticent_agg.driver.CALLER_TIMEOUT", 0.5)
-    monkeypatch.setattr("reticent_agg.driver.ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.REPLY_TIMEOUT", 0.5)
 
     async def hang() -> None:
         keys = Deciding(certs)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import SqliteStore
@@ -101,10 +101,10 @@ def test_only_analysts_may_ask(tmp_path: Path, certs: Path) -> None:
                 stub = await net.analyst(name)
                 assert (await refusal_of(stub.List(wire.ListRequest()))).refusal is Refusal.NOT_PERMITTED
             with pytest.raises(Unreachable):
-                await answered((await net.analyst(None)).List(wire.ListRequest()))
+                await reply_of((await net.analyst(None)).List(wire.ListRequest()))
             other = counting_pb2_grpc.CountingStub(await net.way(net.service.phones_address, "ann"))
             with pytest.raises(Unreachable, match="UNIMPLEMENTED"):
-                await answered(other.List(wire.ListRequest()))
+                await reply_of(other.List(wire.ListRequest()))
             assert not (await (await net.analyst()).List(wire.ListRequest())).queries
 
     run(ask())
@@ -154,7 +154,7 @@ def test_a_phone_that_calls_too_often_waits_and_no_other_does(tmp_path: Path, ce
             await (await net.analyst()).Announce(wire.AnnounceRequest(query=query.to_bytes()))
             phones, message = await net.phones(), Phone(0).contribution(query)
             outcomes = await asyncio.gather(
-                *(answered(phones.Contribute(message)) for _ in range(250)), return_exceptions=True
+                *(reply_of(phones.Contribute(message)) for _ in range(250)), return_exceptions=True
             )
             busy = [each for each in outcomes if isinstance(each, Refused)]
             assert len(outcomes) - len(busy) >= 100

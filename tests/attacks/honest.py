@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from tests.attacks.target import Finding
 
@@ -109,7 +109,7 @@ class Honest:
         async with grpc.aio.secure_channel(address, self._service.credentials, options=options) as channel:
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(self._service.method)
             try:
-                await answered(call(self._service.message, timeout=MAX_WAIT))
+                await reply_of(call(self._service.message, timeout=MAX_WAIT))
             except Refused as refused:
                 return refused.refusal is not Refusal.BUSY
             except Unreachable as error:

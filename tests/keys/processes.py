@@ -17,7 +17,7 @@ import grpc
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
 from reticent.protocol import signed_by, statements
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
 from reticent.tls.certificates import Certificate, create
@@ -142,7 +142,7 @@ def as_party(site: Site, name: str) -> grpc.aio.Channel:
 
 async def standing(to: grpc.aio.Channel) -> wire.Terms:
     stub: Any = services.DecidingStub(to)
-    made: wire.Terms = await answered(stub.Standing(wire.StandingRequest(), timeout=TIMEOUT))
+    made: wire.Terms = await reply_of(stub.Standing(wire.StandingRequest(), timeout=TIMEOUT))
     return made
 
 
@@ -153,7 +153,7 @@ async def countersigned(to: grpc.aio.Channel, query: bytes) -> list[wire.Deal]:
     async def all_of_it() -> list[wire.Deal]:
         return [deal async for deal in call]
 
-    return await answered(all_of_it())
+    return await reply_of(all_of_it())
 
 
 async def decided(
@@ -165,7 +165,7 @@ async def decided(
             yield wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[start : start + at_a_time]))
 
     stub: Any = services.DecidingStub(to)
-    made: wire.Decision = await answered(stub.Decide(parts(), timeout=TIMEOUT))
+    made: wire.Decision = await reply_of(stub.Decide(parts(), timeout=TIMEOUT))
     return made
 
 
@@ -183,7 +183,7 @@ async def joined(place: Site, count: int) -> dict[bytes, Phone]:
     async with channel(inputs[0].key_server, channel_credentials(inputs[0].authority.encode())) as to:
         stub: Any = services.EnrolmentStub(to)
         for phone, invitation in zip(found, inputs, strict=True):
-            phone.membership = await answered(stub.Join(phone.joining(), timeout=TIMEOUT))
+            phone.membership = await reply_of(stub.Join(phone.joining(), timeout=TIMEOUT))
             made = phone.membership
             statement = statements.membership(made.phone, phone.signing.public, made.expires)
             assert signed_by(invitation.identity, statement, made.signature)

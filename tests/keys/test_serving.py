@@ -11,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
@@ -75,10 +75,10 @@ def test_phones_renew_and_leave(served: Site) -> None:
         (phone,) = (await joined(served, 1)).values()
         async with as_phone(served) as to:
             stub: Any = services.EnrolmentStub(to)
-            phone.membership = await answered(stub.Renew(phone.renewing(), timeout=TIMEOUT))
-            await answered(stub.Leave(phone.leaving(), timeout=TIMEOUT))
+            phone.membership = await reply_of(stub.Renew(phone.renewing(), timeout=TIMEOUT))
+            await reply_of(stub.Leave(phone.leaving(), timeout=TIMEOUT))
             with pytest.raises(Refused, match="REVOKED: the phone has left"):
-                await answered(stub.Renew(phone.renewing(), timeout=TIMEOUT))
+                await reply_of(stub.Renew(phone.renewing(), timeout=TIMEOUT))
         assert f"{phone.id.hex()}  left" in served.run("phones")
 
     asyncio.run(run())
@@ -122,7 +122,7 @@ def test_a_stream_that_is_no_request_is_refused(served: Site, parts: list[wire.D
     async def ask() -> None:
         async with as_party(served, "aggregation") as to:
             stub: Any = services.DecidingStub(to)
-            await answered(stub.Decide(iter(parts), timeout=TIMEOUT))
+            await reply_of(stub.Decide(iter(parts), timeout=TIMEOUT))
 
     assert refusal(ask()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
 
@@ -133,7 +133,7 @@ def test_two_heads_are_refused(served: Site, phones: dict[bytes, Phone]) -> None
             query, _, _ = await contributions(to, phones, "two heads")
             head = wire.DecideRequest(head=wire.DecideHead(query=query.digest, contributors=1))
             stub: Any = services.DecidingStub(to)
-            await answered(stub.Decide(iter([head, head]), timeout=TIMEOUT))
+            await reply_of(stub.Decide(iter([head, head]), timeout=TIMEOUT))
 
     assert refusal(ask()) is Refusal.MALFORMED
 
@@ -154,7 +154,7 @@ def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: d
                 phone = next(iter(phones.values()))
                 enrolment: Any = services.EnrolmentStub(door)
                 for _ in range(5):
-                    phone.membership = await answered(enrolment.Renew(phone.renewing(), timeout=5))
+                    phone.membership = await reply_of(enrolment.Renew(phone.renewing(), timeout=5))
             for call in calls:
                 call.cancel()
             made = await decided(to, head, receipts)
@@ -169,10 +169,10 @@ def test_random_bytes_get_a_refusal(served: Site) -> None:
             for method in ("Join", "Renew", "Leave"):
                 call: Any = to.unary_unary(f"/reticent.v1.Enrolment/{method}")
                 with pytest.raises(Refused, match="MALFORMED"):
-                    await answered(call(b"\xff\x00random", timeout=TIMEOUT))
+                    await reply_of(call(b"\xff\x00random", timeout=TIMEOUT))
             large: Any = to.unary_unary("/reticent.v1.Enrolment/Join")
             with pytest.raises(Refused, match="OVERSIZED"):
-                await answered(large(bytes(2 << 20), timeout=TIMEOUT))
+                await reply_of(large(bytes(2 << 20), timeout=TIMEOUT))
 
     asyncio.run(run())
 
@@ -252,7 +252,7 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
 
             async def guess() -> Refused:
                 try:
-                    await answered(stub.Join(Phone(bytes(16)).joining(), timeout=TIMEOUT))
+                    await reply_of(stub.Join(Phone(bytes(16)).joining(), timeout=TIMEOUT))
                 except Refused as error:
                     return error
                 raise AssertionError("it joined")

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from tests.keys.phones import Contribution, Phone
@@ -42,7 +42,7 @@ class Flights:
         """Call; raises Refused or Unreachable."""
         self.inside += 1
         try:
-            answer = await answered(method(message, timeout=PATIENCE))
+            answer = await reply_of(method(message, timeout=PATIENCE))
         except Refused:
             self.answers += 1
             raise

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reticent.protocol import Refusal, Refused, Unreachable, statements
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel_credentials
 from reticent.tls import certificates
 from reticent.tls.certificates import Certificate
@@ -218,7 +218,7 @@ async def flood(city: City, address: str, method: str, content: bytes) -> Counte
 
     async def once(number: int) -> None:
         try:
-            await answered(calls[number % CONNECTIONS](content, timeout=PATIENCE))
+            await reply_of(calls[number % CONNECTIONS](content, timeout=PATIENCE))
         except Refused as refused:
             there = refused.refusal is not Refusal.BUSY or refused.retry_after
             found[refused.refusal.name if there else "BUSY, for ever"] += 1

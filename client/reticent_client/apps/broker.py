@@ -167,7 +167,7 @@ class Broker:
         except (OSError, FileError) as error:
             await self._fail(context, error)
         except grpc.aio.InternalError as error:
-            _log.debug("an app was gone before it was told: %s", error)
+            _log.debug("an app disconnected before the error was sent: %s", error)
         finally:
             self._open[app.name] -= 1
             if not self._open[app.name]:

@@ -16,7 +16,7 @@ from reticent_client.apps.broker import SERVICE
 from reticent_client.apps.messages import Step
 from reticent_client.errors import AppRefused
 
-_DEADLINE = 10.0  # seconds for an answer
+_DEADLINE = 10.0  # seconds for a reply
 _BACKOFF = Backoff(first=0.2, limit=5.0)
 
 _AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -134,7 +134,7 @@ class Connection:
 
 
 def _absence(error: grpc.RpcError) -> ConnectionError:
-    """What to say where nobody answers; whoever is refused is told so at once."""
+    """The error for a phone that is unreachable; raises AppRefused if it has refused the call."""
     call = cast("grpc.Call", error)
     if call.code() not in _AWAY:
         raise AppRefused(f"the phone says: {call.details()}") from error

@@ -36,13 +36,13 @@ _log = logging.getLogger(__name__)
 HELD_DAYS = 7
 _TICK = dt.timedelta(microseconds=1)
 
-APPS = "apps"  # the place of those who may listen
+APPS = "apps"  # the slot of the apps that may connect
 MASKED, RAW = "masked", "raw"  # the streams
-MASKS = "mask/"  # the places of the policies' memories, each by the policy's fingerprint
-_DAY = "day"  # the place of the last day that a policy was in charge of, and of which one that was
+MASKS = "mask/"  # the slots of the states of masks, each with its policy's fingerprint
+_DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
 
 Listener = Callable[[Step], None]
-"""Told each step as it begins, with what was released."""
+"""Called with each step as it begins."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class MaskRunner:
         held_days: For how many days the stream is held for slow apps.
         first_day: The store is empty because it is new. Without this word, a phone with an empty store releases nothing
             until tomorrow: it may have been lost in the middle of a day.
-        listener: Told each step as it begins.
+        listener: Called with each step as it begins.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class MaskRunner:
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
         self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
-        self._untold: list[_Decided] = []
+        self._pending: list[_Decided] = []
         self.apps = Apps(self._store.slot(APPS), self.clock.now)
         self.masked = Stream(self._held)
         self.raw = Stream(self._held)
@@ -159,7 +159,7 @@ class MaskRunner:
             await asyncio.shield(self._running)
 
     def sense(self, context: str | None) -> None:
-        """Take a reading: where the user is now, None where that cannot be told. From any thread.
+        """Take a reading: where the user is now, None if the reading failed. From any thread.
 
         It says nothing before the next step, and then only if it is the last one before it.
         """
@@ -197,15 +197,15 @@ class MaskRunner:
             dropped = self._store.dropped = self.position_at(self.clock.now())
         self.masked = Stream(self._held, dropped=dropped)
         self.raw = Stream(self._held, dropped=dropped)
-        self._untold = [each for each in held if each.position >= due]  # decided, and to leave when it begins
-        for each in held[: len(held) - len(self._untold)]:
+        self._pending = [each for each in held if each.position >= due]  # decided, and to leave when it begins
+        for each in held[: len(held) - len(self._pending)]:
             self._write(each)
         in_lead = self._in_charge()[0] == upcoming.date
         date = upcoming.date if in_lead else self.timetable.last(self.clock.now()).date
         mask = self._mask(date)
         step = mask.step - 1
-        told = -1 if self.masked.last is None else self.masked.last[0]
-        if step >= 0 and told < position(date, step) < due:
+        published = -1 if self.masked.last is None else self.masked.last[0]
+        if step >= 0 and published < position(date, step) < due:
             with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
                 self._publish(self._keep(date, step, mask.observe(None, step=step), None))
 
@@ -232,10 +232,10 @@ class MaskRunner:
         name, day = self._names[policy], date.isoformat()
         slot = self._store.slot(MASKS + name)
         last, by = self._in_charge()
-        unheard = last < date if last is not None else self._first_day
-        if not unheard and (last, by) != (date, name):
+        is_new_day = last < date if last is not None else self._first_day
+        if not is_new_day and (last, by) != (date, name):
             self._store.keep_only(slot.name, ())
-        if unheard and slot.read() is None:
+        if is_new_day and slot.read() is None:
             mask = MaskIt(policy, self._rng, store=slot)
             mask.next_day(day)
         else:
@@ -277,7 +277,7 @@ class MaskRunner:
                 await self.clock.wait_until(upcoming.instant)
             self._over = upcoming.instant
             before = decided[0].position if decided else position(upcoming.date, upcoming.step + 1)
-            overdue, self._untold = [each for each in self._untold if each.position < before], []
+            overdue, self._pending = [each for each in self._pending if each.position < before], []
             for each in (*overdue, *decided):
                 self._publish(each)
 

@@ -1,1 +1,1 @@
-"""Taking part in counts: what a phone does when it is asked."""
+"""Taking part in counts: what a phone does with an announced query."""

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from google.protobuf.message import Message
 
 from reticent.paillier import PublicKey
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel, channel_credentials
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
@@ -154,4 +154,4 @@ class Servers:
 
     async def _reply(self, method: Callable[..., Awaitable[Reply]], request: Message) -> Reply:
         async with self._connection.calls:
-            return await answered(method(request, timeout=self._deadline))
+            return await reply_of(method(request, timeout=self._deadline))

@@ -47,5 +47,5 @@ def run(
             )
         )
     except cyclopts.CycloptsError as error:
-        asked = " ".join(["reticent", *(error.command_chain or ())])
-        raise ValueError(f"{error} See `{asked} --help`.") from error
+        full_name = " ".join(["reticent", *(error.command_chain or ())])
+        raise ValueError(f"{error} See `{full_name} --help`.") from error

@@ -9,7 +9,7 @@ import grpc
 
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 
-__all__ = ["REFUSAL", "RETRY_AFTER", "answered", "failure_of"]
+__all__ = ["REFUSAL", "RETRY_AFTER", "failure_of", "reply_of"]
 
 REFUSAL = "refusal"
 RETRY_AFTER = "retry-after-ms"
@@ -19,7 +19,7 @@ _MAX_DIGITS = 9  # of milliseconds: eleven days
 Reply = TypeVar("Reply")
 
 
-async def answered(call: Awaitable[Reply]) -> Reply:
+async def reply_of(call: Awaitable[Reply]) -> Reply:
     """The reply to a call.
 
     Raises:

@@ -81,7 +81,7 @@ class Closing:
         statement = statements.decision(decision)
         if decision.outcome not in OUTCOMES or not signed_by(self._identity, statement, decision.signature):
             raise BadReply("a decision is not signed by the key server's identity")
-        kept = self._store.decide(decision, partial(_refuse_other_answers, decision), milliseconds(self._now()))
+        kept = self._store.decide(decision, partial(_refuse_mismatch, decision), milliseconds(self._now()))
         if kept is None:
             raise BadReply(f"the key server has decided cohort {decision.cohort} of a query without a request")
         if kept != decision:
@@ -124,7 +124,7 @@ def abort(store: AggregationStore, query_id: str) -> StoredQuery:
     return query
 
 
-def _refuse_other_answers(decision: wire.Decision, request: StoredRequest) -> None:
+def _refuse_mismatch(decision: wire.Decision, request: StoredRequest) -> None:
     """Refuse a decision that does not answer the request.
 
     A key server that has the ciphertexts could keep them and say that the cohort was burnt: phones would take their

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.refusals import Refused
 from reticent.v1 import counting_pb2 as wire
 
@@ -25,5 +25,5 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
 
 async def refusal(call: Any) -> Refused:
     with pytest.raises(Refused) as caught:
-        await answered(call)
+        await reply_of(call)
     return caught.value

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reticent.protocol.calls import REFUSAL, answered
+from reticent.protocol.calls import REFUSAL, reply_of
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.rpc import Caller, Limits
 from reticent.rpc.listener import OVERSIZED_MARGIN
@@ -24,7 +24,7 @@ from tests.core.rpc.services import calling, served, until
 async def outcome(call: Any) -> bytes | Refusal:
     """The key that a call is answered with, or why it is refused."""
     try:
-        return wire.KeyReply.FromString(await answered(call)).public_key
+        return wire.KeyReply.FromString(await reply_of(call)).public_key
     except Refused as refused:
         return refused.refusal
 
@@ -32,7 +32,7 @@ async def outcome(call: Any) -> bytes | Refusal:
 def test_all_three_kinds_of_calls_are_answered(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
-            assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             stream = calls.many(HELLO.SerializeToString())
             assert [wire.KeyReply.FromString(each).public_key async for each in stream] == [b"hello"] * 1000
             parts = (wire.KeyRequest(key_id=bytes([each])).SerializeToString() for each in range(5))
@@ -80,7 +80,7 @@ def test_random_bytes_change_nothing(folder: Path, phone: grpc.ChannelCredential
                     expected = Refusal.MALFORMED
                 for call in (calls.raw(content), calls.sum(iter([content]))):
                     assert await outcome(call) == expected
-            assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             assert echo.inside == 0
 
     @settings(max_examples=15)
@@ -99,7 +99,7 @@ def test_a_large_message_is_oversized(folder: Path, phone: grpc.ChannelCredentia
         ):
             assert (await refusal(calls.once(wire.KeyRequest(key_id=bytes(1000))))).refusal is Refusal.OVERSIZED
             assert not echo.callers
-            assert (await answered(calls.once(wire.KeyRequest(key_id=bytes(900))))).public_key == bytes(900)
+            assert (await reply_of(calls.once(wire.KeyRequest(key_id=bytes(900))))).public_key == bytes(900)
             await until(lambda: echo.inside == 0)
 
     play(scene())
@@ -140,7 +140,7 @@ def test_an_unknown_method_is_unimplemented(folder: Path, phone: grpc.ChannelCre
     async def scene() -> None:
         async with served(folder) as (_, listener), calling(listener, phone) as calls:
             with pytest.raises(Unreachable, match="UNIMPLEMENTED"):
-                await answered(calls.unknown(b""))
+                await reply_of(calls.unknown(b""))
 
     play(scene())
 
@@ -160,11 +160,11 @@ def test_an_internal_error_is_logged_and_not_sent(
     async def scene() -> None:
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
             with pytest.raises(Unreachable) as caught:
-                await answered(calls.once(wire.KeyRequest(key_id=b"fail")))
+                await reply_of(calls.once(wire.KeyRequest(key_id=b"fail")))
             assert "internal error of the server" in str(caught.value)
             assert "secret" not in str(caught.value)
             assert echo.inside == 0
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())
     [record] = [each for each in caplog.records if each.levelno >= logging.ERROR]
@@ -177,12 +177,12 @@ def test_a_method_may_have_a_smaller_limit_than_its_listener(folder: Path, phone
 
     async def scene() -> None:
         async with served(folder) as (echo, listener), calling(listener, phone) as calls:
-            assert (await answered(calls.small(wire.KeyRequest(key_id=bytes(98))))).public_key == bytes(98)
+            assert (await reply_of(calls.small(wire.KeyRequest(key_id=bytes(98))))).public_key == bytes(98)
             refused = await refusal(calls.small(wire.KeyRequest(key_id=bytes(99))))
             assert (refused.refusal, refused.detail) == (Refusal.OVERSIZED, "KeyRequest may have 100 bytes: got 101")
             assert (await refusal(calls.small(wire.KeyRequest(key_id=bytes(100_000))))).refusal is Refusal.OVERSIZED
             assert len(echo.callers) == 1
-            assert (await answered(calls.once(wire.KeyRequest(key_id=bytes(99))))).public_key == bytes(99)
+            assert (await reply_of(calls.once(wire.KeyRequest(key_id=bytes(99))))).public_key == bytes(99)
             assert echo.inside == 0
 
     play(scene())

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import ANALYST, KEY_SERVER, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.rpc import Admission, Caller
@@ -27,7 +27,7 @@ def test_callers_are_known_by_their_certificates(folder: Path, phone: grpc.Chann
         keys = Certificate.load(folder, "keys").channel_credentials()
         async with served(folder, names=(ANALYST,), mutual=True) as (echo, listener):
             async with calling(listener, ada) as calls:
-                await answered(calls.once(HELLO))
+                await reply_of(calls.once(HELLO))
                 assert echo.callers[0].name == "analyst ada"
             async with calling(listener, keys) as calls:
                 assert (await refusal(calls.once(HELLO))).refusal is Refusal.NOT_PERMITTED
@@ -55,13 +55,13 @@ def test_mutual_tls_keeps_strangers_out(folder: Path, tmp_path: Path, phone: grp
             for credentials in (phone, forged, misled):
                 async with calling(listener, credentials) as calls:
                     with pytest.raises(Unreachable):
-                        await answered(calls.once(HELLO))
+                        await reply_of(calls.once(HELLO))
             async with calling(listener, None) as calls:
                 with pytest.raises(Unreachable):
-                    await answered(calls.once(HELLO))
+                    await reply_of(calls.once(HELLO))
             assert not echo.callers
             async with calling(listener, Certificate.load(folder, "ada").channel_credentials()) as calls:
-                await answered(calls.once(HELLO))
+                await reply_of(calls.once(HELLO))
 
     play(scene())
 
@@ -75,7 +75,7 @@ def test_an_analyst_cannot_impersonate_a_server(folder: Path) -> None:
         async with Listener("127.0.0.1:0", echo.services(), credentials=ada.server_credentials(False)) as listener:
             async with calling(listener, channel_credentials(ada.authority)) as calls:
                 with pytest.raises(Unreachable):
-                    await answered(calls.once(HELLO))
+                    await reply_of(calls.once(HELLO))
             assert not echo.callers
 
     play(scene())

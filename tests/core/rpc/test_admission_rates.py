@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel_credentials
 from reticent.protocol.refusals import Refusal
 from reticent.rpc import Limits
@@ -26,13 +26,13 @@ def test_a_caller_above_its_rate_gets_a_retry_delay(folder: Path, phone: grpc.Ch
         limits = Limits(call_rate=Rate(per_second=1.0, burst=3.0))
         async with served(folder, limits=limits) as (_, listener), calling(listener, phone) as calls:
             for _ in range(3):
-                await answered(calls.once(HELLO))
+                await reply_of(calls.once(HELLO))
             refused = await refusal(calls.once(HELLO))
             assert refused.refusal is Refusal.BUSY
             assert refused.retry_after is not None
             assert 0.0 < refused.retry_after <= 1.001
             await asyncio.sleep(refused.retry_after)
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())
 
@@ -44,7 +44,7 @@ def test_too_many_concurrent_calls_get_a_retry_delay(
     async def scene() -> None:
         async with served(folder, limits=limits) as (echo, listener), calling(listener, phone) as calls:
             echo.may.clear()
-            inside = [asyncio.ensure_future(answered(calls.once(HELLO))) for _ in range(5)]
+            inside = [asyncio.ensure_future(reply_of(calls.once(HELLO))) for _ in range(5)]
             await until(lambda: echo.inside == 5)
             if limits.in_flight_per_network == 5:  # where all are counted, a channel keeps the next one to itself
                 refused = await refusal(calls.once(HELLO))
@@ -57,7 +57,7 @@ def test_too_many_concurrent_calls_get_a_retry_delay(
             echo.may.set()
             assert len(await asyncio.gather(*inside)) == 5
             assert echo.inside == 0
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())
 
@@ -74,7 +74,7 @@ def test_a_call_without_a_message_times_out(folder: Path, phone: grpc.ChannelCre
                 refused = await refusal(each)
                 assert (refused.refusal, refused.detail) == (Refusal.BUSY, "the message took too long to arrive")
             assert echo.inside == 0
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
             stream = calls.sum()
             await stream.write(HELLO.SerializeToString())
             assert (await refusal(stream)).refusal is Refusal.BUSY
@@ -106,7 +106,7 @@ def test_a_caller_that_disconnects_leaves_nothing_behind(
             await flood.read()
             flood.cancel()
             await until(lambda: echo.inside == 0)
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]

@@ -16,7 +16,7 @@ from typing import NoReturn
 import grpc
 import pytest
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.rpc import Limits, connections, listener
 from reticent.rpc.connections import CONNECTIONS, Peer
 from reticent.rpc.listener import Listener
@@ -112,9 +112,9 @@ def test_connections_of_one_network_are_limited(
                     assert all(still_open(calling))
                     echo.may.set()
                     async with calling_from("127.0.0.9", at, phone) as calls, asyncio.timeout(2.0):
-                        await answered(calls.once(HELLO))
+                        await reply_of(calls.once(HELLO))
                     async with calling_from("127.0.0.2", at, phone) as calls, asyncio.timeout(2.0):
-                        await answered(calls.once(HELLO))
+                        await reply_of(calls.once(HELLO))
                     assert sum(still_open(later)) >= 7
             assert all(still_open(others))
 
@@ -137,7 +137,7 @@ def test_two_networks_leave_room_for_others(
         ):
             await until(lambda: sum(still_open(many)) <= 12 and sum(still_open(as_many)) <= 12)
             async with calling_from("127.0.0.9", at, phone) as calls, asyncio.timeout(2.0):
-                await answered(calls.once(HELLO))
+                await reply_of(calls.once(HELLO))
             assert all(still_open(few))
 
     play(scene())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Limits
 from reticent.rpc.listener import Listener
@@ -25,7 +25,7 @@ async def hold(calls: Calls) -> None:
     """Have a call open that brings nothing, for ever; when it is sent away, the next one."""
     while True:
         with contextlib.suppress(Refused):
-            await answered(calls.open())
+            await reply_of(calls.open())
 
 
 @contextlib.asynccontextmanager
@@ -46,7 +46,7 @@ def test_two_idle_addresses_lock_nobody_out(folder: Path, phone: grpc.ChannelCre
         async with served(folder, limits=FEW) as (echo, listener), held(echo, listener, phone):
             async with calling(listener, phone) as calls:
                 for _ in range(20):
-                    assert (await answered(calls.once(HELLO))).public_key == b"hello"
+                    assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             assert echo.inside <= FEW.in_flight
 
     play(scene())
@@ -65,10 +65,10 @@ def test_a_late_message_is_served_beside_idle_callers(folder: Path, phone: grpc.
             await until(lambda: echo.inside == 1)
             async with held(echo, listener, phone):
                 for _ in range(20):
-                    await answered(others.once(HELLO))
+                    await reply_of(others.once(HELLO))
                 await slow.write(HELLO.SerializeToString())
                 await slow.done_writing()
-                await answered(slow)
+                await reply_of(slow)
 
     play(scene())
 
@@ -81,7 +81,7 @@ def test_the_longest_waiting_call_of_an_address_is_evicted(folder: Path, phone: 
             await until(lambda: echo.inside == 1)
             second = calls.open()
             await until(lambda: echo.inside == 2)
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
             refused = await refusal(first)
             assert (refused.refusal, refused.detail) == (
                 Refusal.BUSY,
@@ -90,7 +90,7 @@ def test_the_longest_waiting_call_of_an_address_is_evicted(folder: Path, phone: 
             assert refused.retry_after is not None
             await second.write(HELLO.SerializeToString())
             await second.done_writing()
-            await answered(second)
+            await reply_of(second)
             assert echo.inside == 0
 
     play(scene())
@@ -103,7 +103,7 @@ def test_a_call_with_its_message_is_never_evicted(folder: Path, phone: grpc.Chan
             echo.may.clear()
             stream = calls.sum()
             await stream.write(HELLO.SerializeToString())
-            once = asyncio.ensure_future(answered(calls.once(HELLO)))
+            once = asyncio.ensure_future(reply_of(calls.once(HELLO)))
             many = calls.many(HELLO.SerializeToString())
             await many.read()
             await until(lambda: echo.inside == echo.came == 3)
@@ -111,9 +111,9 @@ def test_a_call_with_its_message_is_never_evicted(folder: Path, phone: grpc.Chan
                 refused = await refusal(call())
                 assert (refused.refusal, refused.detail) == (Refusal.BUSY, "too many concurrent calls")
             echo.may.set()
-            await answered(once)
+            await reply_of(once)
             await stream.done_writing()
-            await answered(stream)
+            await reply_of(stream)
             many.cancel()
             await until(lambda: echo.inside == 0)
 
@@ -129,7 +129,7 @@ def test_idle_callers_do_not_block_health_checks(folder: Path, phone: grpc.Chann
         ):
             idle = [strangers.health_open() for _ in range(8)]
             for _ in range(20):
-                await answered(calls.health(b""))
+                await reply_of(calls.health(b""))
             for each in idle:
                 each.cancel()
 

@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from reticent.address import AddressError, is_local
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.rpc import Admission, Limits
@@ -90,7 +90,7 @@ def test_a_socket_in_a_folder_serves_too(tmp_path: Path) -> None:
         address = f"unix:{tmp_path}/socket"
         async with Listener(address, echo.services(), credentials=None) as listener, calling(listener, None) as calls:
             assert listener.address == address
-            assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             assert echo.callers[0].address == "unix"
 
     asyncio.run(scene())
@@ -107,10 +107,10 @@ def test_each_service_reports_its_health(tmp_path: Path) -> None:
                 response_deserializer=health_pb2.HealthCheckResponse.FromString,
             )
             for service in ("", SERVICE, "grpc.health.v1.Health"):
-                reply = await answered(check(health_pb2.HealthCheckRequest(service=service)))
+                reply = await reply_of(check(health_pb2.HealthCheckRequest(service=service)))
                 assert reply.status == health_pb2.HealthCheckResponse.SERVING
             with pytest.raises(Refused) as caught:
-                await answered(check(health_pb2.HealthCheckRequest(service="another")))
+                await reply_of(check(health_pb2.HealthCheckRequest(service="another")))
             assert caught.value.refusal is Refusal.UNAVAILABLE
 
     asyncio.run(scene())
@@ -124,10 +124,10 @@ def test_health_checks_are_rate_limited() -> None:
             channel(listener.address, None) as open_channel,
         ):
             check: Once = open_channel.unary_unary("/grpc.health.v1.Health/Check")
-            await answered(check(b""))
-            await answered(check(b""))
+            await reply_of(check(b""))
+            await reply_of(check(b""))
             with pytest.raises(Refused) as caught:
-                await answered(check(b""))
+                await reply_of(check(b""))
             assert caught.value.refusal is Refusal.BUSY
 
     asyncio.run(scene())
@@ -139,12 +139,12 @@ def test_calls_in_progress_are_answered_when_a_server_stops(tmp_path: Path) -> N
         authority = channel_credentials((folder / "ca.crt").read_bytes())
         async with served(folder) as (echo, listener), calling(listener, authority) as calls:
             echo.may.clear()
-            begun = asyncio.ensure_future(answered(calls.once(HELLO)))
+            begun = asyncio.ensure_future(reply_of(calls.once(HELLO)))
             await until(lambda: echo.inside == 1)
             stopping = asyncio.ensure_future(listener.__aexit__(None, None, None))
             await asyncio.sleep(0.1)
             with pytest.raises(Unreachable):
-                await answered(calls.once(HELLO))
+                await reply_of(calls.once(HELLO))
             assert not begun.done()
             echo.may.set()
             assert (await begun).public_key == b"hello"
@@ -163,7 +163,7 @@ def test_a_server_stops_after_its_grace_period(monkeypatch: pytest.MonkeyPatch) 
             Listener("127.0.0.1:0", echo.services(), credentials=None) as listener,
             calling(listener, None) as calls,
         ):
-            stuck = asyncio.ensure_future(answered(calls.once(HELLO)))
+            stuck = asyncio.ensure_future(reply_of(calls.once(HELLO)))
             await until(lambda: echo.inside == 1)
             await asyncio.wait_for(listener.__aexit__(None, None, None), 2.0)
             with pytest.raises(Unreachable):
@@ -204,12 +204,12 @@ def test_one_machine_cannot_take_all_calls_of_a_listener() -> None:
             async with channel(listener.address, None) as open_channel:
                 names = ("grpc.health.v1.Health/Check", f"{SERVICE}/Once") * 15
                 idle = [_opened(open_channel, name) for name in names]
-                outcomes = await asyncio.gather(*map(answered, idle), return_exceptions=True)
+                outcomes = await asyncio.gather(*map(reply_of, idle), return_exceptions=True)
                 details = [each.detail for each in outcomes if isinstance(each, Refused)]
                 assert details.count("evicted by newer calls while waiting for a message") == 10
                 assert details.count("the message took too long to arrive") == 20
             async with calling(listener, None) as calls:
-                await answered(calls.once(HELLO))
+                await reply_of(calls.once(HELLO))
 
     asyncio.run(scene())
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from reticent.clock import ManualClock
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.admission import Handler
@@ -30,7 +30,7 @@ def milliseconds(instant: dt.datetime) -> int:
 
 async def moved(open_channel: grpc.aio.Channel, to: int) -> int:
     stub = counting_pb2_grpc.SimulatedClockStub(open_channel)
-    return (await answered(stub.Move(wire.Instant(milliseconds=to)))).milliseconds
+    return (await reply_of(stub.Move(wire.Instant(milliseconds=to)))).milliseconds
 
 
 @contextlib.asynccontextmanager

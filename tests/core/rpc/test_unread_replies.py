@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Admission, Limits
 from reticent.rpc.listener import Listener
@@ -68,7 +68,7 @@ def test_two_addresses_that_read_no_replies_lock_nobody_out() -> None:
                 await unread(echo, deaf, limits.in_flight_per_network)
             assert one.is_open
             for _ in range(20):
-                assert (await answered(calls.once(HELLO))).public_key == b"hello"
+                assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             assert echo.inside <= limits.in_flight
 
     play(scene())
@@ -92,7 +92,7 @@ def test_a_caller_that_reads_no_replies_does_not_lock_out_its_own_address(
             attacking = asyncio.create_task(attack(listener, over))
             while not over.is_set():
                 async with calling_from("127.0.0.2", listener, phone) as calls, asyncio.timeout(ANSWERED_IN):
-                    assert (await answered(calls.once(HELLO))).public_key == b"hello"
+                    assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
                 await asyncio.sleep(0.1)
             await attacking
 
@@ -110,7 +110,7 @@ def test_calls_of_a_connection_beyond_its_limit_do_not_wait_for_admission() -> N
             calling(listener, None) as calls,
         ):
             await deaf.call(times=50)
-            assert (await answered(calls.once(HELLO))).public_key == b"hello"
+            assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             await until(lambda: echo.inside == 4)
             assert echo.came == 5
             assert deaf.is_open
@@ -132,7 +132,7 @@ def test_a_connection_that_does_not_read_a_reply_in_time_is_cut(address: str) ->
             assert echo.inside == 12
             await asyncio.wait_for(deaf.ended(), 5.0)
             await until(lambda: echo.inside == 0 and echo.admission.replies.size == 0)
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())
 
@@ -180,7 +180,7 @@ def test_unread_refusals_count() -> None:
             await deaf.call(b"refuse", 50)
             await cut(deaf)
             await until(lambda: echo.admission.replies.size == 0)
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())
 
@@ -200,7 +200,7 @@ def test_only_the_connection_above_its_limit_is_refused() -> None:
             assert 1_000_000 < echo.admission.replies.size < MEGABYTE
             assert deaf.is_open
             for _ in range(20):
-                assert (await answered(calls.once(HELLO))).public_key == b"hello"
+                assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
 
     play(scene())
 
@@ -213,11 +213,11 @@ def test_a_single_reply_may_exceed_the_limit_of_a_connection() -> None:
             Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
             calling(listener, None) as calls,
         ):
-            assert len((await answered(calls.once(wire.KeyRequest(key_id=large(100_000))))).public_key) == 100_000
+            assert len((await reply_of(calls.once(wire.KeyRequest(key_id=large(100_000))))).public_key) == 100_000
             await unread(echo, deaf, 1, 100_000)
             came = echo.came
             await deaf.call(times=5)  # are refused before anybody sees them
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
             await until(lambda: deaf.refused == 5)
             assert echo.came == came + 1
 
@@ -238,7 +238,7 @@ def test_at_the_total_limit_the_longest_waiting_connection_is_cut() -> None:
         ):
             for deaf in (few, first, second):
                 await unread(echo, deaf, 1, 300_000)
-            assert len((await answered(calls.once(wire.KeyRequest(key_id=large(200_000))))).public_key) == 200_000
+            assert len((await reply_of(calls.once(wire.KeyRequest(key_id=large(200_000))))).public_key) == 200_000
             await asyncio.wait_for(first.ended(), 5.0)
             assert few.is_open
             assert second.is_open
@@ -270,7 +270,7 @@ def test_many_large_replies_together_take_a_bounded_memory() -> None:
 
 async def refusal_or_none(calls: Calls, request: wire.KeyRequest) -> Refused | None:
     try:
-        await answered(calls.once(request))
+        await reply_of(calls.once(request))
     except Refused as refused:
         return refused
     return None
@@ -329,7 +329,7 @@ def test_unread_replies_take_a_bounded_memory(folder: Path, phone: grpc.ChannelC
             async with calling_at(address, phone) as calls:
                 for _ in range(30):
                     async with asyncio.timeout(ANSWERED_IN):
-                        reply = await answered(calls.once(wire.KeyRequest(key_id=b"1000")))
+                        reply = await reply_of(calls.once(wire.KeyRequest(key_id=b"1000")))
                     assert len(reply.public_key) == 1000
                     await asyncio.sleep(0.1)
         assert host
@@ -354,6 +354,6 @@ def test_refusals_for_unread_replies_have_a_retry_delay(folder: Path, phone: grp
             assert refused.retry_after is not None
             many.cancel()
             await until(lambda: echo.admission.replies.size == 0)
-            await answered(calls.once(HELLO))
+            await reply_of(calls.once(HELLO))
 
     play(scene())

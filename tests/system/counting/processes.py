@@ -22,7 +22,7 @@ import grpc
 from google.protobuf.message import Message
 
 from reticent.protocol import AgreementKey, Refusal, Refused, Unreachable
-from reticent.protocol.calls import answered
+from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
 from reticent.times import milliseconds
@@ -207,7 +207,7 @@ class Deployment:
 
 
 async def answered_in_time(call: Callable[..., Any], message: Any) -> Any:
-    return await answered(call(message, timeout=DEADLINE))
+    return await reply_of(call(message, timeout=DEADLINE))
 
 
 class Processes(World):
