@@ -79,6 +79,21 @@ def test_a_surprise_moves_the_memory_of_an_automaton() -> None:
     assert advanced == [(0, 0, True), *((1, i, False) for i in range(4)), (2, 0, False), (3, 1, True)]
 
 
+def test_an_unknown_label_that_leaves_several_memories_possible_ends_in_silence() -> None:
+    class Noting(VectorPolicy):
+        """Remembers the last context."""
+
+        def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
+            return (index,)
+
+    policy = vector(commute())
+    mask = MaskIt(Noting(policy.provenance, policy.table))
+    mask.observe("home")
+    assert not mask.dark
+    mask.observe("gym")
+    assert mask.dark
+
+
 FORBIDDEN = MarkovChain(["x", "s"], [0.5, 0.5], np.full((3, 2, 2), 0.5))
 
 

@@ -141,6 +141,11 @@ def test_costs_without_delta_compose_both_ways() -> None:
     assert composed([pure] * 10_000, 1e-6).epsilon < 7
 
 
+def test_the_divergence_of_a_cost_without_delta_is_never_above_its_epsilon() -> None:
+    assert Cost(5.0, 0.0).renyi(2) == 5.0
+    assert Cost(0.5, 0.0).renyi(2) == 0.25
+
+
 def test_one_cost_that_says_no_noise_leaves_addition_only() -> None:
     noisy = Cost(1.0, 1e-6, Noise("gaussian", 25.0, 1, 1))
     assert composed([noisy] * 20 + [Cost(1.0, 1e-6)], 1e-4).epsilon == 21
