@@ -15,6 +15,7 @@ from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
+from tests.calls import all_replies
 from tests.keys.phones import PASSPHRASE, Phone, expected, request, summed, sums
 from tests.keys.processes import (
     POPULATION,
@@ -250,17 +251,12 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
         async with as_phone(served) as to:
             stub: Any = services.EnrolmentStub(to)
 
-            async def guess() -> Refused:
-                try:
-                    await reply_of(stub.Join(Phone(bytes(16)).joining(), timeout=TIMEOUT))
-                except Refused as error:
-                    return error
-                raise AssertionError("it joined")
-
-            answers = await asyncio.gather(*(guess() for _ in range(300)))
-            reasons = {each.refusal for each in answers}
-            assert reasons == {Refusal.INVITATION, Refusal.BUSY}
-            waits = [each.retry_after for each in answers if each.refusal is Refusal.BUSY]
+            guesses = (reply_of(stub.Join(Phone(bytes(16)).joining(), timeout=TIMEOUT)) for _ in range(300))
+            replies = await all_replies(guesses)
+            refused = [each for each in replies if isinstance(each, Refused)]
+            assert len(refused) == len(replies) == 300
+            assert {each.refusal for each in refused} == {Refusal.INVITATION, Refusal.BUSY}
+            waits = [each.retry_after for each in refused if each.refusal is Refusal.BUSY]
             assert all(wait is not None and 0 < wait < 60 for wait in waits)
 
     asyncio.run(run())
