@@ -13,7 +13,7 @@ import numpy as np
 
 from reticent.clock import Clock, SystemClock, first_of
 from reticent.privacy import Cost
-from reticent_client.apps.mask_runner import APPS, HELD_DAYS, LEAD, Listener, MaskRunner
+from reticent_client.apps.mask_runner import APPS, HELD_DAYS, LEAD, MaskRunner, OnStep
 from reticent_client.apps.tokens import Apps
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.participant import Counters
@@ -40,7 +40,7 @@ class Phone:
         budget: What the user spends on counts in all; what the store has kept unless given.
         counters: What was counted; what apps have reported unless given.
         situation: Asked before each round of counting how the phone is; neither charging nor unmetered unless given.
-        listener: Called with each step of the mask as it begins.
+        on_step: Called with each step of the mask as it begins.
         on_round: Called with what came of each round of counting.
         clock: What time it is; the machine's unless given.
         rng: Where the coins and the noise come from; secure generators unless given.
@@ -61,7 +61,7 @@ class Phone:
         budget: Cost | None = None,
         counters: Counters | None = None,
         situation: Callable[[], Situation] = Situation,
-        listener: Listener | None = None,
+        on_step: OnStep | None = None,
         on_round: Callable[[Round], None] | None = None,
         clock: Clock | None = None,
         rng: np.random.Generator | None = None,
@@ -90,7 +90,7 @@ class Phone:
                 lead=lead,
                 held_days=held_days,
                 first_day=first_day or self._owns_store,
-                listener=listener,
+                on_step=on_step,
             )
         self.counting = CountingRunner(
             self.store,

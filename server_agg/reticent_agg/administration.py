@@ -10,11 +10,11 @@ from reticent.protocol.phases import OUTCOMES, PHASES, Outcome, Phase, phase_of
 from reticent.times import instant
 from reticent_agg.store import AggregationStore, StoredQuery
 
-__all__ = ["QueryReport", "reports"]
+__all__ = ["QuerySummary", "summaries"]
 
 
 @dataclass(frozen=True)
-class QueryReport:
+class QuerySummary:
     """The progress of a query.
 
     Args:
@@ -40,15 +40,15 @@ class QueryReport:
     pruned: bool
 
 
-def reports(store: AggregationStore) -> list[QueryReport]:
+def summaries(store: AggregationStore) -> list[QuerySummary]:
     """All queries, the latest first."""
     found = (store.query_named(query_id) for query_id in store.query_ids())
-    return [_report(store, query) for query in found if query is not None]
+    return [_summary(store, query) for query in found if query is not None]
 
 
-def _report(store: AggregationStore, query: StoredQuery) -> QueryReport:
+def _summary(store: AggregationStore, query: StoredQuery) -> QuerySummary:
     cohorts = store.cohorts(query.digest)
-    return QueryReport(
+    return QuerySummary(
         id=query.id,
         phase=PHASES[phase_of(query.phase, is_refused=query.refused is not None)],
         population=Query.from_bytes(store.content(query.digest) or b"").population,

@@ -36,7 +36,7 @@ from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import PUBLIC, create, make_folder
 from reticent.times import milliseconds
 from reticent.tls.certificates import Certificate
-from reticent_agg.administration import QueryReport, reports
+from reticent_agg.administration import QuerySummary, summaries
 from reticent_agg.counting.closing import abort as abort_query
 from reticent_agg.server import POLL_INTERVAL, AggregationServer
 from reticent_agg.service import AggregationService
@@ -196,7 +196,7 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
         as_json: Print JSON.
     """
     with _store_of(folder) as store:
-        found = reports(store)
+        found = summaries(store)
     if as_json:
         sys.stdout.write(in_json([asdict(each) for each in found]) + "\n")
     else:
@@ -225,7 +225,7 @@ def _store_of(folder: Path) -> Iterator[SqliteStore]:
         yield store
 
 
-def _line(query: QueryReport) -> str:
+def _line(query: QuerySummary) -> str:
     decided = f"{len(query.outcomes)} of {len(query.contributors)} cohorts decided"
     contributed = f"{sum(query.contributors):,} of {query.population:,} phones"
     what = {

@@ -17,7 +17,7 @@ from reticent.storage.database import Database
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadReply, SqliteStore
-from reticent_agg.administration import reports
+from reticent_agg.administration import summaries
 from reticent_agg.store import WorkItem
 from tests.agg import parties
 from tests.agg.parties import START, KeyServer, Phone, Time
@@ -306,7 +306,7 @@ def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     assert store.prune(milliseconds(when)) == []
     assert store.prune(milliseconds(when + dt.timedelta(seconds=1))) == [query.id]
     assert store.prune(milliseconds(when + dt.timedelta(days=1))) == []
-    assert [(each.id, each.pruned) for each in reports(store)] == [(late.id, False), (query.id, True)]
+    assert [(each.id, each.pruned) for each in summaries(store)] == [(late.id, False), (query.id, True)]
     store.close()
     assert status_of(server, query).cohorts[0].decision == decision
     assert parties.outcome_names(server.collection.contribute(sent)) == ["LATE", "LATE"]
@@ -371,5 +371,5 @@ def test_pruning_forgets_what_was_refused(path: Path, server: AggregationServer,
     store = SqliteStore(path)
     assert store.prune(milliseconds(time())) == []
     assert store.prune(milliseconds(time() + dt.timedelta(seconds=1))) == [refused.id]
-    assert [each.id for each in reports(store)] == [waiting.id]
+    assert [each.id for each in summaries(store)] == [waiting.id]
     store.close()

@@ -15,7 +15,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub, EnrolmentStub
 from tests.attacks.honest import Service
 from tests.attacks.strangers import take_no_answers
-from tests.attacks.target import PATIENCE, Finding, NotReadyError, Target
+from tests.attacks.target import TIMEOUT, Finding, NotReadyError, Target
 from tests.keys.phones import Phone
 
 __all__ = ["MIN_PHONES", "announced", "fetch"]
@@ -37,7 +37,7 @@ def announced(target: Target, invitations: Sequence[Invitation], analyst: str) -
     phones = [Phone(each.token) for each in invitations[:MIN_PHONES]]
     with grpc.secure_channel(target.enrolment, target.credentials()) as channel:
         for phone in phones:
-            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=PATIENCE)
+            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=TIMEOUT)
     with grpc.secure_channel(target.counting, target.credentials(analyst)) as channel:
         stub = CountingStub(channel)
         key = PublicKey.from_bytes(stub.Standing(wire.StandingRequest()).public_key, simulation=True)
@@ -56,7 +56,7 @@ def announced(target: Target, invitations: Sequence[Invitation], analyst: str) -
             key_id=key.key_id.hex(),
             closes_after=3600,
         )
-        status = stub.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=2 * PATIENCE)
+        status = stub.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=2 * TIMEOUT)
         assert status.phase == wire.COLLECTING
     return phones, query
 

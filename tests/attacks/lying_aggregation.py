@@ -24,9 +24,9 @@ from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import DecidingStub
 from tests.attacks.phones import joined
-from tests.attacks.target import PATIENCE, Finding, NotReadyError, Target
+from tests.attacks.target import TIMEOUT, Finding, NotReadyError, Target
 
-__all__ = ["Asked", "LyingAggregation", "add_a_number", "compare_subsets", "read_a_restored_phone"]
+__all__ = ["LyingAggregation", "TargetQuery", "add_a_number", "compare_subsets", "read_a_restored_phone"]
 
 SHIFT = 50
 """What a server adds to a sum that it falsifies."""
@@ -36,7 +36,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Asked:
+class TargetQuery:
     """A query that was countersigned, with one cohort."""
 
     query: Query
@@ -84,10 +84,10 @@ class LyingAggregation:
             except grpc.RpcError as error:
                 raise failure_of(error) from error
 
-    def ask(self, phones: Sequence[object], **changes: Any) -> Asked:
+    def ask(self, phones: Sequence[object], **changes: Any) -> TargetQuery:
         """Have a query to these phones countersigned. There must be no others."""
         with self._key_server() as keys:
-            terms = keys.Standing(wire.StandingRequest(), timeout=PATIENCE)
+            terms = keys.Standing(wire.StandingRequest(), timeout=TIMEOUT)
             if terms.population != len(phones):
                 raise NotReadyError(
                     f"the key server has {terms.population - len(phones)} other phones: this attack needs one without"
@@ -109,11 +109,11 @@ class LyingAggregation:
                 "closes_after": 3600,
             }
             query = Query(**parts | changes)
-            deals = list(keys.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=PATIENCE))
-        return Asked(query, key, deals[0])
+            deals = list(keys.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=TIMEOUT))
+        return TargetQuery(query, key, deals[0])
 
     def decide(
-        self, asked: Asked, ciphertexts: Sequence[int], contributions: Iterable[wire.Contribution]
+        self, asked: TargetQuery, ciphertexts: Sequence[int], contributions: Iterable[wire.Contribution]
     ) -> wire.Decision:
         """Have these sums decided, with the receipts of these contributions. Raises Refused."""
         receipts = [statements.receipt_of(each) for each in contributions]
@@ -124,7 +124,7 @@ class LyingAggregation:
             wire.DecideRequest(receipts=wire.Receipts(receipts=receipts)),
         ]
         with self._key_server() as keys:
-            decision: wire.Decision = keys.Decide(iter(parts), timeout=PATIENCE)
+            decision: wire.Decision = keys.Decide(iter(parts), timeout=TIMEOUT)
         return decision
 
 

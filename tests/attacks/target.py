@@ -15,7 +15,7 @@ from tests.system.processes import Servers
 
 __all__ = ["Finding", "NotReadyError", "Target"]
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds that a call of an attacker may take."""
 
 

@@ -16,9 +16,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
 from reticent_keys import Identity, KeyPair, QueryKeyStore
 from tests.attacks.disk import opened, recovered
-from tests.attacks.lying_aggregation import Asked
+from tests.attacks.lying_aggregation import TargetQuery
 from tests.attacks.phones import joined
-from tests.attacks.target import PATIENCE, Target
+from tests.attacks.target import TIMEOUT, Target
 from tests.system.processes import ANALYST, Servers, running
 
 pytestmark = pytest.mark.slow  # real processes, some seconds
@@ -47,7 +47,7 @@ class Aftermath:
         return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def counted(servers: Servers, folder: Path) -> tuple[Asked, list[wire.Contribution], AgreementKey, bytes]:
+def counted(servers: Servers, folder: Path) -> tuple[TargetQuery, list[wire.Contribution], AgreementKey, bytes]:
     """A query from its announcement to its decision, each contribution in a transaction of its own."""
     target, phones = Target.of(servers), joined(servers.invitations(PHONES), folder / "phones")
     with (
@@ -57,25 +57,25 @@ def counted(servers: Servers, folder: Path) -> tuple[Asked, list[wire.Contributi
         counting, collecting = CountingStub(analysts), CollectingStub(way)
         key = PublicKey.from_bytes(counting.Standing(wire.StandingRequest()).public_key, simulation=True)
         query = question(key.key_id.hex())
-        counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=PATIENCE)
+        counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=TIMEOUT)
         storage_key = Identity.load(servers.journal.parent / "identity", servers.passphrase.read_text().strip())
         query_key = QueryKeyStore(servers.journal.parent / "queries", storage_key.storage_key()).get(query.digest)
         [encrypted_key] = [path.read_bytes() for path in (servers.journal.parent / "queries").iterdir()]
         said = []
         for phone in phones:
             request = wire.AnnouncementsRequest(phone=phone.id)
-            [announcement] = collecting.Announcements(request, timeout=PATIENCE).announcements
+            [announcement] = collecting.Announcements(request, timeout=TIMEOUT).announcements
             said.append(phone.contribution(announcement, query, key.to_bytes()))
-            collecting.Contribute(said[-1], timeout=PATIENCE)
+            collecting.Contribute(said[-1], timeout=TIMEOUT)
             phone.close()
         wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
         until_decided(collecting, wanted)
-    return Asked(query, key, wire.Deal()), said, query_key, encrypted_key
+    return TargetQuery(query, key, wire.Deal()), said, query_key, encrypted_key
 
 
 def until_decided(collecting: CollectingStub, wanted: wire.DecisionsRequest) -> None:
-    end = time.monotonic() + PATIENCE
-    while not collecting.Decisions(wanted, timeout=PATIENCE).decisions:
+    end = time.monotonic() + TIMEOUT
+    while not collecting.Decisions(wanted, timeout=TIMEOUT).decisions:
         assert time.monotonic() < end, "the query is not decided"
         time.sleep(0.05)
 

@@ -25,7 +25,7 @@ from tests.system.processes import ANALYST, Servers
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
 PHONES = 4
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 def now() -> dt.datetime:
@@ -111,13 +111,13 @@ def test_a_key_server_that_has_had_a_sum_cannot_have_it_told_that_it_was_burnt(
         async with attacked(tmp_path) as (servers, keys, liar):
             liar.contributors = contributors
             wanted = await contributed(servers, keys)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while len(liar.kept) < 3:  # it is asked again and again
                     assert not await told(servers, wanted)
                     await asyncio.sleep(0.05)
             assert "the key server says that it was burnt" in servers.aggregation.end_of_log()
             liar.lies = False
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while not (decisions := await told(servers, wanted)):  # noqa: ASYNC110  # nobody tells the test
                     await asyncio.sleep(0.05)
             assert [each.outcome for each in decisions] == [wire.RELEASED]

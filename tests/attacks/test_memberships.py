@@ -14,8 +14,8 @@ from reticent.protocol.calls import failure_of
 from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import EnrolmentStub
-from tests.attacks.lying_aggregation import Asked, LyingAggregation
-from tests.attacks.target import PATIENCE, Target
+from tests.attacks.lying_aggregation import LyingAggregation, TargetQuery
+from tests.attacks.target import TIMEOUT, Target
 from tests.keys.phones import START, Phone
 from tests.system.callers import message_of
 from tests.system.processes import Servers, running
@@ -37,11 +37,11 @@ def join(servers: Servers, count: int) -> list[Phone]:
     phones = [Phone(each.token) for each in servers.invitations(count)]
     with grpc.secure_channel(servers.keys.phones, servers.credentials()) as channel:
         for phone in phones:
-            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=PATIENCE)
+            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=TIMEOUT)
     return phones
 
 
-def said(asked: Asked, phone: Phone) -> wire.Contribution:
+def said(asked: TargetQuery, phone: Phone) -> wire.Contribution:
     """What a phone contributes, whether or not it was asked."""
     made = phone.contribution(asked.query, asked.key, asked.deal.agreement_key, 0, (1,))
     return message_of(asked.query, phone, 0, made, ciphertexts_to(made.ciphertexts, asked.key))
@@ -51,7 +51,7 @@ def renewal(servers: Servers, request: wire.RenewRequest) -> Refusal | None:
     """Why a renewal is refused, if it is."""
     with grpc.secure_channel(servers.keys.phones, servers.credentials()) as channel:
         try:
-            EnrolmentStub(channel).Renew(request, timeout=PATIENCE)
+            EnrolmentStub(channel).Renew(request, timeout=TIMEOUT)
         except grpc.RpcError as error:
             refused = failure_of(error)
             assert isinstance(refused, Refused)

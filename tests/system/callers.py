@@ -18,7 +18,7 @@ from reticent.v1 import counting_pb2_grpc
 from tests.keys.phones import Contribution, Phone
 from tests.system.processes import ANALYST, Process, Servers
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds that a call may take, and that anything else may take to come about."""
 LATER = (Refusal.BUSY, Refusal.UNAVAILABLE)
 
@@ -42,7 +42,7 @@ class Flights:
         """Call; raises Refused or Unreachable."""
         self.inside += 1
         try:
-            answer = await reply_of(method(message, timeout=PATIENCE))
+            answer = await reply_of(method(message, timeout=TIMEOUT))
         except Refused:
             self.answers += 1
             raise
@@ -114,13 +114,13 @@ def message_of(query: Query, phone: Phone, cohort: int, made: Contribution, ciph
     )
 
 
-async def until(true: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+async def until(true: Callable[[], bool], what: str, within: float = TIMEOUT) -> None:
     """Wait until something is true."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + patience
+    end = loop.time() + within
     while not true():
         if loop.time() > end:
-            raise TimeoutError(f"{what}: not within {patience} s")
+            raise TimeoutError(f"{what}: not within {within} s")
         await asyncio.sleep(0.001)
 
 
@@ -144,7 +144,7 @@ class Killer:
 
     async def kill(self, when: Callable[[], bool], delay: float = 0.0) -> None:
         """Kill it when it is time, and it has answered something in this life; return when it serves again."""
-        await until(when, f"time to kill {self._process.name}", patience=2 * PATIENCE)
+        await until(when, f"time to kill {self._process.name}", within=2 * TIMEOUT)
         async with self._one_at_a_time:
             await until(lambda: self._flights.answers > self._before, f"an answer of {self._process.name}")
             await asyncio.sleep(delay)

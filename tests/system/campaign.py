@@ -54,7 +54,7 @@ TWICE = 0.25  # of the joins are said twice, and of the contributions by two at 
 
 
 @dataclass
-class Asked:
+class CampaignQuery:
     """A query, and what became of each phone's contribution: acknowledged, or refused."""
 
     query: Query
@@ -82,7 +82,7 @@ def times(counters: Sequence[int], phones: int) -> list[int]:
     return [counters[phone // DIGITS] // 10 ** (phone % DIGITS) % 10 for phone in range(phones)]
 
 
-def questions(phones: int, key: PublicKey, by_clock: Sequence[bool]) -> list[Asked]:
+def questions(phones: int, key: PublicKey, by_clock: Sequence[bool]) -> list[CampaignQuery]:
     """Some close by the clock, an hour after the other; the rest when all have contributed."""
     most = 10 ** (DIGITS - 1)
     parts: dict[str, Any] = {
@@ -99,7 +99,7 @@ def questions(phones: int, key: PublicKey, by_clock: Sequence[bool]) -> list[Ask
         "key_id": key.key_id.hex(),
     }
     return [
-        Asked(Query(id=f"query {each}", closes_after=3600 * (1 + each if early else 1000), **parts), early)
+        CampaignQuery(Query(id=f"query {each}", closes_after=3600 * (1 + each if early else 1000), **parts), early)
         for each, early in enumerate(by_clock)
     ]
 
@@ -120,7 +120,7 @@ class Campaign:
         self.keys = Killer(servers.keys, self.to_keys, MIN_IN_FLIGHT)
         self.aggregation = Killer(servers.aggregation, self.to_aggregation, MIN_IN_FLIGHT)
         self.phones: list[Phone] = []
-        self.asked: list[Asked] = []
+        self.asked: list[CampaignQuery] = []
         self.contradictions: list[str] = []
         """What was both acknowledged and refused."""
         self.answers: dict[tuple[bytes, int], set[bytes]] = {}
@@ -185,7 +185,7 @@ class Campaign:
                 for asked in self.asked:
                     self._prepare(asked, number, told_of[asked.query.digest], key)
 
-    def _prepare(self, asked: Asked, number: int, announced: wire.Announcement, key: PublicKey) -> None:
+    def _prepare(self, asked: CampaignQuery, number: int, announced: wire.Announcement, key: PublicKey) -> None:
         phone, cohort = self.phones[number], announced.cohort
         made = phone.contribution(asked.query, key, announced.agreement_key, cohort, vector(number, len(self.phones)))
         content = ciphertexts_to(made.ciphertexts, key)
@@ -216,20 +216,20 @@ class Campaign:
             await in_turn([partial(self._contribute, stub, asked, number) for number in order], AT_A_TIME)
             await closing
 
-    async def _closed(self, asked: Asked) -> None:
+    async def _closed(self, asked: CampaignQuery) -> None:
         """Let a query's time pass, where it has one, and kill the server about when it closes."""
         early = len(self.phones) * 9 // 10 if asked.by_clock else len(self.phones)
-        await until(lambda: asked.settled >= early, "the end of a query", patience=120)
+        await until(lambda: asked.settled >= early, "the end of a query", within=120)
         moving = asyncio.create_task(self._move(asked)) if asked.by_clock else None
         await self.aggregation.kill(lambda: True, self.chance.uniform(0, 0.03))
         if moving is not None:
             await moving
 
-    async def _move(self, asked: Asked) -> None:
+    async def _move(self, asked: CampaignQuery) -> None:
         with contextlib.suppress(grpc.RpcError):  # it is killed, and begins at that time then
             await asyncio.to_thread(self.servers.move, START + asked.query.closes_after * dt.timedelta(seconds=1))
 
-    async def _contribute(self, stub: Any, asked: Asked, number: int) -> None:
+    async def _contribute(self, stub: Any, asked: CampaignQuery, number: int) -> None:
         """Say the same until it is acknowledged or refused, some by two ways at a time."""
         copies = 2 if self.chance.random() < TWICE else 1
         said = [self.to_aggregation.patiently(stub.Contribute, asked.messages[number]) for _ in range(copies)]
@@ -267,7 +267,7 @@ class Campaign:
             racing = [group.create_task(self._race(stub, *each)) for each in wanted * RACING]
             for share in at_shares(len(wanted), kills, self.chance):
                 await self.keys.kill(lambda share=share: len(self.answers) >= share)  # type: ignore[misc]
-            await until(lambda: len(self.answers) == len(wanted), "the last decision", patience=60)
+            await until(lambda: len(self.answers) == len(wanted), "the last decision", within=60)
             for each in racing:
                 each.cancel()
 
@@ -292,7 +292,7 @@ class Campaign:
             simulation=True,
         )
 
-    async def decisions(self, patience: float = 90.0) -> dict[tuple[bytes, int], wire.Decision]:
+    async def decisions(self, within: float = 90.0) -> dict[tuple[bytes, int], wire.Decision]:
         """What the aggregation server tells phones in the end, or after so many seconds."""
         wanted = [
             wire.DecisionWanted(query=asked.query.digest, cohort=cohort)
@@ -301,7 +301,7 @@ class Campaign:
         ]
         channel, stub = collecting(self.servers)
         found: list[wire.Decision] = []
-        end = asyncio.get_running_loop().time() + patience
+        end = asyncio.get_running_loop().time() + within
         async with channel:
             while len(found) < len(wanted) and asyncio.get_running_loop().time() < end:
                 await asyncio.sleep(0.1)
@@ -313,7 +313,7 @@ class Campaign:
         """All that is wrong."""
         return self.contradictions + [each for asked in self.asked for each in self._check(asked, decided)]
 
-    def _check(self, asked: Asked, decided: dict[tuple[bytes, int], wire.Decision]) -> Iterator[str]:
+    def _check(self, asked: CampaignQuery, decided: dict[tuple[bytes, int], wire.Decision]) -> Iterator[str]:
         """What is wrong with the sums of a query."""
         for cohort in range(COHORTS):
             decision = decided.get((asked.query.digest, cohort))

@@ -21,7 +21,7 @@ from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from tests.keys.phones import Phone
 from tests.system.callers import message_of
-from tests.system.processes import ANALYST, PATIENCE, Process, Servers, reticent, running
+from tests.system.processes import ANALYST, TIMEOUT, Process, Servers, reticent, running
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 PHONES = 8
@@ -120,7 +120,7 @@ def call(channel: grpc.Channel, method: str, chunks: Sequence[bytes]) -> list[by
     Whatever the servers themselves refuse says so in the trailing metadata.
     """
     asking: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(f"/reticent.v1.{method}")
-    said = asking(iter(chunks), timeout=PATIENCE)
+    said = asking(iter(chunks), timeout=TIMEOUT)
     try:
         return list(said)
     except grpc.RpcError as error:
@@ -206,7 +206,7 @@ def wait_for_decisions(servers: Servers, query: Query) -> None:
     """Return when all cohorts of a query are decided, after which neither server does anything of its own accord."""
     wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in range(query.cohorts)]
     asked = wire.DecisionsRequest(wanted=wanted).SerializeToString()
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     with grpc.secure_channel(servers.aggregation.phones, servers.credentials()) as channel:
         while time.monotonic() < until:
             [answer] = call(channel, "Collecting/Decisions", [asked])

@@ -17,7 +17,7 @@ from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from tests.keys.phones import Contribution, Phone, request, summed
-from tests.system.processes import PATIENCE, Servers, reticent
+from tests.system.processes import TIMEOUT, Servers, reticent
 
 PHONES, COHORTS = 16, 2
 MIN_CONTRIBUTIONS = 5  # of the eight of a cohort
@@ -46,15 +46,15 @@ class Forwarder:
 
     def joined(self, invitation: Invitation) -> Phone:
         phone = Phone(invitation.token)
-        phone.membership = self.enrolment.Join(phone.joining(), timeout=PATIENCE)
+        phone.membership = self.enrolment.Join(phone.joining(), timeout=TIMEOUT)
         return phone
 
     @property
     def key(self) -> PublicKey:
-        terms = self.stub.Standing(wire.StandingRequest(), timeout=PATIENCE)
+        terms = self.stub.Standing(wire.StandingRequest(), timeout=TIMEOUT)
         return PublicKey.from_bytes(terms.public_key, simulation=True)
 
-    def asked(self, **changes: Any) -> "Asked":
+    def asked(self, **changes: Any) -> "ForwardedQuery":
         """A new query, countersigned and dealt, to which all phones have contributed."""
         parts: dict[str, Any] = {
             "id": f"query {next(numbers)}",
@@ -72,13 +72,13 @@ class Forwarder:
             "closes_after": 3600,
         }
         query = Query(**parts | changes)
-        deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=PATIENCE))
+        deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=TIMEOUT))
         head = deals[0]
         statement = statements.countersigned(query.digest, head.agreement_key)
         assert signed_by(self.servers.identity, statement, head.countersignature)
         dealt = {each.phone: each.cohort for deal in deals for each in deal.phones}
         assert self.revoked.id not in dealt
-        return Asked(query, self.key, head, dealt, self.phones)
+        return ForwardedQuery(query, self.key, head, dealt, self.phones)
 
     def decided(self, sent: Sent) -> wire.Decision:
         """What the key server decides; raises Refused."""
@@ -89,7 +89,7 @@ class Forwarder:
 
     def said(self, messages: Iterable[wire.DecideRequest]) -> wire.Decision:
         try:
-            decision = self.stub.Decide(iter(messages), timeout=PATIENCE)
+            decision = self.stub.Decide(iter(messages), timeout=TIMEOUT)
         except grpc.RpcError as error:
             raise failure_of(error) from error
         assert signed_by(self.servers.identity, statements.decision(decision), decision.signature)
@@ -111,7 +111,7 @@ class Forwarder:
         self.enrolment_channel.close()
 
 
-class Asked:
+class ForwardedQuery:
     """A query with all contributions to it."""
 
     def __init__(

@@ -47,7 +47,7 @@ RETICENT = (sys.executable, "-m", "reticent")
 """The program, as this Python has it."""
 
 ANALYST = "ann"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds in which a server must begin or end; it takes three on a busy machine."""
 A_COMMAND = 120.0
 """Seconds in which a command must be done."""
@@ -122,10 +122,10 @@ class Process:
         """With what it ended: less than 0 by a signal."""
         return None if self._process is None else self._process.poll()
 
-    def start(self, patience: float = PATIENCE) -> None:
+    def start(self, timeout: float = TIMEOUT) -> None:
         """Start it, and return when it serves."""
         self.spawn()
-        self.wait(patience)
+        self.wait(timeout)
 
     def spawn(self) -> None:
         """Start it, and do not wait."""
@@ -140,15 +140,15 @@ class Process:
                 stderr=subprocess.STDOUT,
             )
 
-    def wait(self, patience: float = PATIENCE) -> None:
+    def wait(self, timeout: float = TIMEOUT) -> None:
         """Return when it serves at both addresses, as its health service says."""
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         for address, way in zip((self.phones, self.others), self._ways(), strict=True):
             while not self._is_well(address, way, until):
                 if not self.runs:
                     raise Died(f"{self.name} ended:\n{self.end_of_log()}")
                 if time.monotonic() > until:
-                    raise TimeoutError(f"{self.name} does not serve after {patience} s:\n{self.end_of_log()}")
+                    raise TimeoutError(f"{self.name} does not serve after {timeout} s:\n{self.end_of_log()}")
                 time.sleep(_PAUSE)
 
     def kill(self) -> None:
@@ -191,7 +191,7 @@ class Process:
         assert self._process is not None
         assert self.runs, f"{self.name} is gone already:\n{self.end_of_log()}"
         self._process.send_signal(number)
-        return self._process.wait(PATIENCE)
+        return self._process.wait(TIMEOUT)
 
     @staticmethod
     def _is_well(address: str, way: grpc.ChannelCredentials, until: float) -> bool:
@@ -315,7 +315,7 @@ class Servers:
             if process.runs:
                 with grpc.secure_channel(address, self.credentials(name)) as channel:
                     stub = counting_pb2_grpc.SimulatedClockStub(channel)
-                    stub.Move(wire.Instant(milliseconds=milliseconds), timeout=PATIENCE, wait_for_ready=True)
+                    stub.Move(wire.Instant(milliseconds=milliseconds), timeout=TIMEOUT, wait_for_ready=True)
 
     def end(self) -> None:
         """Kill whatever runs."""

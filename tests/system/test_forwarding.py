@@ -20,8 +20,8 @@ from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.errors import ForeignReply
 from tests.core.paillier.test_tags import _factors
 from tests.keys.phones import Phone, expected, summed, sums
-from tests.system.forwarder import COHORTS, MIN_CONTRIBUTIONS, OPTIONS, PHONES, Asked, Forwarder, Sent
-from tests.system.processes import PATIENCE, running
+from tests.system.forwarder import COHORTS, MIN_CONTRIBUTIONS, OPTIONS, PHONES, ForwardedQuery, Forwarder, Sent
+from tests.system.processes import TIMEOUT, running
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -34,7 +34,7 @@ def forwarder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forwarder]:
         made.close()
 
 
-def powers(asked: Asked, power: int, *of: int) -> list[int]:
+def powers(asked: ForwardedQuery, power: int, *of: int) -> list[int]:
     """The sum of the first cohort, in which some contributions are to a power."""
     n_squared = asked.key.n**2
     scaled = [
@@ -46,7 +46,7 @@ def powers(asked: Asked, power: int, *of: int) -> list[int]:
     return summed(asked.key, scaled)
 
 
-def short_multiple(asked: Asked) -> list[int]:
+def short_multiple(asked: ForwardedQuery) -> list[int]:
     """One contribution once more, to a power that takes its tag to where it does not show."""
     packing = packing_of(asked.query, asked.key.bits)
     power = next(_factors(asked.key.n, packing.tag_offset, packing.slots[0].width))
@@ -56,7 +56,7 @@ def short_multiple(asked: Asked) -> list[int]:
 
 
 EVERYONE = range(PHONES // COHORTS)
-WRONG_SUMS: dict[str, Callable[[Asked, Asked], Sequence[int]]] = {
+WRONG_SUMS: dict[str, Callable[[ForwardedQuery, ForwardedQuery], Sequence[int]]] = {
     "one contribution": lambda asked, _: asked.cohorts[0][0].ciphertexts,
     "a subset": lambda asked, _: summed(asked.key, asked.cohorts[0][1:]),
     "nothing": lambda asked, _: [asked.key.encrypt([0], secure())[0]],
@@ -81,7 +81,7 @@ WRONG_SUMS: dict[str, Callable[[Asked, Asked], Sequence[int]]] = {
 
 @pytest.mark.parametrize("wrong", WRONG_SUMS.values(), ids=WRONG_SUMS)
 def test_another_sum_than_that_of_the_receipts_is_void(
-    forwarder: Forwarder, wrong: Callable[[Asked, Asked], Sequence[int]]
+    forwarder: Forwarder, wrong: Callable[[ForwardedQuery, ForwardedQuery], Sequence[int]]
 ) -> None:
     asked, other = forwarder.asked(), forwarder.asked()
     attack = asked.sent(wrong(asked, other), asked.cohorts[0])
@@ -136,14 +136,14 @@ def changed(receipt: wire.Receipt, **changes: Any) -> wire.Receipt:
     return made
 
 
-def with_receipts(asked: Asked, receipts: Sequence[wire.Receipt], count: int | None = None) -> Sent:
+def with_receipts(asked: ForwardedQuery, receipts: Sequence[wire.Receipt], count: int | None = None) -> Sent:
     """The honest sum, with other receipts."""
     head, _ = asked.honest()
     head.contributors = len(receipts) if count is None else count
     return head, list(receipts)
 
 
-def receipted(asked: Asked, phone: Phone) -> wire.Receipt:
+def receipted(asked: ForwardedQuery, phone: Phone) -> wire.Receipt:
     """A receipt of a phone that was not dealt to the query."""
     return phone.contribution(asked.query, asked.key, asked.head.agreement_key, 0, (1, 1)).receipt
 
@@ -155,7 +155,7 @@ def stranger() -> Phone:
     return phone
 
 
-BAD_RECEIPTS: dict[str, Callable[[Forwarder, Asked, Asked], Sent]] = {
+BAD_RECEIPTS: dict[str, Callable[[Forwarder, ForwardedQuery, ForwardedQuery], Sent]] = {
     "one twice": lambda _, asked, __: with_receipts(asked, [*of(asked)[1:], of(asked)[1]]),
     "one twice, and all": lambda _, asked, __: with_receipts(asked, [*of(asked), of(asked)[0]]),
     "all twice": lambda _, asked, __: with_receipts(asked, of(asked) * 2),
@@ -180,17 +180,19 @@ BAD_RECEIPTS: dict[str, Callable[[Forwarder, Asked, Asked], Sent]] = {
 }
 
 
-def same_phone(asked: Asked, receipt: wire.Receipt) -> wire.Receipt:
+def same_phone(asked: ForwardedQuery, receipt: wire.Receipt) -> wire.Receipt:
     """What a phone has signed for another query."""
     return next(each for cohort in range(COHORTS) for each in of(asked, cohort) if each.phone == receipt.phone)
 
 
-def of(asked: Asked, cohort: int = 0) -> list[wire.Receipt]:
+def of(asked: ForwardedQuery, cohort: int = 0) -> list[wire.Receipt]:
     return [each.receipt for each in asked.cohorts[cohort]]
 
 
 @pytest.mark.parametrize("bad", BAD_RECEIPTS.values(), ids=BAD_RECEIPTS)
-def test_bad_receipts_decide_nothing(forwarder: Forwarder, bad: Callable[[Forwarder, Asked, Asked], Sent]) -> None:
+def test_bad_receipts_decide_nothing(
+    forwarder: Forwarder, bad: Callable[[Forwarder, ForwardedQuery, ForwardedQuery], Sent]
+) -> None:
     asked, other = forwarder.asked(), forwarder.asked()
     assert forwarder.refusal(bad(forwarder, asked, other)) is Refusal.BAD_RECEIPTS
     assert forwarder.decisions(asked.query) == 0
@@ -237,7 +239,7 @@ def test_of_racing_closers_one_wins(forwarder: Forwarder) -> None:
             together = threading.Barrier(len(requests))
 
             def close(sent: Sent, together: threading.Barrier = together) -> wire.Decision | Refusal:
-                together.wait(PATIENCE)
+                together.wait(TIMEOUT)
                 try:
                     return forwarder.decided(sent)
                 except Refused as refused:
@@ -266,12 +268,12 @@ def participant(forwarder: Forwarder, tmp_path: Path) -> Iterator[tuple[Particip
             simulation=True,
         )
         [invitation] = forwarder.servers.invitations(1)
-        phone.enrolment.joined(forwarder.enrolment.Join(phone.enrolment.join(invitation), timeout=PATIENCE))
+        phone.enrolment.joined(forwarder.enrolment.Join(phone.enrolment.join(invitation), timeout=TIMEOUT))
         yield phone, phone.ledger
-        forwarder.enrolment.Leave(phone.enrolment.leave(), timeout=PATIENCE)
+        forwarder.enrolment.Leave(phone.enrolment.leave(), timeout=TIMEOUT)
 
 
-def answered(forwarder: Forwarder, phone: Participant) -> tuple[Asked, int]:
+def answered(forwarder: Forwarder, phone: Participant) -> tuple[ForwardedQuery, int]:
     """A query that this phone has answered, and its cohort."""
     asked = forwarder.asked(population=PHONES + 1)
     member = phone.enrolment.current

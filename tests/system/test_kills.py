@@ -63,7 +63,7 @@ async def smaller(servers: Servers, chance: random.Random) -> list[str]:
     await held.join(120, kills=0)
     await held.announce([True] * 3)
     await held.contribute(kills=3)
-    decided = await held.decisions(patience=30)  # a server that loses what it wrote may lose what it asked, too
+    decided = await held.decisions(within=30)  # a server that loses what it wrote may lose what it asked, too
     assert len(held.kills) == 6
     return held.wrong(decided)
 

@@ -38,7 +38,7 @@ from tests.system.city import (
     statement_of,
     still_serves,
 )
-from tests.system.processes import ANALYST, PATIENCE
+from tests.system.processes import ANALYST, TIMEOUT
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -190,11 +190,11 @@ PLAIN = {
 def test_plain_connections_come_to_nothing(city: City, service: str, content: bytes) -> None:
     host, _, port = city.place(service)[1].rpartition(":")
     for _ in range(20):
-        with socket.create_connection((host, int(port)), timeout=PATIENCE) as raw:
+        with socket.create_connection((host, int(port)), timeout=TIMEOUT) as raw:
             with contextlib.suppress(OSError):  # the server may have hung up
                 raw.sendall(content)
                 raw.shutdown(socket.SHUT_WR)
-            raw.settimeout(PATIENCE)
+            raw.settimeout(TIMEOUT)
             with contextlib.suppress(ConnectionError):
                 answer = raw.recv(1 << 16)
                 assert b"reticent" not in answer
@@ -218,7 +218,7 @@ async def flood(city: City, address: str, method: str, content: bytes) -> Counte
 
     async def once(number: int) -> None:
         try:
-            await reply_of(calls[number % CONNECTIONS](content, timeout=PATIENCE))
+            await reply_of(calls[number % CONNECTIONS](content, timeout=TIMEOUT))
         except Refused as refused:
             there = refused.refusal is not Refusal.BUSY or refused.retry_after
             found[refused.refusal.name if there else "BUSY, for ever"] += 1
@@ -236,7 +236,7 @@ async def flood(city: City, address: str, method: str, content: bytes) -> Counte
 
 def still_serves_soon(city: City) -> None:
     """Honest phones are served again when they come back after the time that they are told."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     while True:
         try:
             return still_serves(city)

@@ -41,7 +41,7 @@ MASKED, RAW = "masked", "raw"  # the streams
 MASKS = "mask/"  # the slots of the states of masks, each with its policy's fingerprint
 _DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
 
-Listener = Callable[[Step], None]
+OnStep = Callable[[Step], None]
 """Called with each step as it begins."""
 
 
@@ -74,7 +74,7 @@ class MaskRunner:
         held_days: For how many days the stream is held for slow apps.
         first_day: The store is empty because it is new. Without this word, a phone with an empty store releases nothing
             until tomorrow: it may have been lost in the middle of a day.
-        listener: Called with each step as it begins.
+        on_step: Called with each step as it begins.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class MaskRunner:
         lead: dt.timedelta = LEAD,
         held_days: int = HELD_DAYS,
         first_day: bool = False,
-        listener: Listener | None = None,
+        on_step: OnStep | None = None,
     ) -> None:
         self._schedule = policy if isinstance(policy, Schedule) else Schedule({"weekday": policy, "weekend": policy})
         horizons = {each.horizon for each in self._schedule.policies}
@@ -113,7 +113,7 @@ class MaskRunner:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._rng = rng
         self._first_day = first_day or store is None
-        self._listener = listener
+        self._on_step = on_step
         self._reading = _Reading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
         self._names = {each: each.fingerprint() for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
@@ -311,8 +311,8 @@ class MaskRunner:
 
     def _publish(self, decided: _Decided) -> None:
         self._write(decided)
-        if self._listener is not None:
-            self._listener(Step.decode(decided.messages[MASKED]))
+        if self._on_step is not None:
+            self._on_step(Step.decode(decided.messages[MASKED]))
 
     def _write(self, decided: _Decided) -> None:
         for name, stream in self._streams:

@@ -146,7 +146,7 @@ def run(
             lead=LEAD if past is None else dt.timedelta(days=1) / past.horizon / _LEAD_OF_REPLAYS,
             held_days=HELD_DAYS if past is None else past.days + 1,
             first_day=first_day or past is not None,
-            listener=None if quiet else printer.step,
+            on_step=None if quiet else printer.step,
             on_round=None if quiet else RoundPrinter(printer.say).round,
         )
         broker = Broker(phone, address, credentials=_credentials(certificate, key))

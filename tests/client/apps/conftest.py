@@ -8,7 +8,7 @@ import pytest
 
 from reticent.console import program
 from tests.client.apps.command import ENVIRONMENT, PROGRAM, QUICK, Ask, Run
-from tests.client.apps.phones import telling
+from tests.client.apps.phones import releasing
 from tests.client.commands import furnish
 
 
@@ -17,8 +17,8 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Policies, and days to replay."""
     folder = tmp_path_factory.mktemp("furnished")
     furnish(folder)
-    telling(QUICK).save(folder / "quick.npz")
-    telling(4).save(folder / "slow.npz")
+    releasing(QUICK).save(folder / "quick.npz")
+    releasing(4).save(folder / "slow.npz")
     days = [("2027-02-01", ["home", "hospital", "work", ""]), ("2027-02-02", ["work", "", "elsewhere", "home"])]
     text = [f"{day},{step},{context}\n" for day, contexts in days for step, context in enumerate(contexts)]
     (folder / "days.csv").write_text("day,step,context\n" + "".join(text))

@@ -136,7 +136,7 @@ class Life:
             clock=self.clock,
             rng=cast("Any", self.coins),
             first_day=first,
-            listener=self._hear,
+            on_step=self._hear,
         )
         async with phone:
             self.seen.append(("back", self.clock.now(), tuple(message for _, message in self._held(phone))))

@@ -47,7 +47,7 @@ def limited(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     return run
 
 
-def telling(horizon: int = 48, hidden: str = "hospital") -> Policy:
+def releasing(horizon: int = 48, hidden: str = "hospital") -> Policy:
     """Releases all contexts but one."""
     return mask_sensitive(MarkovChain.uniform(LABELS, horizon), sensitive={hidden})
 
@@ -157,7 +157,7 @@ async def house(
     clock = ManualClock(at("12:00") if start is None else start)
     first: dict[str, Any] = {"first_day": True, "zone": dt.UTC} | options
     async with (
-        Phone(telling() if policy is None else policy, clock=clock, **first) as phone,
+        Phone(releasing() if policy is None else policy, clock=clock, **first) as phone,
         Broker(phone, address) as broker,
         contextlib.AsyncExitStack() as stack,
     ):

@@ -21,8 +21,8 @@ from tests.client.apps.phones import (
     limited,
     quiet,
     read,
+    releasing,
     status,
-    telling,
     told,
     until,
 )
@@ -171,7 +171,7 @@ async def test_an_app_that_stalls_holds_nobody_up_and_hears_everything_in_the_en
 
 @limited
 async def test_an_app_that_stalls_for_longer_than_steps_are_held_is_told_so() -> None:
-    async with house(telling(4), held_days=1) as home:
+    async with house(releasing(4), held_days=1) as home:
         staller = Staller(home.broker.address, home.phone.apps.add("staller"))
         await until(lambda: home.broker.streams == 1)
         await home.live("home", 20)

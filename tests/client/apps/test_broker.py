@@ -23,8 +23,8 @@ from tests.client.apps.phones import (
     limited,
     quiet,
     read,
+    releasing,
     status,
-    telling,
     told,
     tossing,
     until,
@@ -144,7 +144,7 @@ async def test_whoever_listens_misses_nothing_from_then_on() -> None:
 
 @limited
 async def test_an_app_that_comes_back_hears_what_came_since() -> None:
-    async with house(telling(4), held_days=2) as home, home.app() as app:
+    async with house(releasing(4), held_days=2) as home, home.app() as app:
         await home.live("home", 3)
         seen = position(MONDAY, 3)
         assert told(await read(await app.listen(seen), 2)) == [(0, "home"), (1, "home")]
@@ -165,7 +165,7 @@ async def test_an_app_from_the_future_hears_what_comes_next(after: int) -> None:
 @limited
 async def test_what_is_no_longer_held_is_out_of_range() -> None:
     """The step before the first that is held may be named: nothing after it is missing."""
-    async with house(telling(4), held_days=1) as home, home.app() as app:
+    async with house(releasing(4), held_days=1) as home, home.app() as app:
         first = position(MONDAY, 3)
         await home.live("home", 6)
         dropped = [step.position for step in await read(await app.listen(first + 2**20 - 3), 0)]
@@ -284,7 +284,7 @@ def test_the_clear_is_for_this_machine_only(address: str) -> None:
         contextlib.closing(PhoneStore()) as store,
         pytest.raises(ValueError, match=r"can be reached from other machines: give it a certificate"),
     ):
-        Broker(Phone(telling(), store=store), address)
+        Broker(Phone(releasing(), store=store), address)
 
 
 @limited

@@ -18,7 +18,7 @@ from reticent_client.errors import AppRefused
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.addresses import free_address
-from tests.client.apps.phones import MONDAY, House, at, house, limited, telling, until
+from tests.client.apps.phones import MONDAY, House, at, house, limited, releasing, until
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 # Made once, for these tests, and good for a hundred years:
@@ -166,7 +166,7 @@ async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
 
 @limited
 async def test_an_app_that_was_away_for_too_long_is_told_so() -> None:
-    async with house(telling(4), held_days=1) as home, connected(home) as connection:
+    async with house(releasing(4), held_days=1) as home, connected(home) as connection:
         await home.live("home", 10)
         hearer = Hearer(connection.stream(position(MONDAY, 3)))
         assert str(await hearer.fails()) == "the phone says: steps after this position are no longer held"
@@ -234,4 +234,4 @@ def test_a_certificate_is_needed_beyond_this_machine() -> None:
         contextlib.closing(PhoneStore()) as store,
         pytest.raises(ValueError, match=r"^0\.0\.0\.0:7117 can be reached from other machines"),
     ):
-        Broker(Phone(telling(), store=store), "0.0.0.0:7117")
+        Broker(Phone(releasing(), store=store), "0.0.0.0:7117")

@@ -18,8 +18,8 @@ from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.errors import FileError
 from reticent_client.mask.timetable import time_zone
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import at, house, limited, telling, tossing
-from tests.client.apps.tellings import Told, phone_of, phone_on
+from tests.client.apps.phones import at, house, limited, releasing, tossing
+from tests.client.apps.published_steps import PublishedSteps, phone_of, phone_on
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[PhoneStore]:
 @limited
 async def test_each_step_leaves_when_it_begins() -> None:
     clock = ManualClock(at("11:50"))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True) as phone:
         for context in ("home", "hospital", "work", None):
             phone.sense(context)
@@ -58,7 +58,7 @@ async def test_a_reading_counts_for_one_step_unless_said_otherwise() -> None:
     ten = dt.timedelta(minutes=10)
     for hold, expected in [(None, ["home", None, None]), (HOUR, ["home", "home", None]), (ten, [None] * 3)]:
         clock = ManualClock(at("12:00"))
-        told = Told(clock)
+        told = PublishedSteps(clock)
         async with phone_of(None, clock, told, first_day=True, hold=hold) as phone:
             phone.sense("work")
             phone.sense("home")
@@ -68,7 +68,7 @@ async def test_a_reading_counts_for_one_step_unless_said_otherwise() -> None:
 
 @limited
 async def test_a_reading_after_the_decision_counts_for_the_next_step(clock: ManualClock) -> None:
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("12:30") - dt.timedelta(milliseconds=500))
@@ -80,7 +80,7 @@ async def test_a_reading_after_the_decision_counts_for_the_next_step(clock: Manu
 @limited
 async def test_a_phone_that_slept_misses_what_began_meanwhile(clock: ManualClock) -> None:
     """It does not tell them late, and goes on."""
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True) as phone:
         phone.sense("home")
         await asyncio.sleep(0.01)
@@ -100,19 +100,19 @@ async def test_a_phone_that_slept_misses_what_began_meanwhile(clock: ManualClock
         ({"lead": -dt.timedelta(seconds=1)}, r"^the lead must be shorter than a step"),
         ({"held_days": 0}, r"^the stream must be held for at least one day: got 0$"),
         (
-            {"policy": Schedule({"weekday": telling(48), "weekend": telling(24)})},
+            {"policy": Schedule({"weekday": releasing(48), "weekend": releasing(24)})},
             r"^all policies of a phone have the same number of steps: these have \[24, 48\]$",
         ),
     ],
 )
 def test_bad_arguments_are_one_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MaskRunner(options.pop("policy", None) or telling(), **options)
+        MaskRunner(options.pop("policy", None) or releasing(), **options)
 
 
 @limited
 async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: ManualClock) -> None:
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True) as phone:
         phone.sense("home")
         for bad in (7, b"home", "x" * 129, "\ud800"):
@@ -128,7 +128,7 @@ async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: Manu
 @limited
 async def test_steps_that_the_clock_leaves_out_are_told_as_nothing_with_the_next_one() -> None:
     clock = ManualClock(dt.datetime(2027, 3, 28, 0, 20, tzinfo=dt.UTC))  # 1:20 in Paris, and 2:00 will be 3:00
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
         for _ in range(3):
             phone.sense("home")
@@ -140,7 +140,7 @@ async def test_steps_that_the_clock_leaves_out_are_told_as_nothing_with_the_next
 @limited
 async def test_a_repeated_hour_is_told_once() -> None:
     clock = ManualClock(dt.datetime(2027, 10, 30, 23, 50, tzinfo=dt.UTC))  # 1:50 in Paris, and 3:00 will be 2:00
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
         for _ in range(12):
             phone.sense("home")
@@ -156,7 +156,7 @@ async def test_a_repeated_hour_is_told_once() -> None:
 @limited
 async def test_a_restart_in_a_repeated_hour_decides_nothing_again(store: PhoneStore) -> None:
     clock = ManualClock(dt.datetime(2027, 10, 30, 23, 50, tzinfo=dt.UTC))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     paris = time_zone("Europe/Paris")
     for _ in range(10):
         async with phone_of(store, clock, told, policy=tossing(), first_day=True, zone=paris) as phone:
@@ -168,7 +168,7 @@ async def test_a_restart_in_a_repeated_hour_decides_nothing_again(store: PhoneSt
 @limited
 async def test_a_day_that_does_not_exist_is_not_told() -> None:
     clock = ManualClock(dt.datetime(2011, 12, 30, 9, 50, tzinfo=dt.UTC))  # ten minutes before it would begin
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(None, clock, told, first_day=True, zone=time_zone("Pacific/Apia")) as phone:
         phone.sense("home")
         await clock.move_to(clock.now() + dt.timedelta(minutes=11))
@@ -262,7 +262,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
     store: PhoneStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
     """The phone goes on with the next one."""
-    told = Told(clock)
+    told = PublishedSteps(clock)
     execute = store.database._execute
 
     def full(*_: Any) -> None:
@@ -286,7 +286,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
 
 @limited
 async def test_only_so_many_days_are_held() -> None:
-    async with house(telling(4), held_days=2) as home:
+    async with house(releasing(4), held_days=2) as home:
         await home.live("home", 50)
         assert len(home.mask.masked._messages) == 8
         assert len(home.phone.store.messages()) <= 8 + 4 + 1

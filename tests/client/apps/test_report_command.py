@@ -16,8 +16,8 @@ from reticent_client.cli.report import report
 from reticent_client.mask.schedule import Schedule
 from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import at, limited, telling
-from tests.client.apps.tellings import phone_on
+from tests.client.apps.phones import at, limited, releasing
+from tests.client.apps.published_steps import phone_on
 from tests.client.apps.test_phone import damaged
 
 STEPS = 4
@@ -56,7 +56,7 @@ async def live(phone: MaskRunner, clock: ManualClock, context: str, days: int) -
 async def _lived(path: Path, context: str, days: int) -> None:
     """A phone's life, from a midnight on."""
     clock = ManualClock(at("00:00"))
-    async with phone_on(path, clock, policy=telling(STEPS), first_day=True) as phone:
+    async with phone_on(path, clock, policy=releasing(STEPS), first_day=True) as phone:
         await live(phone, clock, context, days)
 
 
@@ -66,7 +66,7 @@ def test_a_phone_that_runs_is_reported(path: Path, read: Read) -> None:
     @limited
     async def run() -> None:
         clock = ManualClock(at("00:00"))
-        policy = telling(STEPS)
+        policy = releasing(STEPS)
         async with phone_on(path, clock, policy=policy, first_day=True) as phone:
             with contextlib.closing(PhoneStore(path)) as other, pytest.raises(InUse), other.claim():
                 pass
@@ -95,7 +95,7 @@ def test_machines_read_the_same(path: Path, read: Read) -> None:
     _lived(path, NEW, MIN_DAYS + 1)
     code, (found,) = read(as_json=True)
     assert code == 1
-    assert (found["policy"], found["day"]) == (telling(STEPS).fingerprint(), "2027-02-07")
+    assert (found["policy"], found["day"]) == (releasing(STEPS).fingerprint(), "2027-02-07")
     assert found["report"]["off_model_contexts"] == {NEW: (MIN_DAYS + 1) * STEPS}
     recent = found["report"]["recent"]
     assert (recent["stale"], recent["off_model_rate"], recent["usual"]) == (True, 1.0, None)
@@ -107,7 +107,7 @@ def test_each_policy_of_a_schedule_is_reported(path: Path, read: Read) -> None:
     @limited
     async def run() -> None:
         clock = ManualClock(at("00:00"))
-        schedule = Schedule({"weekday": telling(STEPS), "weekend": telling(STEPS, hidden="work")})
+        schedule = Schedule({"weekday": releasing(STEPS), "weekend": releasing(STEPS, hidden="work")})
         async with phone_on(path, clock, policy=schedule, first_day=True) as phone:
             await live(phone, clock, NEW, 8)
             assert len(phone.reports()) == 2
@@ -151,7 +151,7 @@ def test_what_is_no_store_is_refused(path: Path, kind: str) -> None:
 def test_a_damaged_state_is_refused_by_name(path: Path) -> None:
     _lived(path, "home", 1)
     with contextlib.closing(PhoneStore(path)) as store:
-        place = store.slot(f"mask/{telling(STEPS).fingerprint()}")
+        place = store.slot(f"mask/{releasing(STEPS).fingerprint()}")
         text = place.read()
         assert text is not None
         place.write(text.replace('"released": ', '"released": 1'))

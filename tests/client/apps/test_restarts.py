@@ -14,8 +14,8 @@ from reticent_client import Schedule
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step, position
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import MONDAY, at, limited, telling, tossing, until
-from tests.client.apps.tellings import Told, phone_of
+from tests.client.apps.phones import MONDAY, at, limited, releasing, tossing, until
+from tests.client.apps.published_steps import PublishedSteps, phone_of
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
@@ -41,7 +41,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_runs_has_nothing_told_tw
     """The phone is silent until the clock is where it was."""
     for back in (HOUR, DAY, 3000 * DAY):
         clock = ManualClock(at("12:00"))
-        told = Told(clock)
+        told = PublishedSteps(clock)
         async with phone_of(None, clock, told, first_day=True) as phone:
             phone.sense("home")
             await clock.move_to(at("13:10"))
@@ -61,7 +61,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_is_off_has_nothing_told_
     store: PhoneStore, back: dt.timedelta
 ) -> None:
     clock = ManualClock(at("12:00"))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     for lives in range(4):
         async with phone_of(store, clock, told, policy=tossing(), first_day=True, rng=seeded(lives)) as phone:
             phone.sense("home")
@@ -79,7 +79,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_is_off_has_nothing_told_
 async def test_a_clock_that_begins_in_1970_does_no_harm(store: PhoneStore) -> None:
     """As on machines without a battery: it is set right soon after the start."""
     clock = ManualClock(at("12:00"))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(store, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("12:30"))
@@ -104,7 +104,7 @@ async def test_the_system_clock_notices_that_it_was_set_back(monkeypatch: pytest
     clock = SystemClock()
     monkeypatch.setattr(clock, "now", lambda: present[0])
     told: list[Step] = []
-    async with MaskRunner(telling(), clock=clock, zone=dt.UTC, listener=told.append) as phone:
+    async with MaskRunner(releasing(), clock=clock, zone=dt.UTC, on_step=told.append) as phone:
         phone.sense("home")
         await asyncio.sleep(0.05)
         present[0] = at("12:29:50")
@@ -120,7 +120,7 @@ async def test_the_system_clock_notices_that_it_was_set_back(monkeypatch: pytest
 @limited
 async def test_a_reading_from_a_time_to_come_does_not_count(clock: ManualClock) -> None:
     """The clock was set back since: nobody knows how old the reading is."""
-    async with phone_of(None, clock, Told(clock), first_day=True) as phone:
+    async with phone_of(None, clock, PublishedSteps(clock), first_day=True) as phone:
         phone.sense("home")
         assert phone._read() == "home"
         clock._now -= HOUR
@@ -133,7 +133,7 @@ async def test_a_reading_from_a_time_to_come_does_not_count(clock: ManualClock) 
 @limited
 async def test_nothing_leaves_before_its_step_begins_also_over_a_kill(store: PhoneStore, clock: ManualClock) -> None:
     """A step that was decided is not in the stream until then, and leaves then."""
-    told = Told(clock)
+    told = PublishedSteps(clock)
     lead = at("12:30") - dt.timedelta(milliseconds=500)
     async with phone_of(store, clock, told, first_day=True) as phone:
         phone.sense("home")
@@ -152,7 +152,7 @@ async def test_nothing_leaves_before_its_step_begins_also_over_a_kill(store: Pho
 async def test_a_step_that_was_decided_and_did_not_get_out_is_told_after_the_restart(
     store: PhoneStore, clock: ManualClock
 ) -> None:
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(store, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("12:30") - dt.timedelta(milliseconds=500))
@@ -164,7 +164,7 @@ async def test_a_step_that_was_decided_and_did_not_get_out_is_told_after_the_res
 
 @limited
 async def test_without_its_store_a_phone_is_dark_until_the_day_ends(clock: ManualClock) -> None:
-    told = Told(clock)
+    told = PublishedSteps(clock)
     with closing(PhoneStore()) as store:
         async with phone_of(store, clock, told, first_day=False) as phone:
             darkness = [phone.dark]
@@ -179,8 +179,8 @@ async def test_without_its_store_a_phone_is_dark_until_the_day_ends(clock: Manua
 async def test_another_policy_is_dark_until_tomorrow_and_so_is_the_first_one_put_back(
     store: PhoneStore, clock: ManualClock
 ) -> None:
-    first, second = telling(hidden="hospital"), telling(hidden="work")
-    told = Told(clock)
+    first, second = releasing(hidden="hospital"), releasing(hidden="work")
+    told = PublishedSteps(clock)
     for policy in (first, second, first, second):
         async with phone_of(store, clock, told, policy=policy, first_day=True) as phone:
             assert phone.dark == (len(told) > 0)
@@ -200,8 +200,8 @@ async def test_policies_that_change_places_and_back_are_dark_until_tomorrow(
     store: PhoneStore, clock: ManualClock
 ) -> None:
     """The one put back does not go on from a state that knows nothing of the other's releases."""
-    first, second = telling(hidden="hospital"), telling(hidden="work")
-    told = Told(clock)
+    first, second = releasing(hidden="hospital"), releasing(hidden="work")
+    told = PublishedSteps(clock)
     for weekday, weekend in [(first, second), (second, first), (first, second)]:
         schedule = Schedule({"weekday": weekday, "weekend": weekend})
         async with phone_of(store, clock, told, policy=schedule, first_day=True) as phone:
@@ -215,12 +215,12 @@ async def test_policies_that_change_places_and_back_are_dark_until_tomorrow(
 async def test_a_new_policy_works_at_once_in_the_morning(store: PhoneStore) -> None:
     """Put in place before midnight it is dark for the rest of the evening; after midnight, not at all."""
     clock = ManualClock(at("23:00"))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(store, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("23:30"))
     clock._now = at("00:10", MONDAY + DAY)
-    async with phone_of(store, clock, told, policy=telling(hidden="work")) as phone:
+    async with phone_of(store, clock, told, policy=releasing(hidden="work")) as phone:
         assert not phone.dark
         phone.sense("hospital")
         await clock.move_to(phone.next_step.instant)
@@ -231,12 +231,12 @@ async def test_a_new_policy_works_at_once_in_the_morning(store: PhoneStore) -> N
 async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midnight_again(store: PhoneStore) -> None:
     """Tomorrow's first step was decided by the first one; it leaves as it was, and the rest of tomorrow is dark."""
     clock = ManualClock(at("23:50"))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     midnight = at("00:00", MONDAY + DAY)
     async with phone_of(store, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(midnight - dt.timedelta(milliseconds=500))
-    async with phone_of(store, clock, told, policy=telling(hidden="work")) as phone:
+    async with phone_of(store, clock, told, policy=releasing(hidden="work")) as phone:
         phone.sense("hospital")
         await clock.move_to(midnight + HOUR / 2)
     assert told.steps == [(0, "home"), (1, None)]
@@ -245,11 +245,11 @@ async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midn
 @limited
 async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(store: PhoneStore, clock: ManualClock) -> None:
     """The steps of the two cannot be put in one order."""
-    told = Told(clock)
+    told = PublishedSteps(clock)
     async with phone_of(store, clock, told, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("13:00"))
-    async with phone_of(store, clock, told, policy=telling(24)) as phone:
+    async with phone_of(store, clock, told, policy=releasing(24)) as phone:
         while len(told) < 4:
             await clock.move_to(phone.next_step.instant - HOUR / 2)
             phone.sense("work")
@@ -263,9 +263,9 @@ async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(store: 
 @limited
 async def test_weekdays_and_weekends_have_policies_of_their_own(store: PhoneStore) -> None:
     """Through two weeks of restarts at odd times, nothing is dark."""
-    schedule = Schedule({"weekday": telling(4, "hospital"), "weekend": telling(4, "work")})
+    schedule = Schedule({"weekday": releasing(4, "hospital"), "weekend": releasing(4, "work")})
     clock = ManualClock(at("00:00") - dt.timedelta(minutes=5))
-    told = Told(clock)
+    told = PublishedSteps(clock)
     for _ in range(20):
         async with phone_of(store, clock, told, policy=schedule, first_day=True, hold=DAY) as phone:
             phone.sense("work")

@@ -34,7 +34,7 @@ async def main(store: str, began: float, address: str) -> None:
             lead=LEAD,
             hold=dt.timedelta(days=9),
             first_day=True,
-            listener=say,
+            on_step=say,
         )
         async with phone, Broker(phone, address):
             phone.sense("home")

@@ -94,7 +94,7 @@ async def lived(sampling: Sampling, traces: Traces, begin: dt.datetime, end: dt.
         clock=clock,
         hold=sampling.hold,
         first_day=True,
-        listener=lambda step: told[step.date].append(step),
+        on_step=lambda step: told[step.date].append(step),
     ) as phone:
         for reading in traces.of_user():
             await clock.move_to(reading.time)

@@ -43,7 +43,7 @@ KINDS: st.SearchStrategy[tuple[NoiseKind, str | None]] = st.sampled_from(
 )
 
 
-class Asked(NamedTuple):
+class PlannedQuery(NamedTuple):
     """What an analyst wants to know."""
 
     kind: tuple[NoiseKind, str | None]
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 
 ASKED = st.builds(
-    Asked,
+    PlannedQuery,
     kind=KINDS,
     cohorts=st.integers(1, 3),
     more=st.sampled_from([0, 0, 1, 2]),
@@ -92,7 +92,7 @@ class CountingMachine(RuleBasedStateMachine):
         answers=st.integers(0, 8),
         faults=FAULTS,
     )
-    def begins(self, phones: int, asked: Sequence[Asked], answers: int, faults: Sequence[Fault]) -> None:
+    def begins(self, phones: int, asked: Sequence[PlannedQuery], answers: int, faults: Sequence[Fault]) -> None:
         self.asked: list[Query] = []
         self.rotations = 0
         self.world = self.begin()
@@ -122,7 +122,7 @@ class CountingMachine(RuleBasedStateMachine):
     # Analysts.
 
     @rule(asked=ASKED, fault=FAULTY, countersigned=FAULTY)
-    def announce(self, asked: Asked, fault: Fault, countersigned: Fault) -> None:
+    def announce(self, asked: PlannedQuery, fault: Fault, countersigned: Fault) -> None:
         self._ask(asked, fault)
         self.world.countersign(countersigned)
 
@@ -290,7 +290,7 @@ class CountingMachine(RuleBasedStateMachine):
         for device in self.world.devices:
             self.world.visit(device)
 
-    def _ask(self, asked: Asked, fault: Fault) -> None:
+    def _ask(self, asked: PlannedQuery, fault: Fault) -> None:
         """Announce a query to as many as can be asked, or a few less."""
         terms = self.world.terms()
         population = terms.population - asked.without

@@ -108,7 +108,7 @@ class Device:
         folder: Where the files are.
         number: Tells phones apart.
         now: What time it is for this phone.
-        evidence: Told of what it learns.
+        evidence: Records what it learns.
         kind: Which participant it runs.
     """
 

@@ -40,7 +40,7 @@ PROGRAM = Path(sys.executable).with_name("reticent")
 BITS = 2048
 PASSPHRASE = "a passphrase of the tests"  # noqa: S105  # it protects nothing
 ANALYST = "ann"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds until something that should happen is said not to."""
 DEADLINE = 20.0
 PAUSE = 0.02
@@ -142,7 +142,7 @@ class Deployment:
         """By kill -9."""
         process = self._processes.pop(party)
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -193,7 +193,7 @@ class Deployment:
     def read(self, name: str, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """What is in a server's file at present."""
         if name not in self._files:
-            self._files[name] = sqlite3.connect(self.path / name, timeout=PATIENCE, isolation_level=None)
+            self._files[name] = sqlite3.connect(self.path / name, timeout=TIMEOUT, isolation_level=None)
             self._files[name].execute("PRAGMA query_only = ON")
         return self._files[name].execute(sql, values).fetchall()
 
@@ -329,11 +329,11 @@ class Processes(World):
         self._settled = True
 
     def _until(self, what: str) -> Iterator[None]:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while time.monotonic() < end:
             yield
             time.sleep(PAUSE)
-        raise AssertionError(f"not within {PATIENCE:g} s: {what}")
+        raise AssertionError(f"not within {TIMEOUT:g} s: {what}")
 
     # The key server's operator.
 
