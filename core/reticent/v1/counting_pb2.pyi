@@ -57,7 +57,7 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     CLOSING: _Phase.ValueType  # 3
     DECIDED: _Phase.ValueType  # 4
     REFUSED: _Phase.ValueType  # 5
-    """The key server would not countersign it: no phone was asked, and the id is free."""
+    """The key server refused to countersign it: no phone received it, and the id is free."""
     LOST: _Phase.ValueType  # 6
     """Closed, and never decided: the key server was restored from a backup."""
 
@@ -70,7 +70,7 @@ COLLECTING: Phase.ValueType  # 2
 CLOSING: Phase.ValueType  # 3
 DECIDED: Phase.ValueType  # 4
 REFUSED: Phase.ValueType  # 5
-"""The key server would not countersign it: no phone was asked, and the id is free."""
+"""The key server refused to countersign it: no phone received it, and the id is free."""
 LOST: Phase.ValueType  # 6
 """Closed, and never decided: the key server was restored from a backup."""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015

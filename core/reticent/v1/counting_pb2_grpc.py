@@ -29,10 +29,10 @@ class EnrolmentStub(object):
     """How phones are counted without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
-    server sees contributions and can read none. docs/protocol.md says who sees what, and why that is private.
+    server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
-    Whoever is refused gets a gRPC status, and in the trailing metadata "refusal" the reason by its name (docs/protocol.md
-    lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
+    A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
+    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
     signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
@@ -67,10 +67,10 @@ class EnrolmentServicer(object):
     """How phones are counted without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
-    server sees contributions and can read none. docs/protocol.md says who sees what, and why that is private.
+    server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
-    Whoever is refused gets a gRPC status, and in the trailing metadata "refusal" the reason by its name (docs/protocol.md
-    lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
+    A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
+    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
     signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
@@ -93,7 +93,7 @@ class EnrolmentServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Be asked no more. Queries that were dealt before are not changed.
+        """End the membership. Queries that were dealt before are not changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,10 +129,10 @@ class Enrolment(object):
     """How phones are counted without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
-    server sees contributions and can read none. docs/protocol.md says who sees what, and why that is private.
+    server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
-    Whoever is refused gets a gRPC status, and in the trailing metadata "refusal" the reason by its name (docs/protocol.md
-    lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
+    A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
+    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
     signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
@@ -254,7 +254,7 @@ class DecidingServicer(object):
     """
 
     def Standing(self, request, context):
-        """Who could be asked now, and under which key.
+        """The number of enrolled phones, and the active key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -641,7 +641,7 @@ class Collecting(object):
 
 
 class CountingStub(object):
-    """Of the aggregation server, for analysts, who show their certificates.
+    """Of the aggregation server, for analysts, whose certificates identify them.
     """
 
     def __init__(self, channel):
@@ -678,7 +678,7 @@ class CountingStub(object):
 
 
 class CountingServicer(object):
-    """Of the aggregation server, for analysts, who show their certificates.
+    """Of the aggregation server, for analysts, whose certificates identify them.
     """
 
     def Standing(self, request, context):
@@ -752,7 +752,7 @@ def add_CountingServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Counting(object):
-    """Of the aggregation server, for analysts, who show their certificates.
+    """Of the aggregation server, for analysts, whose certificates identify them.
     """
 
     @staticmethod

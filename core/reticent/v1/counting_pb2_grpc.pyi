@@ -30,10 +30,10 @@ class EnrolmentStub:
     """How phones are counted without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
-    server sees contributions and can read none. docs/protocol.md says who sees what, and why that is private.
+    server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
-    Whoever is refused gets a gRPC status, and in the trailing metadata "refusal" the reason by its name (docs/protocol.md
-    lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
+    A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
+    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
     signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
@@ -50,17 +50,17 @@ class EnrolmentStub:
     Renew: _grpc.UnaryUnaryMultiCallable[_counting_pb2.RenewRequest, _counting_pb2.Membership]
     """Stay one of them."""
     Leave: _grpc.UnaryUnaryMultiCallable[_counting_pb2.LeaveRequest, _counting_pb2.LeaveReply]
-    """Be asked no more. Queries that were dealt before are not changed."""
+    """End the membership. Queries that were dealt before are not changed."""
 
 @_typing.type_check_only
 class EnrolmentAsyncStub(EnrolmentStub):
     """How phones are counted without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
-    server sees contributions and can read none. docs/protocol.md says who sees what, and why that is private.
+    server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
-    Whoever is refused gets a gRPC status, and in the trailing metadata "refusal" the reason by its name (docs/protocol.md
-    lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
+    A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
+    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
     signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
@@ -74,16 +74,16 @@ class EnrolmentAsyncStub(EnrolmentStub):
     Renew: _aio.UnaryUnaryMultiCallable[_counting_pb2.RenewRequest, _counting_pb2.Membership]  # type: ignore[assignment]
     """Stay one of them."""
     Leave: _aio.UnaryUnaryMultiCallable[_counting_pb2.LeaveRequest, _counting_pb2.LeaveReply]  # type: ignore[assignment]
-    """Be asked no more. Queries that were dealt before are not changed."""
+    """End the membership. Queries that were dealt before are not changed."""
 
 class EnrolmentServicer(metaclass=_abc_1.ABCMeta):
     """How phones are counted without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
-    server sees contributions and can read none. docs/protocol.md says who sees what, and why that is private.
+    server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
-    Whoever is refused gets a gRPC status, and in the trailing metadata "refusal" the reason by its name (docs/protocol.md
-    lists them). "retry-after-ms", where it is there, says when to come back. What is refused has changed nothing.
+    A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
+    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
 
     Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
     signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
@@ -113,7 +113,7 @@ class EnrolmentServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.LeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.LeaveReply, _abc.Awaitable[_counting_pb2.LeaveReply]]:
-        """Be asked no more. Queries that were dealt before are not changed."""
+        """End the membership. Queries that were dealt before are not changed."""
 
 def add_EnrolmentServicer_to_server(servicer: EnrolmentServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -125,7 +125,7 @@ class DecidingStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DecidingAsyncStub: ...
     Standing: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]
-    """Who could be asked now, and under which key."""
+    """The number of enrolled phones, and the active key."""
     Countersign: _grpc.UnaryStreamMultiCallable[_counting_pb2.CountersignRequest, _counting_pb2.Deal]
     """Have a query countersigned, and phones dealt to it. Countersigned once, a query gets the same answer for ever."""
     Decide: _grpc.StreamUnaryMultiCallable[_counting_pb2.DecideRequest, _counting_pb2.Decision]
@@ -139,7 +139,7 @@ class DecidingAsyncStub(DecidingStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Standing: _aio.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]  # type: ignore[assignment]
-    """Who could be asked now, and under which key."""
+    """The number of enrolled phones, and the active key."""
     Countersign: _aio.UnaryStreamMultiCallable[_counting_pb2.CountersignRequest, _counting_pb2.Deal]  # type: ignore[assignment]
     """Have a query countersigned, and phones dealt to it. Countersigned once, a query gets the same answer for ever."""
     Decide: _aio.StreamUnaryMultiCallable[_counting_pb2.DecideRequest, _counting_pb2.Decision]  # type: ignore[assignment]
@@ -156,7 +156,7 @@ class DecidingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.StandingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.Terms, _abc.Awaitable[_counting_pb2.Terms]]:
-        """Who could be asked now, and under which key."""
+        """The number of enrolled phones, and the active key."""
 
     @_abc_1.abstractmethod
     def Countersign(
@@ -264,7 +264,7 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
 def add_CollectingServicer_to_server(servicer: CollectingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class CountingStub:
-    """Of the aggregation server, for analysts, who show their certificates."""
+    """Of the aggregation server, for analysts, whose certificates identify them."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -282,7 +282,7 @@ class CountingStub:
 
 @_typing.type_check_only
 class CountingAsyncStub(CountingStub):
-    """Of the aggregation server, for analysts, who show their certificates."""
+    """Of the aggregation server, for analysts, whose certificates identify them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Standing: _aio.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]  # type: ignore[assignment]
@@ -296,7 +296,7 @@ class CountingAsyncStub(CountingStub):
     """The analyst's queries, the latest first."""
 
 class CountingServicer(metaclass=_abc_1.ABCMeta):
-    """Of the aggregation server, for analysts, who show their certificates."""
+    """Of the aggregation server, for analysts, whose certificates identify them."""
 
     @_abc_1.abstractmethod
     def Standing(

@@ -27,24 +27,24 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PhoneStub:
-    """What a phone tells the apps on it: the contexts of its user's day, as far as they are released.
+    """What a phone sends to its apps: the released contexts of its user's day.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
     All apps see the same stream. A message leaves when its step begins, by the clock, whether or not there is something
-    to tell, and all messages have one size. So neither the moment nor the length of a message says anything.
+    to release, and all messages have one size. So neither the time nor the length of a message reveals anything.
 
     Errors, as gRPC status codes:
       UNAUTHENTICATED     there is no token, or none that the user gave out
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
-      RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
-                          to come back
-      FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+      RESOURCE_EXHAUSTED  too many calls, reports or streams; the trailing metadata "retry-after-ms" is the delay before
+                          a retry
+      FAILED_PRECONDITION the app is trusted, and the connection is not encrypted; or the phone runs no policy
       INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
       PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
-      UNAVAILABLE         the phone shuts down; come back later, with `after`
+      UNAVAILABLE         the phone shuts down; retry later, with `after`
     """
 
     @_typing.overload
@@ -60,29 +60,29 @@ class PhoneStub:
     Report: _grpc.UnaryUnaryMultiCallable[_phone_pb2.ReportRequest, _phone_pb2.ReportReply]
     """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
     Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
-    rate: whether any query takes the numbers, it does not say.
+    rate, not on the queries that take the numbers.
     """
 
 @_typing.type_check_only
 class PhoneAsyncStub(PhoneStub):
-    """What a phone tells the apps on it: the contexts of its user's day, as far as they are released.
+    """What a phone sends to its apps: the released contexts of its user's day.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
     All apps see the same stream. A message leaves when its step begins, by the clock, whether or not there is something
-    to tell, and all messages have one size. So neither the moment nor the length of a message says anything.
+    to release, and all messages have one size. So neither the time nor the length of a message reveals anything.
 
     Errors, as gRPC status codes:
       UNAUTHENTICATED     there is no token, or none that the user gave out
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
-      RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
-                          to come back
-      FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+      RESOURCE_EXHAUSTED  too many calls, reports or streams; the trailing metadata "retry-after-ms" is the delay before
+                          a retry
+      FAILED_PRECONDITION the app is trusted, and the connection is not encrypted; or the phone runs no policy
       INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
       PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
-      UNAVAILABLE         the phone shuts down; come back later, with `after`
+      UNAVAILABLE         the phone shuts down; retry later, with `after`
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -95,28 +95,28 @@ class PhoneAsyncStub(PhoneStub):
     Report: _aio.UnaryUnaryMultiCallable[_phone_pb2.ReportRequest, _phone_pb2.ReportReply]  # type: ignore[assignment]
     """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
     Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
-    rate: whether any query takes the numbers, it does not say.
+    rate, not on the queries that take the numbers.
     """
 
 class PhoneServicer(metaclass=_abc_1.ABCMeta):
-    """What a phone tells the apps on it: the contexts of its user's day, as far as they are released.
+    """What a phone sends to its apps: the released contexts of its user's day.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
     All apps see the same stream. A message leaves when its step begins, by the clock, whether or not there is something
-    to tell, and all messages have one size. So neither the moment nor the length of a message says anything.
+    to release, and all messages have one size. So neither the time nor the length of a message reveals anything.
 
     Errors, as gRPC status codes:
       UNAUTHENTICATED     there is no token, or none that the user gave out
       OUT_OF_RANGE        `after` lies before the steps that the phone still holds
-      RESOURCE_EXHAUSTED  too many calls, or too many streams at a time; the trailing metadata "retry-after-ms" says when
-                          to come back
-      FAILED_PRECONDITION the app is trusted, and would be told in the clear; or the phone runs no policy, and has no stream
+      RESOURCE_EXHAUSTED  too many calls, reports or streams; the trailing metadata "retry-after-ms" is the delay before
+                          a retry
+      FAILED_PRECONDITION the app is trusted, and the connection is not encrypted; or the phone runs no policy
       INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
       PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
       NOT_FOUND           Current: no step has begun since this phone was set up
       INTERNAL            the phone has a fault of its own, which its log names
-      UNAVAILABLE         the phone shuts down; come back later, with `after`
+      UNAVAILABLE         the phone shuts down; retry later, with `after`
     """
 
     @_abc_1.abstractmethod
@@ -145,7 +145,7 @@ class PhoneServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_phone_pb2.ReportReply, _abc.Awaitable[_phone_pb2.ReportReply]]:
         """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
         Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
-        rate: whether any query takes the numbers, it does not say.
+        rate, not on the queries that take the numbers.
         """
 
 def add_PhoneServicer_to_server(servicer: PhoneServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
