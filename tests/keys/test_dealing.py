@@ -65,6 +65,14 @@ def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_dist
     assert dealt(full.server, query) == phones
 
 
+def test_phones_whose_membership_has_expired_are_not_dealt(local: LocalServer) -> None:
+    """Memberships last 90 days."""
+    local.advance(45 * DAY)
+    later = {phone.id for phone in local.enrolled(20)}
+    local.advance(50 * DAY)
+    assert {each.phone for each in dealt(local.server, local.query(population=20))} == later
+
+
 def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: LocalServer) -> None:
     """A chi-square test over 60 deals of 30 of 40 phones to 3 cohorts, seeded."""
     places = Tally[tuple[bytes, int | None]]()

@@ -102,4 +102,4 @@ def min_liars(min_contributions: int, share: float = QueryLimits.min_liars_share
     >>> min_liars(5572), min_liars(20), min_liars(21), min_liars(3), min_liars(3, 0.0)
     (279, 1, 2, 1, 0)
     """
-    return math.ceil(round(share * min_contributions, 9))  # 0.05 x 140 is 7.000000000000001
+    return math.ceil(round(share * min_contributions, 9))  # 0.07 x 100 is 7.000000000000001
