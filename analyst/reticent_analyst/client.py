@@ -20,8 +20,9 @@ from reticent.retry import Attempts, Backoff
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CountingStub
+from reticent_analyst.errors import DeadlineExceeded
 
-__all__ = ["CountingClient", "DeadlineExceeded", "OnOutage", "Timeouts"]
+__all__ = ["CountingClient", "OnOutage", "Timeouts"]
 
 _FIRST_DELAY = 0.1  # seconds before the first retry
 _REPLY_BYTES = 1 << 28  # a release of many counters, in many cohorts
@@ -39,10 +40,6 @@ Reply = TypeVar("Reply", bound=Message)
 
 OnOutage = Callable[[str, float], None]
 """Called before each retry, with the unavailable server and the seconds since the first attempt."""
-
-
-class DeadlineExceeded(Exception):
-    """The caller's deadline passed before a reply came."""
 
 
 @dataclass(frozen=True)

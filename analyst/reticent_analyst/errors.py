@@ -2,6 +2,7 @@
 
     ReticentError
     └── AnalystError
+        ├── DeadlineExceeded  a deadline passed before a reply came; within this package only
         ├── NotConfirmed   the query was not confirmed, and not announced
         ├── BadReply       the aggregation server's reply is invalid, or not signed by the key server
         ├── NotDecided     the wait timed out; the query continues (also a CountError)
@@ -13,11 +14,15 @@ What a server refuses is `reticent.protocol.Refused`. Bad arguments raise `Value
 from reticent.errors import ReticentError
 from reticent.privacy import CountError
 
-__all__ = ["AnalystError", "BadReply", "NeverDecided", "NotConfirmed", "NotDecided"]
+__all__ = ["AnalystError", "BadReply", "DeadlineExceeded", "NeverDecided", "NotConfirmed", "NotDecided"]
 
 
 class AnalystError(ReticentError):
     """Something on the analyst's side went wrong."""
+
+
+class DeadlineExceeded(AnalystError):
+    """The caller's deadline passed before a reply came. Callers of this package get `NotDecided`."""
 
 
 class NotConfirmed(AnalystError):

@@ -14,8 +14,8 @@ from reticent.privacy import CohortSum, Ledger, Query, QueryBurnt, Release, esti
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.phases import OUTCOMES, PHASES, Outcome, Phase
 from reticent.v1 import counting_pb2 as wire
-from reticent_analyst.client import CountingClient, DeadlineExceeded
-from reticent_analyst.errors import BadReply, NeverDecided, NotDecided
+from reticent_analyst.client import CountingClient
+from reticent_analyst.errors import BadReply, DeadlineExceeded, NeverDecided, NotDecided
 
 __all__ = ["COUNTERSIGN_REFUSALS", "Handle", "OnProgress", "Progress"]
 
