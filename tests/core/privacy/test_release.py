@@ -262,6 +262,12 @@ def test_one_liar_moves_nothing_but_is_named() -> None:
     assert release.cohorts_left_out == ()
 
 
+def test_outlying_cohorts_are_named_by_their_numbers_also_beside_burnt_ones() -> None:
+    sums = [None, (300,), (10**9,), (301,), (302,)]
+    release = estimate(query(), [CohortSum(1000, each) for each in sums], seeded=False)
+    assert (release.cohorts_left_out, release.cohorts_outlying) == ((0,), ((2,),))
+
+
 def test_half_of_the_cohorts_may_be_far_and_count_no_more() -> None:
     """Two of four: how far they are changes neither the value nor its variance."""
     asked = query(cohorts=4, population=4000)
