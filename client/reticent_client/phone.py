@@ -13,7 +13,7 @@ import numpy as np
 
 from reticent.clock import Clock, SystemClock, first_of
 from reticent.privacy import Cost
-from reticent_client.apps.mask_runner import APPS, HELD_DAYS, LEAD, MaskRunner, OnStep
+from reticent_client.apps.mask_runner import APPS, HELD_DAYS, MaskRunner, OnStep
 from reticent_client.apps.tokens import Apps
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.participant import Counters
@@ -21,6 +21,7 @@ from reticent_client.counting.runner import CountingRunner
 from reticent_client.counting.session import Round
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.schedule import Schedule
+from reticent_client.mask.timetable import LEAD
 from reticent_client.store import PhoneStore
 
 __all__ = ["Phone"]

@@ -27,8 +27,7 @@ from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.report import MaskReport
 from reticent_client.mask.schedule import Schedule
-from reticent_client.mask.timetable import DAY, Beginning, Timetable, time_zone
-from reticent_client.mask.timetable import LEAD as LEAD  # noqa: PLC0414  # whoever runs a phone finds it here
+from reticent_client.mask.timetable import DAY, LEAD, Beginning, Timetable, time_zone
 from reticent_client.store import PhoneStore
 
 _log = logging.getLogger(__name__)

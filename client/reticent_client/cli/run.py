@@ -18,7 +18,7 @@ from reticent.clock import PacedClock, SystemClock, first_of
 from reticent.console.process import open_many_files
 from reticent.times import duration
 from reticent_client.apps.broker import Broker
-from reticent_client.apps.mask_runner import APPS, HELD_DAYS, LEAD, MaskRunner
+from reticent_client.apps.mask_runner import APPS, HELD_DAYS, MaskRunner
 from reticent_client.apps.tokens import Apps
 from reticent_client.cli.line_printer import LinePrinter
 from reticent_client.cli.stores import STORE, StoreFile
@@ -29,7 +29,7 @@ from reticent_client.errors import FileError
 from reticent_client.mask.days_file import read_days
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.schedule import Schedule
-from reticent_client.mask.timetable import time_zone
+from reticent_client.mask.timetable import LEAD, time_zone
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 

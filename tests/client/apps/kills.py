@@ -15,8 +15,9 @@ from typing import Any, cast
 
 from reticent.clock import ManualClock
 from reticent_client import Policy
-from reticent_client.apps.mask_runner import LEAD, MaskRunner
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
+from reticent_client.mask.timetable import LEAD
 from reticent_client.store import PhoneStore
 from tests.client.apps.phones import MONDAY
 from tests.client.mask import faults, oracle
