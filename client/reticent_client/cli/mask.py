@@ -29,7 +29,7 @@ from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.occupancy import release_probabilities
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.problem import State
+from reticent_client.mask.problem import SensitiveState
 from reticent_client.mask.times_of_day import step_at, time_of
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def _ceiling(policy: Policy, delta: float | None) -> float:
     return ceiling(policy.chain, sensitive=deltas)
 
 
-def _state(text: str, chain: MarkovChain) -> State:
+def _state(text: str, chain: MarkovChain) -> SensitiveState:
     """A context, or the context of a step."""
     state = re.fullmatch(r"(\d+):(.*)", text)
     if chain.find(text) is not None or state is None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from reticent_client.errors import FileError
 from reticent_client.mask import policy_file
 from reticent_client.mask.chain import Floats, MarkovChain
-from reticent_client.mask.problem import State
+from reticent_client.mask.problem import SensitiveState
 from reticent_client.mask.provenance import Arrays, Provenance
 
 Ints = npt.NDArray[np.int32]
@@ -103,9 +103,9 @@ class Policy(ABC):
         return self.provenance.deltas
 
     @property
-    def sensitive(self) -> dict[State, float]:
+    def sensitive(self) -> dict[SensitiveState, float]:
         """The sensitive contexts with their deltas; (step, context) pairs if steps differ."""
-        found: dict[State, float] = {}
+        found: dict[SensitiveState, float] = {}
         for label, column in zip(self.contexts, self.deltas.T, strict=True):
             if (column == column[0]).all():
                 found[label] = float(column[0])

@@ -32,10 +32,10 @@ TINY = 1e-290
 """A state that can be reached but whose mass, relative to its window, is below this has no belief in float64.
 Nothing is released on the strength of such a number."""
 
-State = str | tuple[int, str]
+SensitiveState = str | tuple[int, str]
 """A context at every step, or a (step, context) pair."""
 
-Sensitive = Collection[State] | Mapping[State, float]
+Sensitive = Collection[SensitiveState] | Mapping[SensitiveState, float]
 
 
 def split_delta(delta: float, among: int | Collection[object]) -> float:
@@ -185,7 +185,7 @@ def delta_table(chain: MarkovChain, sensitive: Sensitive, delta: float | None) -
     return table
 
 
-def _where(chain: MarkovChain, state: State) -> tuple[slice | int, int]:
+def _where(chain: MarkovChain, state: SensitiveState) -> tuple[slice | int, int]:
     """The part of a (T, n) table that a sensitive context or state names."""
     if isinstance(state, str):
         return slice(None), chain.index(state)
@@ -199,7 +199,7 @@ def _where(chain: MarkovChain, state: State) -> tuple[slice | int, int]:
     return step, chain.index(label)
 
 
-def _delta(delta: object, state: State | None = None) -> float:
+def _delta(delta: object, state: SensitiveState | None = None) -> float:
     place = "" if state is None else f" of {state!r}"
     if not isinstance(delta, Real):
         raise ValueError(f"delta{place} must be a number in (0, 1): got {delta!r}")

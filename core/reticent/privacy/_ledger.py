@@ -26,7 +26,7 @@ from reticent.storage.database import Database, Execute, FileFormat
 Composition = Literal["addition", "renyi"]
 """How a ledger adds up costs."""
 
-State = Literal["reserved", "spent"]
+EntryState = Literal["reserved", "spent"]
 
 SELF = "self"
 """The default subject: the owner of the ledger, as on a phone."""
@@ -67,7 +67,7 @@ class Entry:
     subject: str
     query: str
     cost: Cost
-    state: State
+    state: EntryState
 
 
 class LedgerError(ReticentError):
