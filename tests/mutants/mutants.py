@@ -111,7 +111,8 @@ class Workshop:
         Raises:
             ValueError: They do not.
         """
-        code, output = self._run(sorted(set(tests)))
+        modules = sorted(set(tests))
+        code, output = self._run(modules, TIMEOUT * len(modules))
         if code != 0:
             raise ValueError(f"the tests fail without any mutant:\n{output}")
 
@@ -141,12 +142,12 @@ class Workshop:
         time = 1_000_000_000 + 10 * self._writes
         os.utime(path, (time, time))
 
-    def _run(self, tests: Sequence[str]) -> tuple[int, str]:
+    def _run(self, tests: Sequence[str], timeout: float = TIMEOUT) -> tuple[int, str]:
         output = self._folder.parent / "output"
         output.write_text("")
         process = FORKS.Process(target=_run_tests, args=(str(self._folder), str(output), list(tests)))
         process.start()
-        process.join(TIMEOUT)
+        process.join(timeout)
         if process.is_alive():
             process.kill()
             process.join()
