@@ -9,10 +9,12 @@ from pathlib import Path
 
 from cyclopts import App, Parameter
 
+from reticent.clock import SystemClock
 from reticent.console.options import AsJson, in_json
 from reticent_client.apps.mask_runner import APPS
 from reticent_client.apps.tokens import Apps
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
+from reticent_client.counting.reports import Reports
 from reticent_client.store import PhoneStore
 
 apps = App(name="apps", help="Manage the apps that may connect to a phone.", default_parameter=Parameter(negative=()))
@@ -27,20 +29,21 @@ def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> Non
         store: The phone's store.
         trusted: Send the app every context, released or not. Nothing is promised about what it learns.
     """
-    with _phone_of(store, new=True) as phone_apps:
-        sys.stdout.write(f"{phone_apps.add(name, trusted=trusted)}\n")
+    with _phone_of(store, new=True) as phone:
+        sys.stdout.write(f"{Apps(phone.slot(APPS)).add(name, trusted=trusted)}\n")
 
 
 @apps.command
 def remove(name: str, /, *, store: StoreFile = STORE) -> None:
-    """Revoke an app's token. The app's streams end at the next step.
+    """Revoke an app's token, and forget the counters that the app reported. The app's streams end at the next step.
 
     Args:
         name: The app's name.
         store: The phone's store.
     """
-    with _phone_of(store) as phone_apps:
-        phone_apps.remove(name)
+    with _phone_of(store) as phone:
+        Apps(phone.slot(APPS)).remove(name)
+        Reports(phone, SystemClock().now).forget(name)
 
 
 @apps.command(name="list")
@@ -51,8 +54,8 @@ def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
         store: The phone's store.
         as_json: Write JSON for machines.
     """
-    with _phone_of(store) as phone_apps:
-        found = [{"name": each.name, "trusted": each.trusted} for each in phone_apps.all()]
+    with _phone_of(store) as phone:
+        found = [{"name": each.name, "trusted": each.trusted} for each in Apps(phone.slot(APPS)).all()]
     if as_json:
         sys.stdout.write(in_json(found) + "\n")
     else:
@@ -61,8 +64,8 @@ def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
 
 
 @contextlib.contextmanager
-def _phone_of(path: Path, *, new: bool = False) -> Iterator[Apps]:
+def _phone_of(path: Path, *, new: bool = False) -> Iterator[PhoneStore]:
     if not new:
         check_exists(path)
     with contextlib.closing(PhoneStore(path)) as store:
-        yield Apps(store.slot(APPS))
+        yield store

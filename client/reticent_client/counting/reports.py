@@ -78,6 +78,11 @@ class Reports:
                 name: value for app, name, value in rows if app in policy.apps and name in policy.apps[app].counters
             }
 
+    def forget(self, app: str) -> None:
+        """Forget all numbers of an app. Its rate limit goes on."""
+        with self._store.transaction() as run:
+            run("DELETE FROM counters WHERE phone = ? AND app = ?", (self._store.phone, app))
+
     def for_query(self, _query: Query, policy: Participation) -> dict[str, float] | None:
         """The numbers for a query; None where the user lets no app report any."""
         return self.counters(policy) if policy.apps else None

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from reticent.clock import ManualClock
+from reticent.console.program import main
 from reticent.v1 import phone_pb2
 from reticent_client import Broker, Connection, Participation, Phone, PhoneStore, connect
 from reticent_client.counting.reports import Reports
@@ -176,3 +177,21 @@ async def test_a_damaged_policy_is_no_business_of_apps() -> None:
         with home.app() as app, pytest.raises(AppRefused) as refused:
             await reported(app, visits=1)
     assert str(refused.value) == "the phone says: the phone has a fault of its own"
+
+
+def test_a_removed_app_leaves_no_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "phone.db"
+
+    async def report() -> None:
+        with contextlib.closing(PhoneStore(path)) as store:
+            async with living(store) as home:
+                with home.app() as fitness, home.app("clock") as clock:
+                    await reported(fitness, visits=2)
+                    await reported(clock, sleep=7)
+                assert home.counters == {"visits": 2.0, "sleep": 7.0}
+
+    asyncio.run(report())
+    assert main(["phone", "apps", "remove", "fitness"]) == 0
+    with contextlib.closing(PhoneStore(path)) as store:
+        assert Reports(store, lambda: at("12:00")).counters(POLICY) == {"sleep": 7.0}
