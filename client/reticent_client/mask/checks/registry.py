@@ -64,11 +64,11 @@ CHECKS: Mapping[str, Check] = {
     check.name: check
     for check in (
         Check(mask_sensitive, "Suppresses the sensitive contexts and nothing else; it leaks.", private=False),
-        Check(simulatable, "Looks at the last release only."),
+        Check(simulatable, "Decides by the last release only."),
         Check(probabilistic, "Suppresses each context at each step with a fixed probability."),
         Check(hybrid, "Takes the better of simulatable and probabilistic for this user."),
-        Check(adaptive, "Looks at the last release and the current context."),
-        Check(optimal, "Releases as much as any private policy can, and says how much that is.", extra="plan"),
+        Check(adaptive, "Decides by the last release and the current context."),
+        Check(optimal, "Releases as much as any private policy can, and computes how much that is.", extra="plan"),
     )
 }
 """All checks by name, from the one that leaks to the one that releases most."""
