@@ -16,7 +16,7 @@ from tests.attacks.strangers import hold_connections, services, take_no_answers
 from tests.attacks.target import Finding, Target
 from tests.system.processes import ANALYST, Servers, running
 
-pytestmark = pytest.mark.slow  # real processes, a quarter of a minute each
+pytestmark = [pytest.mark.slow, pytest.mark.alone]  # real processes, a quarter of a minute each
 
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 MEGABYTE = 1 << 20

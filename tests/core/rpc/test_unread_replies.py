@@ -313,6 +313,7 @@ def peak(process: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
 @pytest.mark.parametrize("connections", [1, 40])
 def test_unread_replies_take_a_bounded_memory(folder: Path, phone: grpc.ChannelCredentials, connections: int) -> None:
