@@ -72,13 +72,14 @@ def test_whoever_holds_connections_keeps_nobody_out(servers: Servers, listener: 
 
 @pytest.mark.parametrize(("connections", "calls", "most"), [(1, 600, 64 * MEGABYTE), (40, 8, 320 * MEGABYTE)])
 def test_a_phone_that_does_not_read_large_queries_takes_a_bounded_memory(
-    servers: Servers, connections: int, calls: int, most: int
+    tmp_path: Path, connections: int, calls: int, most: int
 ) -> None:
     """It is enrolled, and fetches a query of half a megabyte again and again. Strangers cannot fetch it at all.
 
     All connections may leave 64 MiB unread, those that are being cut as much again, and that is in memory about twice.
     """
-    finding, grown = fetched(servers, connections, calls)
+    with running(tmp_path, keys_options=OPTIONS) as servers:  # of its own: it measures memory
+        finding, grown = fetched(servers, connections, calls)
     assert not finding.succeeded, finding
     assert grown < most
 

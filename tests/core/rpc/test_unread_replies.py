@@ -317,7 +317,11 @@ def peak(process: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
 @pytest.mark.parametrize("connections", [1, 40])
 def test_unread_replies_take_a_bounded_memory(folder: Path, phone: grpc.ChannelCredentials, connections: int) -> None:
-    """600 calls, of one connection or of many, with answers of 2 MB; others are served meanwhile."""
+    """600 calls, of one connection or of many, with answers of 2 MB; others are served meanwhile.
+
+    All connections may leave `reply_bytes` unread, those that are being cut as much again, and that is in memory about
+    twice: with what the process needs itself, less than five times.
+    """
 
     async def scene(process: int, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -335,7 +339,7 @@ def test_unread_replies_take_a_bounded_memory(folder: Path, phone: grpc.ChannelC
                     await asyncio.sleep(0.1)
         assert host
         grown = peak(process) - before
-        assert grown < 3 * Limits().reply_bytes, f"{grown >> 20} MiB"
+        assert grown < 5 * Limits().reply_bytes < 600 * 2_000_000, f"{grown >> 20} MiB"
 
     with large_answering(folder) as (process, address):
         play(scene(process, address))
