@@ -32,6 +32,8 @@ SHIFT = 50
 """What a server adds to a sum that it falsifies."""
 WEIGHT = 100
 """How many times a server puts the change of a phone into the sum, where it can."""
+WIDE = 10_000
+"""The largest value of a counter whose slot has room for that change, noise included: over ten standard deviations."""
 _numbers = itertools.count()
 
 
@@ -134,7 +136,7 @@ def read_a_restored_phone(target: Target, invitations: Sequence[Invitation], fol
     This works where both contributions lie under the same pad and carry the same tag.
     """
     server, phones = LyingAggregation(target), joined(invitations, folder)
-    asked = server.ask(phones)
+    asked = server.ask(phones, counters=[Counter("visits", 0, WIDE)])
     key, announcement = asked.key.to_bytes(), asked.announcement()
     victim, *others = phones
     said = [each.contribution(announcement, asked.query, key) for each in others]

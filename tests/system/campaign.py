@@ -47,9 +47,12 @@ ALLOWED = ("--min-honest", "2", "--min-liars-share", "0")
 DIGITS = 8  # phones in a counter
 COHORTS = 4
 AT_A_TIME, AGAIN = 48, 32
-"""Contributions that are sent at a time, and those that were acknowledged and are said again."""
+"""Joins and contributions that are sent at a time, and renewals of those that have joined."""
+REPEATED, PAUSE = 64, 0.03
+"""Acknowledged contributions that are repeated at a time, and the seconds in between. All at once, for many must be in
+flight at a kill; with pauses, for the aggregation server limits the calls of each phone."""
 RACING = 3  # closers of each cohort
-CHATTY = 4  # each fourth phone may say its contribution again when it was acknowledged
+QUIET = 4  # each fourth phone never repeats a contribution that was acknowledged: a repetition could restore a lost one
 TWICE = 0.25  # of the joins are said twice, and of the contributions by two at a time
 
 
@@ -197,13 +200,12 @@ class Campaign:
         channel, stub = collecting(self.servers)
         total = len(self.asked) * len(self.phones)
         async with channel, asyncio.TaskGroup() as group:
-            chatting = [group.create_task(self._chat(stub)) for _ in range(AGAIN)]
+            repeating = group.create_task(self._repeat_for_ever(stub))
             working = group.create_task(self._contributed(stub))
             for share in at_shares(total, kills, self.chance):
                 await self.aggregation.kill(lambda share=share: self._settled >= share)  # type: ignore[misc]
             await working
-            for each in chatting:
-                each.cancel()
+            repeating.cancel()
 
     @property
     def _settled(self) -> int:
@@ -244,18 +246,20 @@ class Campaign:
             raise outcome
         asked.acknowledged.add(number)
 
-    async def _chat(self, stub: Any) -> None:
-        """Say again what was acknowledged, for ever: it is acknowledged again, whatever has become of the query."""
+    async def _repeat_for_ever(self, stub: Any) -> None:
+        """Repeat contributions that were acknowledged."""
         while True:
-            known = [(asked, number) for asked in self.asked for number in asked.acknowledged if not number % CHATTY]
+            known = [(asked, number) for asked in self.asked for number in asked.acknowledged if number % QUIET]
             if known:
-                asked, number = self.chance.choice(known)
-                try:
-                    await self.to_aggregation.patiently(stub.Contribute, asked.messages[number])
-                except Refused as refused:
-                    self.contradictions.append(f"{asked.query.id}, phone {number}: acknowledged, and then {refused}")
-            else:
-                await asyncio.sleep(0.01)
+                await asyncio.gather(*(self._repeat(stub, *each) for each in self.chance.choices(known, k=REPEATED)))
+            await asyncio.sleep(PAUSE)
+
+    async def _repeat(self, stub: Any, asked: CampaignQuery, number: int) -> None:
+        """It is acknowledged again, whatever has become of the query."""
+        try:
+            await self.to_aggregation.patiently(stub.Contribute, asked.messages[number])
+        except Refused as refused:
+            self.contradictions.append(f"{asked.query.id}, phone {number}: acknowledged, and then {refused}")
 
     async def decide(self, kills: int) -> None:
         """Several closers race for each cohort, and the key server is killed meanwhile."""
