@@ -17,11 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from reticent.protocol import Refusal, Refused
 from reticent_keys.folder import Folder
 from tests.attacks.power_loss import SECTOR, Disk, library
-from tests.keys.phones import Phone
-from tests.system.callers import Flights, enrolled, joins
+from tests.system.callers import enrolled, members
 from tests.system.campaign import ALLOWED, START, Campaign, campaign
 from tests.system.processes import RETICENT, Died, Process, Servers, ending, reticent
 
@@ -177,23 +175,6 @@ def lax(folder: Path, table: str) -> tuple[str | Path, ...]:
     program = folder / "lax.py"
     program.write_text(LAX.format(table=table))
     return (sys.executable, program)
-
-
-async def members(servers: Servers, phones: Sequence[Phone], chance: random.Random) -> int:
-    """How many phones can renew their membership."""
-    flights, (channel, stub) = Flights(chance), joins(servers)
-    found = 0
-    async with channel:
-        for phone in phones:
-            try:
-                renewed = await flights.patiently(stub.Renew, phone.renewing())
-            except Refused as refused:
-                if refused.refusal is not Refusal.UNKNOWN_PHONE:
-                    raise
-            else:
-                assert renewed.phone == phone.id
-                found += 1
-    return found
 
 
 def identities(servers: Servers) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.attacks import large_query
 from tests.attacks.honest import Service
 from tests.attacks.strangers import hold_connections, services, take_no_answers
 from tests.attacks.target import Finding, Target
+from tests.system.callers import enrolled, members
 from tests.system.processes import ANALYST, Servers, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]  # real processes, a quarter of a minute each
@@ -68,6 +70,16 @@ def test_many_connections_with_many_calls_keep_nobody_out(
 def test_whoever_holds_connections_keeps_nobody_out(servers: Servers, listener: str) -> None:
     finding = asyncio.run(hold_connections(attacked(servers, listener)))
     assert not finding.succeeded, finding
+
+
+def test_no_phone_is_lost_while_connections_are_cut(tmp_path: Path) -> None:
+    """A server that lists its connections keeps the locks of its files, though a command of the operator writes too."""
+    chance = random.Random(1)  # noqa: S311  # when callers call again is no secret
+    with running(tmp_path, keys_options=OPTIONS) as servers:
+        asyncio.run(hold_connections(attacked(servers, "enrolment"), connections=1500, seconds=2.0))
+        phones = [phone for _ in range(2) for phone in asyncio.run(enrolled(servers, 5, chance))]
+        servers.keys.restart()
+        assert asyncio.run(members(servers, phones, chance)) == len(phones)
 
 
 @pytest.mark.parametrize(("connections", "calls", "most"), [(1, 600, 64 * MEGABYTE), (40, 8, 320 * MEGABYTE)])

@@ -101,6 +101,23 @@ async def enrolled(servers: Servers, count: int, chance: random.Random) -> list[
     return phones
 
 
+async def members(servers: Servers, phones: Sequence[Phone], chance: random.Random) -> int:
+    """How many phones can renew their membership."""
+    flights, (channel, stub) = Flights(chance), joins(servers)
+    found = 0
+    async with channel:
+        for phone in phones:
+            try:
+                renewed = await flights.patiently(stub.Renew, phone.renewing())
+            except Refused as refused:
+                if refused.refusal is not Refusal.UNKNOWN_PHONE:
+                    raise
+            else:
+                assert renewed.phone == phone.id
+                found += 1
+    return found
+
+
 def message_of(query: Query, phone: Phone, cohort: int, made: Contribution, ciphertexts: bytes) -> wire.Contribution:
     """What a phone sends."""
     return wire.Contribution(

@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import socket
+import stat
 import threading
 import time
 from collections import Counter, defaultdict
@@ -239,22 +240,33 @@ def _shut_down(connections: Collection[_Connection]) -> None:
 @contextlib.contextmanager
 def _socket(descriptor: int) -> Iterator[socket.socket | None]:
     """The TCP socket of a descriptor, if it is one: a duplicate, which stays what it is whatever gRPC closes."""
+    duplicate = _duplicate(descriptor)
+    if duplicate is None:
+        yield None
+        return
+    with socket.socket(fileno=duplicate) as held:
+        is_tcp = held.family in {socket.AF_INET, socket.AF_INET6} and held.type == socket.SOCK_STREAM
+        yield held if is_tcp else None
+
+
+def _duplicate(descriptor: int) -> int | None:
+    """A duplicate of the descriptor of a socket; None for any other descriptor.
+
+    Files are not duplicated: closing a duplicate of a database's descriptor would release SQLite's locks on it.
+
+    Raises:
+        OSError: Too many files are open.
+    """
     try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
         duplicate = os.dup(descriptor)
     except OSError as error:
         if error.errno != errno.EBADF:  # otherwise it was closed meanwhile
             raise
-        yield None
-        return
-    try:
-        held = socket.socket(fileno=duplicate)
-    except OSError:  # a file, or a pipe
-        os.close(duplicate)
-        yield None
-        return
-    with held:
-        is_tcp = held.family in {socket.AF_INET, socket.AF_INET6} and held.type == socket.SOCK_STREAM
-        yield held if is_tcp else None
+        return None
+    # If a file has taken the number of a socket meanwhile, its duplicate stays open, for the same reason.
+    return duplicate if stat.S_ISSOCK(os.fstat(duplicate).st_mode) else None
 
 
 def _peer(held: socket.socket) -> Peer | None:

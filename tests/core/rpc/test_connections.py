@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +23,7 @@ from reticent.protocol.calls import reply_of
 from reticent.rpc import Limits, connections, listener
 from reticent.rpc.connections import CONNECTIONS, Peer
 from reticent.rpc.listener import Listener
+from reticent.storage.database import Database, FileFormat
 from tests.core.rpc.addresses import calling_from
 from tests.core.rpc.deaf import Deaf, careless
 from tests.core.rpc.scenes import HELLO, play
@@ -186,6 +190,54 @@ def test_a_descriptor_that_belongs_to_another_connection_by_now_is_left_alone() 
             other.recv(1)
         first.close()
         second.close()
+
+
+NOTES = FileFormat("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
+ADD = """
+import sqlite3, sys
+
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("INSERT INTO notes VALUES (?)", (sys.argv[2],))
+connection.commit()
+connection.close()
+"""
+
+
+def test_a_database_keeps_its_locks_when_connections_are_listed(tmp_path: Path) -> None:
+    """Closing a duplicate of a file's descriptor releases the locks of the process on that file.
+
+    Another process then takes itself for the only one, and deletes the log that this one goes on writing.
+    """
+    database = Database(tmp_path / "notes.db", NOTES)
+    with contextlib.closing(database):
+        for number in range(3):
+            with database.transaction() as run:
+                run("INSERT INTO notes VALUES (?)", (f"ours {number}",))
+            connections._connections()
+            subprocess.run([sys.executable, "-c", ADD, tmp_path / "notes.db", f"theirs {number}"], check=True)
+        with database.reading() as run:
+            found = [text for (text,) in run("SELECT text FROM notes")]
+    assert found == [f"{owner} {number}" for number in range(3) for owner in ("ours", "theirs")]
+
+
+def test_a_file_that_takes_the_number_of_a_socket_is_not_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the number is duplicated: the duplicate stays open."""
+    path = tmp_path / "file"
+    with path.open("w") as file, socket.socket() as held:
+        duplicates = []
+
+        def dup(_: int) -> int:
+            duplicates.append(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC))
+            return duplicates[0]
+
+        monkeypatch.setattr(os, "dup", dup)
+        with connections._socket(held.fileno()) as found:
+            assert found is None
+    (duplicate,) = duplicates
+    assert os.fstat(duplicate).st_ino == path.stat().st_ino
+    os.close(duplicate)
 
 
 def peer_of(caller: socket.socket, listener: int) -> Peer:
