@@ -33,6 +33,7 @@ DAY = 86_400
 RISK = 1e-3
 """The default of the accepted probability that nothing is released."""
 
+_AT_LEAST_ONE = ("l2_squared", "l1", "population", "cohorts", "enough")
 _SECTIONS = {"counters", "bounds", "expected"}
 
 
@@ -48,7 +49,7 @@ class Question:
         absent: The probability that a phone does not contribute.
         l2_squared: A bound on the squared L2 norm of one user's whole vector. By default it follows from the counters.
             A smaller bound needs less noise; a larger one has no effect.
-        l1: A bound on the L1 norm, likewise.
+        l1: A bound on the L1 norm, likewise. A question of a sequence needs both.
         noise: "skellam" for whole numbers, "gaussian" for fixed-point numbers.
         fraction_bits: The resolution of fixed-point numbers. By default it follows from the noise.
         lying: The share of the enrolled phones that lie or collude. The number of cohorts follows from it.
@@ -98,6 +99,12 @@ class Question:
             raise ValueError(f"risk must lie in (0, 1): got {self.risk!r}")
         if not self.counters:
             raise ValueError("a question needs at least one counter: got none")
+        for name in _AT_LEAST_ONE:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1: got {value!r}")
+        if self.sequence is not None and None in {self.l1, self.l2_squared}:
+            raise ValueError(f"the bounds l1 and l2_squared of the whole sequence {self.sequence!r} must be given")
         object.__setattr__(self, "closes_after", _whole_seconds(self.closes_after))
 
     def to_query(self, population: int, key_id: str) -> Query:
@@ -111,7 +118,7 @@ class Question:
             ValueError: No query of these phones answers the question.
         """
         l1, l2_squared = self._norms()
-        population = self.population or population
+        population = population if self.population is None else self.population
         chosen = choose_cohorts(
             population=population,
             absent=self.absent,
@@ -195,21 +202,18 @@ class Question:
         return cls(counters=counters, **found)
 
     def _norms(self) -> tuple[int, int]:
-        """The L1 bound and the squared L2 bound. A missing one follows from the counters and the other bound."""
+        """The L1 bound and the squared L2 bound. Each is as tight as the counters and the other bound imply."""
+        if self.sequence is not None and self.l1 is not None and self.l2_squared is not None:
+            return self.l1, self.l2_squared  # they are over more than these counters
         most = [max(-counter.low, counter.high) for counter in self.counters]
         square = sum(each * each for each in most)
-        l1, l2_squared = self.l1, self.l2_squared
-        if self.sequence is not None:  # its bounds are over more than these counters
-            return l1 or sum(most), l2_squared or square
-        if l2_squared is not None:
-            l2_squared = min(l2_squared, square)
-        else:
-            l2_squared = square if l1 is None else min(square, max(most) * l1, l1 * l1)
-        if l1 is None:
-            l1 = min(sum(most), math.isqrt(len(most) * l2_squared - 1) + 1)
-            if mechanism_of(self.noise).whole:
-                l1 = min(l1, l2_squared)
-        return l1, l2_squared
+        l2_squared = min(square, square if self.l2_squared is None else self.l2_squared)
+        if self.l1 is not None:
+            l2_squared = min(l2_squared, max(most) * self.l1, self.l1**2)
+        l1 = min(sum(most), math.isqrt(len(most) * l2_squared - 1) + 1)
+        if mechanism_of(self.noise).whole:
+            l1 = min(l1, l2_squared)
+        return (l1 if self.l1 is None else min(l1, self.l1)), l2_squared
 
     def _variance(self, l2_squared: int, l1: int, fraction_bits: int | None = None) -> float:
         """The variance of the noise; without fraction bits, before a grid is chosen."""

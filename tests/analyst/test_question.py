@@ -69,11 +69,34 @@ def test_given_fields_are_used() -> None:
         ({"l2_squared": 4, "noise": "gaussian"}, 3, 4),
         ({"l2_squared": 1}, 1, 1),
         ({"l2_squared": 99}, 5, 13),
+        ({"l1": 2, "l2_squared": 50}, 2, 4),
+        ({"l1": 99}, 5, 13),
+        ({"l1": 99, "l2_squared": 4}, 3, 4),
     ],
 )
 def test_one_norm_bounds_the_other(given: dict[str, Any], l1: int, l2_squared: int) -> None:
     query = wanted(**given).to_query(1000, "k1")
     assert (query.l1, query.l2_squared) == (l1, l2_squared)
+
+
+@pytest.mark.parametrize("sequence", [None, "week"])
+@pytest.mark.parametrize("name", ["l1", "l2_squared", "population", "cohorts", "enough"])
+@pytest.mark.parametrize("value", [0, -9, 2.5])
+def test_a_number_below_one_is_refused_and_not_replaced(name: str, value: float, sequence: str | None) -> None:
+    fields = {"l1": 7, "l2_squared": 7, "sequence": sequence, name: value}
+    with pytest.raises(ValueError, match=rf"^{name} must be a whole number of at least 1: got {value}$"):
+        wanted(**fields)
+
+
+@pytest.mark.parametrize("bound", [{}, {"l1": 3}, {"l2_squared": 9}])
+def test_the_bounds_of_a_sequence_do_not_follow_from_one_question(bound: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="the bounds l1 and l2_squared of the whole sequence 'week' must be given"):
+        wanted(sequence="week", **bound)
+
+
+def test_a_contradiction_of_a_sequence_quotes_the_given_bounds() -> None:
+    with pytest.raises(ValueError, match="l1 = 3, l2_squared = 50"):
+        wanted(sequence="week", l1=3, l2_squared=50).to_query(1000, "k1")
 
 
 BOUNDS = st.tuples(st.integers(-40, 0), st.integers(0, 40)).filter(lambda bounds: bounds[0] < bounds[1])
