@@ -12,7 +12,7 @@ from typing import Any
 
 from reticent.privacy import CohortSum, Ledger, Query, QueryBurnt, Release, estimate
 from reticent.protocol import Refusal, Refused, signed_by, statements
-from reticent.protocol.phases import OUTCOMES, PHASES, Outcome, Phase
+from reticent.protocol.phases import KEY_SERVER_AWAY, OUTCOMES, PHASES, Outcome, Phase
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.client import CountingClient
 from reticent_analyst.errors import BadReply, DeadlineExceeded, NeverDecided, NotDecided
@@ -34,6 +34,7 @@ class Progress:
         outcomes: The outcome of each cohort; None if it is not decided.
         closes_in: Seconds until collecting ends; 0 after that.
         refusal: The reason, if the key server refused the query.
+        is_key_server_unavailable: Whether the aggregation server cannot reach the key server at present.
     """
 
     query: Query
@@ -42,6 +43,7 @@ class Progress:
     outcomes: tuple[Outcome | None, ...]
     closes_in: float
     refusal: str | None = None
+    is_key_server_unavailable: bool = False
 
     def __repr__(self) -> str:
         contributed = f"{sum(self.contributors):,} of {self.query.population:,} phones"
@@ -63,6 +65,7 @@ class Progress:
             "outcomes": list(self.outcomes),
             "closes_in": self.closes_in,
             "refusal": self.refusal,
+            "key_server_unavailable": self.is_key_server_unavailable,
         }
 
 
@@ -150,6 +153,8 @@ class Handle:
                 left = deadline - timeouts.monotonic()
                 if left <= 0:
                     rest = f"collecting ends in {closes_in:.0f} s" if closes_in else "collecting has ended"
+                    if self.progress.is_key_server_unavailable:
+                        rest += f", {KEY_SERVER_AWAY}"
                     raise self._not_decided(timeout, rest)
                 polls += 1
                 backoff = timeouts.backoff
@@ -199,6 +204,7 @@ class Handle:
             contributors=tuple(cohort.contributors for cohort in status.cohorts) or (0,) * query.cohorts,
             outcomes=tuple(None if each is None else OUTCOMES[each.outcome] for each in outcomes),
             closes_in=status.closes_in_ms / 1000,
+            is_key_server_unavailable=status.key_server_unavailable,
         )
         return self.progress
 

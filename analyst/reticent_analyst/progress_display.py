@@ -14,6 +14,7 @@ from rich.progress import Progress as Bars
 
 from reticent.console.text import printable
 from reticent.privacy import Query
+from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent_analyst.client import Timeouts
 from reticent_analyst.handle import Progress
 from reticent_analyst.render import terminal
@@ -135,8 +136,9 @@ class ProgressDisplay:
 
 def _description(progress: Progress) -> tuple[str, str]:
     """What a query waits for, and how far it is."""
+    outage = f"; {KEY_SERVER_AWAY}" if progress.is_key_server_unavailable else ""
     if progress.phase == "announced":
-        return "waiting for the key server", " to countersign"
+        return "waiting for the key server", f" to countersign{outage}"
     if progress.phase == "collecting":
-        return "collecting: ", f"{sum(progress.contributors)} phones; closes in {progress.closes_in:.0f} s"
-    return f"{progress.phase}: ", f"{progress.decided} of {len(progress.outcomes)} cohorts decided"
+        return "collecting: ", f"{sum(progress.contributors)} phones; closes in {progress.closes_in:.0f} s{outage}"
+    return f"{progress.phase}: ", f"{progress.decided} of {len(progress.outcomes)} cohorts decided{outage}"

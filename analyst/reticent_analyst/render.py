@@ -10,7 +10,7 @@ from rich.table import Table
 
 from reticent.console.text import printable
 from reticent.privacy import QueryLimits, Release
-from reticent.protocol.phases import outcomes_text
+from reticent.protocol.phases import KEY_SERVER_AWAY, outcomes_text
 from reticent_analyst.handle import Progress
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
 
@@ -61,6 +61,8 @@ def show_queries(console: Console, queries: Sequence[Progress]) -> None:
     console.print(table)
     for each in queries:
         why = each.refusal if each.phase == "refused" else _LOST if each.phase == "lost" else None
+        if each.is_key_server_unavailable:
+            why = KEY_SERVER_AWAY
         if why is not None:
             console.print(f"{printable(each.query.id)}: {printable(why)}", highlight=False)
 

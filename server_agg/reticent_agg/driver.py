@@ -92,6 +92,11 @@ class Driver:
         self._undecided = RetryQueue[WorkItem]()
         self._waiting: list[asyncio.Future[None]] = []  # for the end of an attempt to have queries countersigned
 
+    @property
+    def is_key_server_unavailable(self) -> bool:
+        """Whether the last call did not reach the key server."""
+        return isinstance(self._trouble, Unreachable)
+
     async def terms(self) -> wire.Terms:
         """Ask for the key server's terms, and keep them.
 

@@ -192,10 +192,13 @@ class AggregationService:
             return await self._driver.terms()
 
         async def status(request: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
-            return await self._read(self._server.replies.status, request, caller.name)
+            return await self._status(request, caller)
 
         async def queries(_: wire.ListRequest, caller: Caller) -> wire.ListReply:
-            return await self._read(self._server.replies.list_queries, caller.name)
+            reply = await self._read(self._server.replies.list_queries, caller.name)
+            for each in reply.queries:
+                self._note_outage(each)
+            return reply
 
         return {
             "Standing": unary(admission, wire.StandingRequest, standing),
@@ -213,18 +216,28 @@ class AggregationService:
             self._and_then, self._driver.countersign, self._server.queries.announce, request.query, caller.name
         )
         wanted = wire.StatusRequest(id=query.id)
-        status = await self._read(self._server.replies.status, wanted, caller.name)
+        status = await self._status(wanted, caller)
         if status.phase != wire.ANNOUNCED:
             return status
         _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
         await self._driver.countersign_now(query)
-        return await self._read(self._server.replies.status, wanted, caller.name)
+        return await self._status(wanted, caller)
 
     async def _abort(self, request: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
         await self._read(self._server.replies.status, request, caller.name)  # refuses another analyst's query
         _log.warning("%r is aborted by %s", request.id, caller.name or "somebody on this machine")
         await self._write(self._and_then, self._driver.decide, abort, self._server.store, request.id)
-        return await self._read(self._server.replies.status, request, caller.name)
+        return await self._status(request, caller)
+
+    async def _status(self, request: wire.StatusRequest | wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
+        status = await self._read(self._server.replies.status, request, caller.name)
+        self._note_outage(status)
+        return status
+
+    def _note_outage(self, status: wire.QueryStatus) -> None:
+        """Tell the analyst if a query waits for a key server that cannot be reached."""
+        if status.phase in {wire.ANNOUNCED, wire.COLLECTING, wire.CLOSING}:
+            status.key_server_unavailable = self._driver.is_key_server_unavailable
 
     def _and_then(self, notify: Callable[[], None], write: Callable[..., object], *arguments: object) -> None:
         """Run by the writer: write, and notify whoever acts on it, even if the caller has hung up meanwhile."""

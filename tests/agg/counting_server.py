@@ -138,6 +138,13 @@ class CountingServer:
         cohorts = [wire.CohortStatus(contributors=contributors)] * query.cohorts
         return self._set(query, wire.COLLECTING, cohorts, closes_in_ms)
 
+    def closing(self, query: Query, *, key_server_unavailable: bool) -> wire.QueryStatus:
+        """Collecting has ended, and no cohort is decided."""
+        cohorts = [wire.CohortStatus(contributors=20)] * query.cohorts
+        status = self._set(query, wire.CLOSING, cohorts, 0)
+        status.key_server_unavailable = key_server_unavailable
+        return status
+
     def decided(self, query: Query, known: Sequence[CohortSum], *, seeded: bool = False) -> wire.QueryStatus:
         """All cohorts are decided, and signed."""
         cohorts = [

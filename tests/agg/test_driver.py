@@ -36,8 +36,14 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
             for number in range(2):
                 await phones.Contribute(Phone(number).contribution(query))
             assert len(parties.requests(net.server)) == 1  # and the key server is unavailable again
+            wanted = wire.StatusRequest(id=query.id)
+            await until(lambda: net.service._driver.is_key_server_unavailable)
+            status = await analyst.Status(wanted)
+            assert (status.phase, status.key_server_unavailable) == (wire.CLOSING, True)
+            assert list((await analyst.List(wire.ListRequest())).queries) == [status]
         async with keys.listener(address), network(tmp_path, certs, address) as net:  # after a restart as well
             await until(lambda: not parties.requests(net.server))
+            assert not (await (await net.analyst()).Status(wanted)).key_server_unavailable
             assert parties.phones_in(keys.heads[-1]) == {0, 1}
 
     run(wait())

@@ -180,6 +180,22 @@ def test_without_waiting_the_result_comes_later(server: CountingServer, run: Run
     assert rows(out)["visits"][0] == "63.0"
 
 
+@pytest.mark.parametrize("is_unavailable", [False, True])
+def test_a_query_that_waits_for_a_dead_key_server_says_so(
+    server: CountingServer, run: Run, file: str, is_unavailable: bool
+) -> None:
+    run("new", file, "--yes", "--no-wait")
+    server.closing(Query.from_bytes(server.standing["gym"].query), key_server_unavailable=is_unavailable)
+    out, _ = run("status")
+    assert ("gym: the key server cannot be reached\n" in out) == is_unavailable
+    out, _ = run("status", "--json")
+    assert json.loads(out)[0]["key_server_unavailable"] == is_unavailable
+    _, err = run("result", "gym", "--timeout", "3", code=1)
+    away = "; the key server cannot be reached" if is_unavailable else ""
+    assert err.splitlines()[0] == f"closing: 0 of 3 cohorts decided{away}"
+    assert ("collecting has ended, the key server cannot be reached; the query" in err) == is_unavailable
+
+
 def test_all_queries_are_listed(server: CountingServer, run: Run, file: str) -> None:
     for name in ("one", "two"):
         run("new", file, "--yes", "--no-wait", "--id", name)

@@ -862,10 +862,13 @@ class QueryStatus(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     CLOSES_IN_MS_FIELD_NUMBER: _builtins.int
     COHORTS_FIELD_NUMBER: _builtins.int
+    KEY_SERVER_UNAVAILABLE_FIELD_NUMBER: _builtins.int
     query: _builtins.bytes
     """The canonical bytes of the query."""
     phase: Global___Phase.ValueType
     closes_in_ms: _builtins.int
+    key_server_unavailable: _builtins.bool
+    """Whether the aggregation server cannot reach the key server at present, and the query still needs it."""
     @_builtins.property
     def cohorts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CohortStatus]:
         """Of each cohort."""
@@ -877,10 +880,11 @@ class QueryStatus(_message.Message):
         phase: Global___Phase.ValueType = ...,
         closes_in_ms: _builtins.int = ...,
         cohorts: _abc.Iterable[Global___CohortStatus] | None = ...,
+        key_server_unavailable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closes_in_ms", b"closes_in_ms", "cohorts", b"cohorts", "phase", b"phase", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closes_in_ms", b"closes_in_ms", "cohorts", b"cohorts", "key_server_unavailable", b"key_server_unavailable", "phase", b"phase", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
