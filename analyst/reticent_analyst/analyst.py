@@ -128,6 +128,7 @@ class Analyst:
             BudgetExceeded: The query costs more than is left in the ledger.
             QueryBurnt: Too few phones contributed.
             AlreadyDecided: The query was decided before; `find` has its result.
+            ValueError: Phones would decline it: an earlier query of its sequence has other bounds, cost or noise.
             Refused: The server refuses.
             Unreachable: The server does not reply.
             BadReply: The reply is invalid, or not signed by the key server.
@@ -144,6 +145,7 @@ class Analyst:
         """
         if self._is_decided(query.id):
             raise AlreadyDecided(f"{query.id!r} was decided before: a second attempt is another query")
+        self._check_sequence(query)
         before = None if self._ledger is None else self._reserve(self._ledger, query)
         handle = self._handle(query)
         try:
@@ -172,6 +174,21 @@ class Analyst:
     def queries(self) -> list[Progress]:
         """The progress of all queries, the latest first, including those that the key server refused."""
         return [self._progress(status) for status in self._client.queries().queries]
+
+    def paid_queries(self) -> list[Query]:
+        """The queries on which phones have spent budget, or may still: not refused, and not burnt as a whole."""
+        return [each.query for each in self.queries() if each.phase != "refused" and set(each.outcomes) != {"burnt"}]
+
+    def _check_sequence(self, query: Query) -> None:
+        """Refuse terms that phones of the sequence decline: the analyst would only see that nobody contributes."""
+        if query.sequence is None:
+            return
+        for other in self.paid_queries():
+            if other.id != query.id and other.sequence == query.sequence and other.terms != query.terms:
+                raise ValueError(
+                    f"phones that contributed to {other.id!r} decline {query.id!r}: all queries of the sequence "
+                    f"{query.sequence!r} must have the same bounds, cost and noise; got {_differences(query, other)}"
+                )
 
     @staticmethod
     def _reserve(ledger: Ledger, query: Query) -> str | None:
@@ -205,6 +222,13 @@ class Analyst:
 
     def _handle(self, query: Query) -> Handle:
         return Handle(query, self._client, self._identity, ledger=self._ledger, on_progress=self._on_progress)
+
+
+def _differences(query: Query, other: Query) -> str:
+    """The fields in which two queries of a sequence differ."""
+    names = ("epsilon", "delta", "l2_squared", "l1", "noise", "fraction_bits")
+    pairs = [(name, getattr(query, name), getattr(other, name)) for name in names]
+    return ", ".join(f"{name} = {new} instead of {old}" for name, new, old in pairs if new != old)
 
 
 def _query(status: wire.QueryStatus) -> Query:

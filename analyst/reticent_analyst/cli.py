@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from reticent.console.options import ANALYSTS, CERTIFICATES, AsJson, in_json
 from reticent.console.program import BAD_ANSWER, STOPPED
 from reticent.console.text import printable
 from reticent.paillier import KEY_BITS
-from reticent.privacy import QueryBurnt
+from reticent.privacy import Query, QueryBurnt
 from reticent.tls.certificates import Certificate
 from reticent_analyst.analyst import Analyst, Terms
 from reticent_analyst.client import Timeouts
@@ -124,8 +124,12 @@ def new(
     with connection.connected() as (analyst, display):
         terms = analyst.terms()
         display.show("")
-        expected = _plan(question, terms.population, terms.key_id, terms.public_key.bits)
-        if not as_json:
+        earlier = analyst.paid_queries()
+        expected = _plan(question, terms.population, terms.key_id, terms.public_key.bits, earlier)
+        if as_json:
+            for warning in expected.warnings:
+                sys.stderr.write(f"warning: {printable(warning)}\n")
+        else:
             show_plan(terminal(), expected)
         _confirm(expected, terms, yes=yes)
         display.show("waiting for the servers to accept the query")
@@ -189,7 +193,7 @@ def abort(name: str, /, *, connection: ConnectionOptions, as_json: AsJson = Fals
         _write_progress([after], as_json=as_json)
 
 
-def _plan(question: Question, population: int, key_id: str, key_bits: int) -> Plan:
+def _plan(question: Question, population: int, key_id: str, key_bits: int, earlier: Sequence[Query] = ()) -> Plan:
     query = question.to_query(population, key_id)
     return plan(
         query,
@@ -198,6 +202,7 @@ def _plan(question: Question, population: int, key_id: str, key_bits: int) -> Pl
         risk=question.risk,
         key_bits=key_bits,
         phone_seconds=encryption_seconds(query, key_bits),
+        earlier=earlier,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.privacy import (
+    DEFAULT_BUDGET,
     OUTLIER_DEVIATIONS,
     OUTLIER_PHONES,
     Counter,
@@ -25,6 +27,7 @@ from reticent.privacy import (
 from reticent.privacy.mechanisms.gaussian import THESIS_EPSILON
 from reticent_analyst import cohort_odds
 from reticent_analyst.expected_refusals import ExpectedRefusal, expected_refusals
+from reticent_analyst.phone_budget import BudgetForecast, forecast_budget
 from reticent_analyst.resource_estimate import ResourceEstimate, estimate_resources
 
 __all__ = ["LEVEL", "CounterAccuracy", "LiarRisk", "Plan", "plan"]
@@ -106,6 +109,7 @@ class Plan:
         no_release: The probability that fewer than half of the cohorts are left, so that the query is burnt.
         liars: What liars can do.
         resources: What the query takes of phones and of the aggregation server.
+        budget: What is left of the default budget of a phone that contributed to all earlier queries.
         expected_refusals: The default limits of phones and key servers that the query breaks.
         trusted_error: The standard error of a trusted server's noise.
         theorem1_error: The standard error by theorem 1 of Götz's dissertation; None for epsilon above 1.
@@ -121,9 +125,15 @@ class Plan:
     no_release: float
     liars: LiarRisk
     resources: ResourceEstimate
+    budget: BudgetForecast
     expected_refusals: tuple[ExpectedRefusal, ...]
     trusted_error: float
     theorem1_error: float | None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why the query is not worth its cost, or gets few contributions; a sentence each."""
+        return tuple(_warnings(self))
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data. An infinite number is null."""
@@ -149,7 +159,7 @@ class Plan:
             {name: None if value == math.inf else value for name, value in asdict(each).items()}
             for each in self.accuracy
         ]
-        return {"query": plain_query, **rest}
+        return {"query": plain_query, **rest, "warnings": list(self.warnings)}
 
 
 def plan(
@@ -160,6 +170,7 @@ def plan(
     risk: float = 1e-3,
     key_bits: int = 3072,
     phone_seconds: float | None = None,
+    earlier: Iterable[Query] = (),
 ) -> Plan:
     """What to expect of a query.
 
@@ -170,6 +181,7 @@ def plan(
         risk: The accepted probability that nothing is released; it decides how many liars are tolerated.
         key_bits: The length of the key that phones encrypt under.
         phone_seconds: The result of `encryption_seconds`, if it was measured.
+        earlier: The analyst's earlier queries on which the same phones have spent budget.
 
     >>> counters = [Counter("visits", 0, 1)]
     >>> query = Query(
@@ -203,6 +215,7 @@ def plan(
         no_release=cohort_odds.no_release(*odds),
         liars=liars,
         resources=resources,
+        budget=forecast_budget(query, earlier),
         expected_refusals=expected_refusals(query, resources.ciphertexts),
         trusted_error=gaussian_sigma(query.epsilon, query.delta, query.l2),
         theorem1_error=_theorem1_error(query, contributors),
@@ -326,6 +339,23 @@ def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     most = np.array([min(max(-counter.low, counter.high), query.l2) for counter in query.counters])
     added_up = deviation * hit / query.cohorts * (OUTLIER_DEVIATIONS + median) + hit * OUTLIER_PHONES * most
     return np.asarray(np.maximum(added_up, deviation * median))
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    query = plan.query
+    for counter, accuracy in zip(query.counters, plan.accuracy, strict=True):
+        most = plan.contributors * min(max(-counter.low, counter.high), query.l2)
+        if accuracy.half_width >= most:
+            yield (
+                f"the 95 % interval of {counter.name!r}, ± {accuracy.half_width:,.0f}, exceeds all that can be "
+                f"counted, {most:,.0f}: ask more phones, allow a larger epsilon, or set smaller bounds"
+            )
+    if plan.budget.is_exhausted:
+        yield (
+            f"a phone with the default budget ({DEFAULT_BUDGET.epsilon:g}, {DEFAULT_BUDGET.delta:g}) that contributed "
+            f"to all earlier queries has spent up to ({plan.budget.epsilon_spent:g}, {plan.budget.delta_spent:g}) and "
+            f"declines this query"
+        )
 
 
 def _theorem1_error(query: Query, contributors: float) -> float | None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.console.text import printable
-from reticent.privacy import QueryLimits, Release
+from reticent.privacy import DEFAULT_BUDGET, QueryLimits, Release
 from reticent.protocol.phases import KEY_SERVER_AWAY, outcomes_text
 from reticent_analyst.handle import Progress
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
@@ -46,6 +46,8 @@ def show_plan(console: Console, plan: Plan) -> None:
     for name, fact in _facts(plan):
         facts.add_row(name, fact)
     console.print(facts, highlight=False)
+    for warning in plan.warnings:
+        console.print(f"warning: {printable(warning)}", highlight=False)
 
 
 def show_queries(console: Console, queries: Sequence[Progress]) -> None:
@@ -95,6 +97,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
     error = plan.accuracy[0].standard_error
     return [
         ("cost", f"({query.epsilon:g}, {query.delta:g}) for each phone{_shared(plan)}"),
+        ("budget", _budget(plan)),
         ("cohorts", f"{query.cohorts}, each decrypted with at least {_number(query.min_contributions)} contributions"),
         ("short cohorts", f"one: {_probability(plan.cohort_short)}; any: {_probability(plan.any_cohort_short)}"),
         ("no release", f"{_probability(plan.no_release)} if nobody lies"),
@@ -112,6 +115,19 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ),
         ("the server", f"receives {_bytes(resources.received_bytes)}, keeps up to {_bytes(resources.kept_bytes)}"),
     ]
+
+
+def _budget(plan: Plan) -> str:
+    """How many such queries a phone with the default budget can join."""
+    budget = plan.budget
+    limit = f"the default budget of a phone, ({DEFAULT_BUDGET.epsilon:g}, {DEFAULT_BUDGET.delta:g})"
+    if budget.is_paid:
+        return "an earlier query of the sequence has paid for this one"
+    number = "one such query" if budget.queries_left == 1 else f"{_number(budget.queries_left)} such queries"
+    suffices = f"{limit}, suffices for {number}"
+    if not budget.epsilon_spent:
+        return suffices
+    return f"{suffices}: earlier ones took up to ({budget.epsilon_spent:g}, {budget.delta_spent:g})"
 
 
 def _theorem(plan: Plan) -> list[tuple[str, str]]:

@@ -120,6 +120,21 @@ def test_a_new_query_is_planned_announced_and_shown(server: CountingServer, run:
     assert (query.population, query.key_id, query.min_contributions) == (60, server.key.key_id.hex(), 12)
 
 
+def test_a_query_that_phones_have_no_budget_for_is_announced_with_a_warning(
+    server: CountingServer, run: Run, file: str
+) -> None:
+    Path(file).write_text(QUESTION.replace("epsilon = 1.0", "epsilon = 2.5"))
+    server.phones = lambda _: KNOWN
+    out, _ = run("new", file, "--yes")
+    assert "warning" not in out
+    assert "suffices for one such query" in " ".join(out.split())
+    out, _ = run("new", file, "--yes", "--id", "second")
+    assert "has spent up to (2.5, 1e-06) and declines this query" in " ".join(out.split())
+    out, err = run("new", file, "--yes", "--id", "third", "--json")
+    assert err.startswith("warning: a phone with the default budget (4, 1e-05)")
+    assert json.loads(out)["contributors"] == 45
+
+
 def test_json_is_one_document(server: CountingServer, run: Run, file: str) -> None:
     server.phones = lambda _: KNOWN
     out, _ = run("new", file, "--yes", "--json")

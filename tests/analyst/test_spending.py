@@ -159,6 +159,29 @@ def test_a_sequence_costs_once_and_is_not_given_back_while_one_of_it_may_be_spen
         assert (entry.state, entry.cost.epsilon) == ("spent", 1.0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [({"epsilon": 2.0}, "epsilon = 2.0 instead of 1.0"), ({"l1": 3}, "l1 = 3 instead of 2")],
+)
+def test_phones_of_a_sequence_would_decline_other_terms_so_they_are_not_announced(
+    server: CountingServer, analyst: Analyst, changes: dict[str, float], difference: str
+) -> None:
+    analyst.start(gym_query("Monday", sequence="week 9"))
+    with pytest.raises(ValueError, match=f"contributed to 'Monday' decline 'Tuesday'.*got {difference}$"):
+        analyst.start(gym_query("Tuesday", sequence="week 9", **changes))
+    assert list(server.standing) == ["Monday"]
+    analyst.start(gym_query("Tuesday", sequence="week 10", **changes))
+
+
+def test_a_burnt_query_binds_no_sequence_and_took_no_budget(server: CountingServer, analyst: Analyst) -> None:
+    analyst.start(gym_query("Monday", sequence="week 9"))
+    assert [query.id for query in analyst.paid_queries()] == ["Monday"]
+    server.decided(gym_query("Monday", sequence="week 9"), [BURNT] * 3)
+    server.refuse(gym_query("Sunday"), "too dear")
+    assert analyst.paid_queries() == []
+    analyst.start(gym_query("Tuesday", sequence="week 9", epsilon=2.0))
+
+
 # What is refused, and what is lost.
 
 
