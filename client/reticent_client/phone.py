@@ -13,7 +13,7 @@ import numpy as np
 
 from reticent.clock import Clock, SystemClock, first_of
 from reticent.privacy import Cost
-from reticent_client.apps.mask_runner import APPS, HELD_DAYS, MaskRunner, OnStep
+from reticent_client.apps.mask_runner import HELD_DAYS, MaskRunner, OnStep
 from reticent_client.apps.tokens import Apps
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.participant import Counters
@@ -76,7 +76,7 @@ class Phone:
         self._owns_store = store is None
         self.store = PhoneStore() if store is None else store
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.apps = Apps(self.store.slot(APPS), self.clock.now)
+        self.apps = Apps(self.store, self.clock.now)
         """The apps that may connect."""
         self.mask: MaskRunner | None = None
         """The mask, where there is a policy."""

@@ -169,6 +169,11 @@ class PhoneStore:
             found.setdefault(int(position), {})[str(stream)] = bytes(message)
         return list(found.items())
 
+    def forget_stream(self, stream: str) -> bool:
+        """Delete the messages of a stream, for `database.erase_deleted` to erase. Returns whether there were any."""
+        with self.database.transaction() as run:
+            return run("DELETE FROM messages WHERE phone = ? AND stream = ?", (self.phone, stream)).rowcount > 0
+
     @property
     def dropped(self) -> int | None:
         """The position of the last message that is no longer kept; None where none was ever noted."""

@@ -34,7 +34,7 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
     with (tmp_path / "days.csv").open("w", newline="") as file:
         write_days(file, [DayRecord(f"2027-02-{number:02}", list(day)) for number, day in enumerate(DAYS, start=1)])
     store = PhoneStore(tmp_path / "phone.db")
-    token = Apps(store.slot("apps")).add("silent")
+    token = Apps(store).add("silent")
     store.close()
     address = f"unix:{tmp_path / 'phone.sock'}"
     with subprocess.Popen(

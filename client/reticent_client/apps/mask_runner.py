@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from reticent.clock import Clock, SystemClock
-from reticent_client.apps.messages import Step, check_label, position
+from reticent_client.apps.messages import MASKED, RAW, Step, check_label, position
 from reticent_client.apps.stream import Stream
 from reticent_client.apps.tokens import Apps
 from reticent_client.errors import FileError, StepError
@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 HELD_DAYS = 7
 _TICK = dt.timedelta(microseconds=1)
 
-APPS = "apps"  # the slot of the apps that may connect
-MASKED, RAW = "masked", "raw"  # the streams
 MASKS = "mask/"  # the slots of the states of masks, each with its policy's fingerprint
 _DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
 
@@ -119,7 +117,7 @@ class MaskRunner:
         self._today: tuple[dt.date, MaskIt] | None = None
         self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
         self._pending: list[_Decided] = []
-        self.apps = Apps(self._store.slot(APPS), self.clock.now)
+        self.apps = Apps(self._store, self.clock.now)
         self.masked = Stream(self._held)
         self.raw = Stream(self._held)
         self._open = contextlib.ExitStack()
@@ -240,6 +238,8 @@ class MaskRunner:
         else:
             mask = MaskIt(policy, self._rng, store=slot, day=day)
         self._store.slot(_DAY).write(json.dumps([day, name]))
+        if name in self._masks:
+            mask.take_over_contexts(self._masks[name])
         self._masks[name] = mask
         self._today = date, mask
         report = mask.report()

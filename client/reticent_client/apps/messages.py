@@ -15,6 +15,9 @@ SIZE = 320
 A padding of 128 bytes and more has a length of two bytes, so that each size can be reached exactly.
 """
 
+MASKED, RAW = "masked", "raw"
+"""The streams: of what is released, and of every context, for trusted apps."""
+
 _PADDING_HEADER = 3
 _DAYS = 1 << 20  # more than a day has steps, so that positions grow from day to day
 
@@ -83,10 +86,10 @@ def position(date: dt.date, step: int) -> int:
 
 
 def check_label(label: str) -> None:
-    """Refuse a context that does not fit into a message."""
+    """Refuse a context that does not fit into a message; the error, which may be logged, does not quote it."""
     try:
         size = len(label.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise ValueError(f"a context is text that UTF-8 can write: got {label!r}") from error
+        raise ValueError("a context is text that UTF-8 can write") from error
     if size > MAX_LABEL:
-        raise ValueError(f"a context has at most {MAX_LABEL} bytes of UTF-8: {label[:40]!r}... has {size}")
+        raise ValueError(f"a context has at most {MAX_LABEL} bytes of UTF-8: got {size}")

@@ -6,14 +6,18 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from reticent.clock import SystemClock
 from reticent.times import Now
+from reticent_client.apps.messages import RAW
 from reticent_client.errors import FileError, UnknownApp
-from reticent_client.store import StoreSlot
+from reticent_client.store import PhoneStore
 
 MAX_NAME = 64
+
+APPS = "apps"  # the slot of the list
 
 
 @dataclass(frozen=True)
@@ -30,25 +34,26 @@ class App:
 
 
 class Apps:
-    """The apps of a phone, in a slot of its store: a change is seen by the running phone at its next step.
+    """The apps of a phone, in its store: a change is seen by the running phone at its next step.
 
-    A token is shown once, when it is issued. The store holds digests only.
+    A token is shown once, when it is issued. The store holds digests only. When the last trusted app loses its trust or
+    its token, the contexts in the store are erased.
 
     Args:
-        slot: Where the list is kept.
+        store: The phone's store.
         now: What time it is.
 
-    >>> from reticent_client.store import PhoneStore
     >>> store = PhoneStore()
-    >>> apps = Apps(store.slot("apps"))
+    >>> apps = Apps(store)
     >>> token = apps.add("weather")
     >>> apps.find(token).name, apps.find("guessed")
     ('weather', None)
     >>> store.close()
     """
 
-    def __init__(self, slot: StoreSlot, now: Now | None = None) -> None:
-        self._slot = slot
+    def __init__(self, store: PhoneStore, now: Now | None = None) -> None:
+        self._store = store
+        self._slot = store.slot(APPS)
         self._now = SystemClock().now if now is None else now
 
     def add(self, name: str, *, trusted: bool = False) -> str:
@@ -57,7 +62,7 @@ class Apps:
             raise ValueError(f"an app's name is 1 to {MAX_NAME} printable characters: got {name!r}")
         token = secrets.token_urlsafe(32)
         app = App(name, trusted, _digest(token), self._now().isoformat())
-        self._slot.change(lambda text: _text([*_without(_apps(text), name), app]))
+        self._change(lambda text: _text([*_without(_apps(text), name), app]))
         return token
 
     def remove(self, name: str) -> None:
@@ -75,7 +80,7 @@ class Apps:
                 raise UnknownApp(f"there is no app {name!r}: known are {known}")
             return _text(left)
 
-        self._slot.change(removed)
+        self._change(removed)
 
     def all(self) -> list[App]:
         """All apps, the oldest token first."""
@@ -89,6 +94,14 @@ class Apps:
     def take_over(self, other: Apps) -> None:
         """Have the apps of another phone; they may be told all that this one ever tells."""
         self._slot.write(_text([replace(app, since=None) for app in other.all()]))
+
+    def _change(self, function: Callable[[str | None], str]) -> None:
+        """Change the list, and erase the stream of trusted apps if there is none any more."""
+        with self._store.transaction():
+            self._slot.change(function)
+            erased = not any(app.trusted for app in self.all()) and self._store.forget_stream(RAW)
+        if erased:
+            self._store.database.erase_deleted()
 
 
 def _apps(text: str | None) -> list[App]:

@@ -11,7 +11,6 @@ from cyclopts import App, Parameter
 
 from reticent.clock import SystemClock
 from reticent.console.options import AsJson, in_json
-from reticent_client.apps.mask_runner import APPS
 from reticent_client.apps.tokens import Apps
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.counting.reports import Reports
@@ -30,7 +29,7 @@ def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> Non
         trusted: Send the app every context, released or not. Nothing is promised about what it learns.
     """
     with _phone_of(store, new=True) as phone:
-        sys.stdout.write(f"{Apps(phone.slot(APPS)).add(name, trusted=trusted)}\n")
+        sys.stdout.write(f"{Apps(phone).add(name, trusted=trusted)}\n")
 
 
 @apps.command
@@ -42,7 +41,7 @@ def remove(name: str, /, *, store: StoreFile = STORE) -> None:
         store: The phone's store.
     """
     with _phone_of(store) as phone:
-        Apps(phone.slot(APPS)).remove(name)
+        Apps(phone).remove(name)
         Reports(phone, SystemClock().now).forget(name)
 
 
@@ -55,7 +54,7 @@ def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
         as_json: Write JSON for machines.
     """
     with _phone_of(store) as phone:
-        found = [{"name": each.name, "trusted": each.trusted} for each in Apps(phone.slot(APPS)).all()]
+        found = [{"name": each.name, "trusted": each.trusted} for each in Apps(phone).all()]
     if as_json:
         sys.stdout.write(in_json(found) + "\n")
     else:

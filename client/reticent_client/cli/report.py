@@ -33,7 +33,9 @@ class PolicyReport:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
-        return {"policy": self.policy, "day": self.day, "report": self.report.to_json()}
+        report = self.report.to_json()
+        del report["off_model_contexts"]  # a store does not hold them
+        return {"policy": self.policy, "day": self.day, "report": report}
 
     def __str__(self) -> str:
         return f"policy {self.policy[:_SHORT]}, last on {self.day}: {self.report}"

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -18,7 +18,7 @@ from reticent.clock import PacedClock, SystemClock, first_of
 from reticent.console.process import open_many_files
 from reticent.times import duration
 from reticent_client.apps.broker import Broker
-from reticent_client.apps.mask_runner import APPS, HELD_DAYS, MaskRunner
+from reticent_client.apps.mask_runner import HELD_DAYS, MaskRunner
 from reticent_client.apps.tokens import Apps
 from reticent_client.cli.line_printer import LinePrinter
 from reticent_client.cli.stores import STORE, StoreFile
@@ -153,7 +153,7 @@ def run(
         asyncio.run(_serve(phone, broker, app or [], past, printer))
         printer.finish()
         for report in [] if phone.mask is None else phone.mask.reports():
-            sys.stderr.write(f"{report}\n")
+            sys.stderr.write(f"{report if sys.stderr.isatty() else replace(report, off_model_contexts=())}\n")
 
 
 async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | None, printer: LinePrinter) -> None:
@@ -253,7 +253,7 @@ def _credentials(certificate: Path | None, key: Path | None) -> grpc.ServerCrede
 def _copy_apps(path: Path, kept: PhoneStore) -> None:
     """Let the apps of a phone's store listen to a replay as well."""
     with contextlib.closing(PhoneStore(path)) as store:
-        Apps(kept.slot(APPS)).take_over(Apps(store.slot(APPS)))
+        Apps(kept).take_over(Apps(store))
 
 
 def _midnight(date: dt.date) -> dt.datetime:

@@ -188,6 +188,10 @@ class MaskIt:
         with self._lock:
             return self._tally.report()
 
+    def take_over_contexts(self, earlier: MaskIt) -> None:
+        """Report the off-model contexts of an earlier mask as well: they are in its memory only, not in its store."""
+        self._tally.labels.update(earlier._tally.labels)
+
     def _reset(self) -> None:
         self._step = 0
         self._memory = self.policy.begin()

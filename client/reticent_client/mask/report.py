@@ -36,7 +36,8 @@ class MaskReport:
     days: int
     """The number of days with at least one decided step."""
     off_model_contexts: tuple[tuple[str, int], ...]
-    """The number of occurrences of each off-model context, for the first few of them."""
+    """The number of occurrences of each off-model context, for the first few of them, since the process began: contexts
+    are held in memory only."""
     recent: Recent
     """The unusual share of the last days, beside that of the first days."""
     seeded: bool
@@ -111,10 +112,9 @@ class Tally:
         return MaskReport(**self.counts, off_model_contexts=common, recent=self.watch.recent(), seeded=self.seeded)
 
     def to_json(self) -> dict[str, Any]:
-        """The counts as plain data."""
+        """The counts as plain data, without contexts: this is written to the disk."""
         return {
             "counts": dict(self.counts),
-            "off_model": dict(self.labels),
             "watch": self.watch.to_json(),
             "seeded": self.seeded,
         }
@@ -124,6 +124,5 @@ class Tally:
         """The counts that `to_json` wrote; seeded if those were, or if the present coins are."""
         tally = cls(seeded=seeded or data["seeded"])
         tally.counts |= data["counts"]
-        tally.labels.update(data["off_model"])
         tally.watch = Watch.from_json(data["watch"])
         return tally

@@ -178,6 +178,14 @@ class Database:
             if found != "ok":
                 raise self._format.refused(f"{self.path} is damaged: {found}")
 
+    def erase_deleted(self) -> None:
+        """Overwrite deleted content now, also in the log of the database.
+
+        If another process reads or writes for long, the content stays until one of them closes the file.
+        """
+        with self._lock, named_errors(self.path, self._format):
+            self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def close(self) -> None:
         """Close the file. Deleted content is then gone from its log as well, unless another process uses the file."""
         with self._lock:

@@ -72,6 +72,12 @@ class GroupedDatabase(Database):
             if group.error is not None:
                 raise group.error
 
+    def erase_deleted(self) -> None:
+        """Overwrite deleted content now, also in the log of the database."""
+        with self._lock:
+            self._commit(self._group)
+            super().erase_deleted()
+
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:

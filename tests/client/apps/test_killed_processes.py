@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from reticent_client.apps.connection import connect
-from reticent_client.apps.mask_runner import APPS
 from reticent_client.apps.messages import Step
 from reticent_client.apps.tokens import Apps
 from reticent_client.store import PhoneStore
@@ -53,7 +52,7 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
     """Two apps, one that stays and one that comes back each time and asks for everything, hear the same."""
     store, chance = tmp_path / "phone.db", random.Random(seed)  # noqa: S311  # when to kill is no secret
     with contextlib.closing(PhoneStore(store)) as opened:
-        token = Apps(opened.slot(APPS)).add("weather")
+        token = Apps(opened).add("weather")
     address, began = free_address(), time.time()
     said: list[tuple[str, int, str]] = []
     asked: list[Step] = []

@@ -74,13 +74,11 @@ def test_bad_lines_are_told_and_passed_over(folder: Path) -> None:
     with serving(folder, "quick.npz", "--first-day") as phone:
         assert phone.address
         phone.write("x" * 200 + "\n")
-        assert phone.complains("reticent: standard input: ") == (
-            f"a context has at most 128 bytes of UTF-8: '{'x' * 40}'... has 200"
-        )
+        assert phone.complains("reticent: standard input: ") == "a context has at most 128 bytes of UTF-8: got 200"
         phone.write(b"\xff\xfe\n")
         phone.complains("reticent: standard input: 'utf-8' codec can't decode byte 0xff")
         phone.write(b"y" * 200_000 + b"\n\r\n")
-        phone.complains("reticent: standard input: a context has at most 128 bytes of UTF-8: 'yyyy")
+        phone.complains("reticent: standard input: a context has at most 128 bytes of UTF-8: got")
         threading.Thread(target=_repeat, args=(phone, " work \r\n"), daemon=True).start()
         limit = time.monotonic() + 10
         while not any(line.endswith("  work\n") for line in phone.said):

@@ -15,9 +15,9 @@ from reticent.randomness import seeded
 from reticent.v1 import phone_pb2
 from reticent_client import MarkovChain, mask_sensitive
 from reticent_client.apps.broker import Broker
-from reticent_client.apps.mask_runner import APPS, MaskRunner
+from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import SIZE, Step, position
-from reticent_client.apps.tokens import Apps
+from reticent_client.apps.tokens import APPS, Apps
 from reticent_client.mask.policy import VectorPolicy
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
@@ -157,7 +157,7 @@ async def two_days(kind: type[MaskRunner] = MaskRunner) -> tuple[list[Frame], li
     """A calm day and a busy one, for the same app."""
     with contextlib.closing(PhoneStore()) as store:
         place = store.slot(APPS)
-        token = Apps(place).add("weather")
+        token = Apps(store).add("weather")
         listed = place.read() or ""
     return await day(CALM, 1, listed, token, kind), await day(BUSY, 2, listed, token, kind)
 
