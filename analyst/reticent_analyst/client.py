@@ -12,7 +12,7 @@ import grpc
 from google.protobuf.message import Message
 
 from reticent.address import is_local
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import BadCertificate, Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, role_option
 from reticent.protocol.phases import KEY_SERVER_AWAY
@@ -152,6 +152,8 @@ class CountingClient:
             delay = attempts.failed(failure.retry_after if isinstance(failure, Refused) else None)
             self._on_outage(self._unavailable_server(failure), attempts.elapsed)
             if delay is None:
+                if isinstance(failure, BadCertificate):
+                    raise BadCertificate(f"the aggregation server at {self.address} is there, but {failure}")
                 what = "did not reply" if isinstance(failure, Unreachable) else "was unavailable"
                 raise Unreachable(f"{self.address} {what} for {attempts.elapsed:.0f} s: {failure}")
             if delay > deadline - now():

@@ -15,8 +15,9 @@ from reticent.clock import SystemClock
 from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
+from reticent.console.text import printable
 from reticent.privacy import Cost
-from reticent.protocol import Unreachable
+from reticent.protocol import BadCertificate, Unreachable
 from reticent.randomness import secure, seeded
 from reticent_client.cli.apps import apps
 from reticent_client.cli.report import report
@@ -135,6 +136,8 @@ def contribute(
         servers = Servers(member.invitation)
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
+    for note in counted.notes() if done.contributions else ():
+        _complain(printable(note))
     if done.failures:
         _complain("a call failed: run the command again later")
     return 1 if done.failures else 0
@@ -230,6 +233,8 @@ async def _enrolled(participant: Participant) -> None:
     async with Servers(member.invitation) as servers, _notice(servers.keys):
         try:
             await enrol(participant, servers)
+        except BadCertificate as error:
+            raise BadCertificate(f"{servers.keys} is there, but {error}") from error
         except Unreachable as error:
             raise Unreachable(f"{servers.keys} is unreachable: run the command again ({error})") from error
 

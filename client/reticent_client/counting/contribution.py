@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reticent.paillier import PublicKey, centred, pad, tag
-from reticent.privacy import Norms, Query
+from reticent.privacy import Counter, Norms, Query
 from reticent.protocol import AgreementKey, packing_of, shared_secret, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import is_seeded
@@ -18,7 +18,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.enrolment import Member
 from reticent_client.errors import Declined, Reason
 
-__all__ = ["PreparedContribution", "prepare", "values_of"]
+__all__ = ["PreparedContribution", "prepare", "values_of", "within_bounds"]
 
 KEY = b"reticent.agreement-key.1\n"  # separates these keys from any other use of the signing key
 AGREEMENT_ENTROPY = 32  # bytes
@@ -58,8 +58,13 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
             raise Declined(
                 Reason.BAD_COUNTERS, f"{counter.name!r} must be a number: got a {type(value).__name__}", query.id
             ) from error
-        values.append(0.0 if math.isnan(number) else min(max(number, float(counter.low)), float(counter.high)))
+        values.append(within_bounds(counter, number))
     return values
+
+
+def within_bounds(counter: Counter, number: float) -> float:
+    """The number that counts: the nearest within the counter's bounds; 0 for NaN."""
+    return 0.0 if math.isnan(number) else min(max(number, float(counter.low)), float(counter.high))
 
 
 def _number(value: Any) -> float:

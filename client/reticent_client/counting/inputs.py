@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reticent.privacy import Query
 from reticent.protocol.invitation import Invitation
 from reticent_client.counting.consent import Participation
+from reticent_client.counting.contribution import within_bounds
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["Counted", "read_invitation", "read_participation"]
@@ -29,6 +30,7 @@ class Counted:
     def __init__(self, path: Path | None, pairs: Sequence[str]) -> None:
         self._path = path
         self._said = dict(map(_pair, pairs))
+        self._queries: list[Query] = []  # that took the numbers
         self.all()  # what is wrong with the file is said at once
 
     def all(self) -> dict[str, float]:
@@ -46,9 +48,30 @@ class Counted:
         if self._path is None and not self._said:
             return None
         try:
-            return self.all()
+            counted = self.all()
         except (OSError, ValueError) as error:
             raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
+        self._queries.append(query)
+        return counted
+
+    def notes(self) -> Iterator[str]:
+        """Where the contributed numbers are not those that the user gave; a sentence each.
+
+        The phone contributes all the same: both servers see who takes part, so it must not depend on the numbers.
+        """
+        counted = self.all()
+        for query in self._queries:
+            for counter in query.counters:
+                if counter.name not in counted:
+                    yield f"{query.id!r} asks for {counter.name!r}, which was not given: it counts as 0"
+                    continue
+                given, taken = counted[counter.name], within_bounds(counter, counted[counter.name])
+                if given != taken:
+                    bounds = f"its bounds are {counter.low} and {counter.high}"
+                    yield f"{query.id!r} takes {counter.name!r} as {taken:g}, not {given:g}: {bounds}"
+        wanted = {counter.name for query in self._queries for counter in query.counters}
+        for name in sorted(self._said.keys() - wanted):
+            yield f"{name!r} was given and not used: no contribution that was made now asks for it"
 
 
 def read_invitation(path: Path) -> tuple[Invitation, bool]:

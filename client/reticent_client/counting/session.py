@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import BadCertificate, Refusal, Refused, Unreachable
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.consent import Situation
@@ -54,6 +54,8 @@ class Failed(NamedTuple):
     error: Refused | Unreachable | ForeignReply | BadMembership
 
     def __str__(self) -> str:
+        if isinstance(self.error, BadCertificate):
+            return f"{self.what}: {self.server} is there, but {self.error}"
         if isinstance(self.error, Unreachable):
             return f"{self.what}: {self.server} is unreachable ({self.error})"
         return f"{self.what}: {self.error}"

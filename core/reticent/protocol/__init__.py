@@ -5,10 +5,11 @@ The messages are in `reticent.v1.counting_pb2`; docs/protocol.md describes the p
 
 from reticent.protocol.keys import AgreementKey, SigningKey, shared_secret, signed_by
 from reticent.protocol.layout import packing_of, plaintext_count
-from reticent.protocol.refusals import Refusal, Refused, Unreachable
+from reticent.protocol.refusals import BadCertificate, Refusal, Refused, Unreachable
 
 __all__ = [
     "AgreementKey",
+    "BadCertificate",
     "Refusal",
     "Refused",
     "SigningKey",

@@ -3,6 +3,7 @@
 ReticentError
 ├── Refused      a server refused the call
 └── Unreachable  no reply arrived
+    └── BadCertificate  the server's certificate is not accepted
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import Enum
 
 from reticent.errors import ReticentError
 
-__all__ = ["Refusal", "Refused", "Unreachable"]
+__all__ = ["BadCertificate", "Refusal", "Refused", "Unreachable"]
 
 RETRY = "retry"
 
@@ -86,3 +87,7 @@ class Refused(ReticentError):
 
 class Unreachable(ReticentError):
     """No reply arrived: no server listens there, the connection broke, or the timeout passed."""
+
+
+class BadCertificate(Unreachable):
+    """A server listens there, and its certificate is not accepted."""

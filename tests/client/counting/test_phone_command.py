@@ -9,18 +9,30 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reticent.clock import SystemClock
 from reticent.console import program
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, PhoneStore
 from reticent_client.counting.inputs import Counted
 from reticent_client.errors import Reason
-from tests.client.counting.command import DEADLINE, ENVIRONMENT, PROGRAM, invitation, joined, started, told, within
+from tests.client.counting.command import (
+    DEADLINE,
+    ENVIRONMENT,
+    PROGRAM,
+    authority,
+    invitation,
+    joined,
+    started,
+    told,
+    within,
+)
 from tests.client.counting.network import Network
 from tests.client.counting.world import MEMBERSHIP, PHONE, Servers, device, query
 
@@ -193,6 +205,65 @@ def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
     assert membership(tmp_path)["signing"] == key
     done = ask("leave")
     assert (done.returncode, done.stderr) == (1, "reticent: this phone is no member\n")
+
+
+@pytest.mark.parametrize("days", [0, 5])
+def test_a_server_whose_certificate_is_not_accepted_is_not_called_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """By another authority; or, as for a phone whose clock is slow, issued in five days."""
+
+    class Later(SystemClock):
+        def now(self) -> dt.datetime:
+            return super().now() + dt.timedelta(days=days)
+
+    async def live() -> None:
+        network = Network(Servers())
+        monkeypatch.setattr("reticent.tls.certificates.SystemClock", Later)
+        async with network.listening(tmp_path / "certs"):
+            held = network.invitation if days else replace(network.invitation, authority=authority())
+            invitation(tmp_path, held)
+            _, complained = await told(tmp_path, "join", "invitation.json", code=1)
+            fault = "another authority issued its certificate: is this the right invitation, or the right certificates?"
+            if days:
+                fault = "its certificate is not valid yet: is the clock of this machine slow?"
+            server = f"the key server at {network.address} is there, but {fault}\n"
+            assert complained == f"reticent: {server}"
+            out, _ = await told(tmp_path, "contribute", "visits=1", code=1)
+            assert out == f"later: the membership: {server}"
+
+    within(live())
+
+
+def test_numbers_that_count_otherwise_than_given_are_named(tmp_path: Path) -> None:
+    """The phone contributes all the same: the servers see whether it does."""
+
+    async def live() -> None:
+        async with joined(tmp_path) as network:
+            for number, (given, notes) in enumerate(
+                [
+                    (["visits=2"], []),
+                    (
+                        ["swims=3"],
+                        [
+                            "'q1' asks for 'visits', which was not given: it counts as 0",
+                            "'swims' was given and not used: no contribution that was made now asks for it",
+                        ],
+                    ),
+                    (["visits=1e9"], ["'q2' takes 'visits' as 3, not 1e+09: its bounds are 0 and 3"]),
+                    (["visits=nan"], ["'q3' takes 'visits' as 0, not nan: its bounds are 0 and 3"]),
+                ]
+            ):
+                network.queries = [query(id=f"q{number}", epsilon=0.5, counters=[("visits", 0, 3)], l1=3, l2_squared=9)]
+                out, complained = await told(tmp_path, "contribute", *given, "--simulation")
+                assert f"q{number}: contributed at (0.5, 1e-06)" in out
+                assert complained.splitlines() == [f"reticent: {note}" for note in notes]
+            _, complained = await told(tmp_path, "contribute", "visits=1", "--simulation")
+            assert complained == (
+                "reticent: 'visits' was given and not used: no contribution that was made now asks for it\n"
+            )
+
+    within(live())
 
 
 def test_an_invitation_that_others_can_read_gets_a_warning(tmp_path: Path, ask: Ask) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import BadCertificate, Refusal, Refused, Unreachable
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER, failure_of
 
 
@@ -40,6 +40,25 @@ def test_grpcs_own_refusals_have_a_name_and_only_a_busy_server_is_called_again(
 def test_a_call_that_grpc_has_dropped_is_like_a_lost_connection() -> None:
     """A server whose queue is full drops calls with a bare status: the caller retries."""
     assert isinstance(failed(status=grpc.StatusCode.CANCELLED), Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK", "another authority issued"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid: OK", "is the clock of this machine slow?"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "the clock of this machine is fast"),
+        ("UNAUTHENTICATED: Hostname Verification Check failed.", "is this the right address?"),
+    ],
+)
+def test_a_certificate_that_is_not_accepted_is_named(words: str, sentence: str) -> None:
+    empty = grpc.aio.Metadata()
+    details = f"failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: {words}"
+    found = failure_of(grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, empty, empty, details))
+    assert isinstance(found, BadCertificate)
+    assert sentence in str(found)
+    other = failure_of(grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, empty, empty, details))  # a server's own words
+    assert not isinstance(other, BadCertificate)
 
 
 @pytest.mark.parametrize(
