@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,19 +15,19 @@ from rich.table import Table
 
 from reticent.console.options import in_json
 from reticent.storage import files
-from reticent.times import duration
+from reticent_client.cli.inspection import DayOptions, busy, name_of, read_and_sample
 from reticent_client.errors import FileError
 from reticent_client.habits import learning
+from reticent_client.habits.inspection import Inspection
 from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
-from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, SampledDays, Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.sampling import DEFAULT_MIN_FILLED
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation_text import percent
 
 
 def learn(
-    traces: Path,
+    traces: Path | None = None,
     /,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
@@ -36,9 +35,10 @@ def learn(
     user: str | None = None,
     everybody: Annotated[bool, Parameter(name="--all", negative=())] = False,
     zone: str | None = None,
-    step: str = "1h",
+    slots: int | None = None,
+    step: str | None = None,
     hold: str | None = None,
-    lead: str = "1s",
+    lead: str | None = None,
     min_filled: float = DEFAULT_MIN_FILLED,
     train: float = learning.DEFAULT_TRAIN,
     min_days: int = learning.DEFAULT_MIN_DAYS,
@@ -51,19 +51,22 @@ def learn(
 ) -> None:
     """Learn a user's chain from traces, and test it on the other days.
 
-    The traces are not protected: policies made from the chain are public.
+    The traces are not protected: policies made from the chain are public. Notes on standard error state what is left
+    out and why, before anything is learned: see also inspect.
 
     Args:
-        traces: CSV (also .csv.gz) or Parquet with the columns user, time and context; times are ISO 8601.
+        traces: CSV (also .csv.gz) or Parquet with the columns user, time and context; times are ISO 8601, or count
+            from 1970. Or CSV of slots, with the columns user, day, slot and context. The default is standard input.
         output: The file for the chain.
         weekend: A file for a chain of weekends; `output` then gets the chain of weekdays.
         user: The user to learn, if the traces hold several.
         everybody: Pool the days of all users into the chain of a population.
         zone: The user's time zone, such as Europe/Paris.
-        step: The length of a step: 1h, 30min, 1h30min, 90s.
+        slots: The number of slots of a day, if the traces are a table of slots and its last slots never occur.
+        step: The length of a step: 1h, 30min, 1h30min, 90s. The default is one hour, or the slot of a table.
         hold: How long a reading stays valid. The default is one step.
-        lead: The phone decides a step this long before it begins. Use 0s if readings are at the beginnings of steps, as
-            in a table of hours.
+        lead: The phone decides a step this long before it begins. The default is 1s. Use 0s if a reading holds from its
+            time on, as in a table of hours.
         min_filled: The share of the steps that a day must have a context at, or it is left out.
         train: The share of the days, from the first on, to learn from. The other days are test days.
         min_days: How many days must be learned from where there is no population's chain.
@@ -81,25 +84,20 @@ def learn(
     files.check_writable(outputs)
     if everybody and user is not None:
         raise ValueError("--all pools all users and --user selects one: give only one of them")
-    sampling = Sampling(
-        duration(step, "--step"),
-        None if hold is None else duration(hold, "--hold"),
-        min_filled,
-        duration(lead, "--lead"),
-    )
     others = None if population is None else _chain(population)
-    with _busy(f"Reading {traces}") as show:
-        read = Traces.read(traces, zone=zone)
-        show(f"Sampling {len(read)} readings")
-        if everybody or (user is None and len(read.users) == 1):
-            sampled = sampling.by_user(read)
-        elif user is None:
-            raise ValueError(f"{traces} holds {len(read.users)} users: choose one with --user, or pool them with --all")
-        else:
-            sampled = {user: sampling.days(read, user)}
-        show("Learning")
+    with busy(f"Reading {name_of(traces)}") as show:
+        found = read_and_sample(traces, show, DayOptions(user, zone, slots, step, hold, lead, min_filled))
+    if user is None and not everybody and len(found.users) > 1:
+        raise ValueError(
+            f"{name_of(traces)} holds {len(found.users)} users: choose one with --user, or pool them with --all"
+        )
+    table = found.traces.table
+    if weekend is not None and table is not None and table.numbered:
+        raise ValueError(f"the days of {name_of(traces)} are numbered: nobody knows which are weekends")
+    sys.stderr.writelines(f"note: {note}\n" for note in found.notes())
+    with busy("Learning"):
         habits = learning.learn(
-            {name: each.days for name, each in sampled.items()},
+            {name: each.sampled.days for name, each in found.users.items()},
             train=train,
             smoothing=smoothing,
             population=others,
@@ -109,7 +107,7 @@ def learn(
         )
         contents = _contents(habits, output, weekend, days, weekend_days)
     files.write_all(contents, files.PUBLIC)
-    _show(habits, sampled, as_json=as_json)
+    _show(habits, found, as_json=as_json)
 
 
 def _contents(
@@ -136,8 +134,8 @@ def _days_text(habits: Habits, kind: str) -> str:
     return text.getvalue()
 
 
-def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) -> None:
-    facts = _facts(habits, sampled)
+def _show(habits: Habits, found: Inspection, *, as_json: bool) -> None:
+    facts = _facts(habits, found)
     if as_json:
         sys.stdout.write(in_json(facts) + "\n")
         return
@@ -160,13 +158,17 @@ def _show(habits: Habits, sampled: Mapping[str, SampledDays], *, as_json: bool) 
             )
 
 
-def _facts(habits: Habits, sampled: Mapping[str, SampledDays]) -> dict[str, Any]:
+def _facts(habits: Habits, found: Inspection) -> dict[str, Any]:
     """What was learned, for machines."""
     evaluation = habits.evaluation
+    sampled = [each.sampled for each in found.users.values()]
     return {
         "users": len(sampled),
-        "days": sum(len(each.days) for each in sampled.values()),
-        "left_out": sum(each.left_out for each in sampled.values()),
+        "days": sum(len(each.days) for each in sampled),
+        "left_out": sum(each.left_out for each in sampled),
+        "too_empty": sum(len(each.too_empty) for each in sampled),
+        "without_readings": sum(each.without_readings for each in sampled),
+        "notes": list(found.notes()),
         "trained": len(habits.training),
         "few": len(habits.training) < learning.DEFAULT_MIN_DAYS,
         "chains": {kind: _facts_of_kind(habits, kind) for kind in habits.chains},
@@ -198,7 +200,9 @@ def _facts_of_kind(habits: Habits, kind: str) -> dict[str, Any]:
 def _rows(habits: Habits, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The same, for people."""
     users = f" of {facts['users']} users" if facts["users"] > 1 else ""
-    yield "days", f"{facts['days']}{users}, {facts['left_out']} more left out"
+    reasons = [f"{facts['too_empty']} too empty", f"{facts['without_readings']} without readings"]
+    left_out = f" ({', '.join(reasons)})" if facts["left_out"] else ""
+    yield "days", f"{facts['days']}{users}, {facts['left_out']} more left out{left_out}"
     parts = [f"{each['days']} {kind}s" for kind, each in facts["chains"].items()] if DAY not in habits.chains else []
     yield "learned from", _count(facts["trained"], "day") + (f": {', '.join(parts)}" if parts else "")
     chain = next(iter(habits.chains.values()))
@@ -230,9 +234,3 @@ def _chain(path: Path) -> MarkovChain:
         return MarkovChain.load(path)
     except FileError as error:
         raise ValueError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _busy(text: str) -> Iterator[Callable[[str], None]]:
-    with Console(stderr=True).status(text) as status:
-        yield status.update

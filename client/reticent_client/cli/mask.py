@@ -17,6 +17,7 @@ from reticent.console.options import AsJson, in_json
 from reticent.console.program import BAD_ANSWER
 from reticent.randomness import secure, seeded
 from reticent.storage import files
+from reticent_client.cli.inspection import inspect_traces
 from reticent_client.cli.learn import learn
 from reticent_client.errors import FileError
 from reticent_client.mask.audit import audit
@@ -43,6 +44,7 @@ app = App(
 )
 
 app.command(learn)
+app.command(inspect_traces, name="inspect")
 
 Output = Annotated[Path, Parameter(name=["--output", "-o"])]
 OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]

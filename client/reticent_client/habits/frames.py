@@ -25,8 +25,6 @@ def rows_of(frame: pd.DataFrame, place: str) -> Iterator[Row]:
     users, times, contexts = (_column(frame, name, place) for name in COLUMNS)
     if pd.api.types.is_datetime64_any_dtype(times):
         times = times.dt.floor("us")  # a datetime knows no nanoseconds
-    elif pd.api.types.is_numeric_dtype(times):
-        raise ValueError(f"{place}: the column 'time' must hold times or text: it holds {times.dtype}")
     columns = (each.astype(object) for each in (users, times, contexts))
     for number, (user, time, context) in enumerate(zip(*columns, strict=True)):
         where = f"{place}, row {number}"

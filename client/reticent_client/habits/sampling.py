@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
 
-from reticent_client.habits.traces import Reading, Traces
+from reticent_client.habits.traces import Reading, Table, Traces
 from reticent_client.mask.timetable import DAY, LEAD, Timetable
 
 DEFAULT_STEP = dt.timedelta(hours=1)
@@ -39,11 +39,18 @@ class DatedDay:
 
 @dataclass(frozen=True)
 class SampledDays:
-    """The days of a user, and the number of days left out."""
+    """The days of a user, and those that were left out."""
 
     days: tuple[DatedDay, ...]
-    left_out: int
-    """The number of days between the first and the last reading with no reading, or too few."""
+    too_empty: tuple[DatedDay, ...]
+    """The days with readings, but with a context at too few steps."""
+    without_readings: int
+    """The number of days between the first and the last reading that have none."""
+
+    @property
+    def left_out(self) -> int:
+        """The number of days between the first and the last reading that were left out."""
+        return len(self.too_empty) + self.without_readings
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,8 @@ class Sampling:
     min_filled: float = DEFAULT_MIN_FILLED
     """The smallest share of steps with a context; a day without any is always left out."""
     lead: dt.timedelta = LEAD
-    """The time between the decision of a step and its beginning, as on a phone. A lead of 0 is for tables whose rows
-    hold from the beginning of a step on."""
+    """The time between the decision of a step and its beginning, as on a phone. A lead of 0 is for readings that hold
+    from the beginning of a step on. A table of slots is read so by itself, with a hold of one slot."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -89,33 +96,41 @@ class Sampling:
 
     def days(self, traces: Traces, user: str | None = None) -> SampledDays:
         """The days of a user, in order; without a name, of the only user."""
-        return self._sampled(traces.of_user(user), self._timetable(traces))
+        return self._sampled(traces.of_user(user), self._timetable(traces), traces.table)
 
     def by_user(self, traces: Traces) -> dict[str, SampledDays]:
         """The days of each user."""
         timetable = self._timetable(traces)
-        return {user: self._sampled(readings, timetable) for user, readings in traces.readings.items()}
+        return {user: self._sampled(readings, timetable, traces.table) for user, readings in traces.readings.items()}
 
     def _timetable(self, traces: Traces) -> Timetable:
         return Timetable(self.horizon, traces.zone or dt.UTC)
 
-    def _sampled(self, readings: tuple[Reading, ...], timetable: Timetable) -> SampledDays:
+    def _sampled(self, readings: tuple[Reading, ...], timetable: Timetable, table: Table | None) -> SampledDays:
+        lead, hold = self.lead, self.step if self.hold is None else self.hold
+        if table is not None:  # the context of a step is that of the slot in which the step begins
+            lead, hold = dt.timedelta(), table.slot
         dates = sorted({timetable.date(reading.time) for reading in readings})
-        days = [DatedDay(date, self._labels(readings, timetable.day(date))) for date in dates]
+        days = [DatedDay(date, _labels(readings, timetable.day(date), lead, hold)) for date in dates]
         kept = tuple(day for day in days if day.filled >= max(self.min_filled, 1e-9))
-        return SampledDays(kept, (dates[-1] - dates[0]).days + 1 - len(kept))
+        too_empty = tuple(day for day in days if day.filled < max(self.min_filled, 1e-9))
+        return SampledDays(kept, too_empty, (dates[-1] - dates[0]).days + 1 - len(dates))
 
-    def _labels(
-        self, readings: tuple[Reading, ...], beginnings: tuple[dt.datetime | None, ...]
-    ) -> tuple[str | None, ...]:
-        hold = self.step if self.hold is None else self.hold
-        labels: list[str | None] = []
-        for instant in beginnings:
-            if instant is None:
-                labels.append(None)
-                continue
-            decided = instant - self.lead
-            last = bisect_right(readings, decided, key=attrgetter("time")) - 1
-            fresh = last >= 0 and decided - readings[last].time < hold
-            labels.append(readings[last].context if fresh else None)
-        return tuple(labels)
+
+def _labels(
+    readings: tuple[Reading, ...],
+    beginnings: tuple[dt.datetime | None, ...],
+    lead: dt.timedelta,
+    hold: dt.timedelta,
+) -> tuple[str | None, ...]:
+    """The context of each step of a day."""
+    labels: list[str | None] = []
+    for instant in beginnings:
+        if instant is None:
+            labels.append(None)
+            continue
+        decided = instant - lead
+        last = bisect_right(readings, decided, key=attrgetter("time")) - 1
+        fresh = last >= 0 and decided - readings[last].time < hold
+        labels.append(readings[last].context if fresh else None)
+    return tuple(labels)

@@ -1,31 +1,39 @@
 """Traces: rows of user, time and context, from files, data frames or sensors.
 
 Times are either instants or local wall clock, never both. The time zone maps an instant to a day and an hour, so
-instants need one. A local time that occurred twice means its first occurrence.
+instants need one. A local time that occurred twice means its first occurrence. A table of slots has a day and a slot
+instead of a time.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
 
+from reticent_client.habits.moments import Time, instant, moment, shown
 from reticent_client.mask.limits import MAX_LABEL
-from reticent_client.mask.timetable import FIRST_YEAR, LAST_YEAR, time_zone
+from reticent_client.mask.timetable import time_zone
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("user", "time", "context")
 
+FIRST_DAY = dt.date(2001, 1, 1)
+"""The date that day 0 gets where days are numbered, a Monday."""
+
 MAX_NAME = 200
 """The longest name of a user, in characters."""
 
+PLACEHOLDERS = frozenset({"nan", "na", "n/a", "#n/a", "<na>", "null", "none", "nil", "nat"})
+"""What programs write for a missing value, in small letters."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_EXAMPLES = "2027-03-01T08:30:00, 2027-03-01 08:30 or 2027-03-01T07:30:00Z"
 
 
 class Reading(NamedTuple):
@@ -43,9 +51,35 @@ class Row(NamedTuple):
     number: int
     """The number of the line or the row, for errors."""
     user: str
-    time: dt.datetime | str
-    """Text in ISO 8601, or what a frame made of it."""
+    time: Time
     context: str
+
+
+class Clash(NamedTuple):
+    """Several contexts of one user at one time, which count as a reading of nothing."""
+
+    user: str
+    where: str
+    """The file and the line of the first row that differs from one before."""
+    sentence: str
+
+
+class Table(NamedTuple):
+    """The form of a table of slots: each context holds from the beginning of its slot to the end."""
+
+    slot: dt.timedelta
+    """The length of a slot."""
+    numbered: bool
+    """Whether days are numbered, so that nobody knows on which day of the week they were."""
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What was read as nothing, though something stood there."""
+
+    clashes: tuple[Clash, ...] = ()
+    placeholders: Mapping[str, int] = field(default_factory=dict)
+    """How often each text for a missing value stood there, such as NaN."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +95,9 @@ class Traces:
     readings: Mapping[str, tuple[Reading, ...]]
     zone: dt.tzinfo | None = None
     """The time zone of local days; None for a wall clock that never jumps."""
+    table: Table | None = None
+    """The form of the table that held them, if they were in one."""
+    repairs: Repairs = field(default_factory=Repairs, compare=False)
 
     def __len__(self) -> int:
         """The number of readings."""
@@ -81,27 +118,35 @@ class Traces:
         return self.readings[name]
 
     @classmethod
-    def of(
-        cls, rows: Iterable[tuple[str, dt.datetime | str, str | None]], *, zone: str | dt.tzinfo | None = None
-    ) -> Self:
+    def of(cls, rows: Iterable[tuple[str, Time, str | None]], *, zone: str | dt.tzinfo | None = None) -> Self:
         """The traces of rows in memory; rows count from 0 in errors."""
         numbered = (Row(number, user, time, context or "") for number, (user, time, context) in enumerate(rows))
         return cls.gathered(numbered, "row {}".format, "the rows", zone)
 
     @classmethod
-    def read(cls, path: str | Path, *, zone: str | dt.tzinfo | None = None) -> Self:
+    def read(
+        cls,
+        path: str | Path | BinaryIO,
+        *,
+        zone: str | dt.tzinfo | None = None,
+        slots: int | None = None,
+    ) -> Self:
         """Read CSV (also `.csv.gz`), or Parquet where a file is called `.parquet`.
 
-        The first line of CSV names the columns; those beside user, time and context are ignored. An empty context is a
-        reading of nothing.
+        The first line of CSV names the columns. Those beside user, time and context are ignored. A table of slots has
+        the columns user, day, slot and context (or place), or is a file of days, day,step,context. An empty context is
+        a reading of nothing.
 
         Args:
-            path: The file.
+            path: The file, or an open file of CSV.
             zone: The time zone of local times, and of the days of instants.
+            slots: The number of slots of a day of a table; the highest slot and 1 unless given.
         """
-        from reticent_client.habits.trace_files import read  # noqa: PLC0415  # files know traces, not the reverse
+        from reticent_client.habits import trace_files  # noqa: PLC0415  # files know traces, not the reverse
 
-        return read(cls, Path(path), zone)
+        if isinstance(path, str | Path):
+            return trace_files.read(cls, Path(path), zone, slots)
+        return trace_files.read_csv(cls, path, "standard input", zone, slots)
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame, *, zone: str | dt.tzinfo | None = None) -> Self:
@@ -118,93 +163,57 @@ class Traces:
 
     @classmethod
     def gathered(
-        cls, rows: Iterable[Row], where: Callable[[int], str], place: str, zone: str | dt.tzinfo | None
+        cls,
+        rows: Iterable[Row],
+        where: Callable[[int], str],
+        place: str,
+        zone: str | dt.tzinfo | None,
+        table: Table | None = None,
     ) -> Self:
         """The traces of rows that are checked one by one; `where` names the place of a row in an error."""
         region = time_zone(zone) if isinstance(zone, str) else zone
         found: dict[str, dict[dt.datetime, str | None]] = {}
+        clashes: dict[tuple[str, dt.datetime], Clash] = {}
+        placeholders: Counter[str] = Counter()
         aware: bool | None = None
         for number, user, time, context in rows:
             try:
-                moment = _moment(time)
+                local = moment(time)
                 if aware is None:
-                    aware = moment.tzinfo is not None
-                instant = _instant(moment, region, aware=aware)
+                    aware = local.tzinfo is not None
+                at = instant(local, region, aware=aware)
                 readings = found.get(user)
                 if readings is None:
                     readings = found[_user(user)] = {}
                 label = checked_label(context)
-                if readings.setdefault(instant, label) != label:
-                    raise ValueError(_twice(user, moment, region, readings[instant], label))  # noqa: TRY301  # the place is added
             except ValueError as error:
                 raise ValueError(f"{where(number)}: {error}") from error
+            if label is None and context.strip():
+                placeholders[context.strip()] += 1
+            if readings.setdefault(at, label) != label and (user, at) not in clashes:
+                clashes[user, at] = Clash(user, where(number), _twice(user, local, region, readings[at], label))
         if not found:
             raise ValueError(f"{place}: there are no readings")
+        for user, at in clashes:
+            found[user][at] = None
         by_time = {user: tuple(Reading(*each) for each in sorted(found[user].items())) for user in sorted(found)}
-        return cls(by_time, region)
-
-
-def _moment(time: dt.datetime | str) -> dt.datetime:
-    """A time of day on a date, whatever it is written as."""
-    if isinstance(time, dt.datetime):
-        return time
-    if not isinstance(time, str):
-        raise ValueError(f"a time is a datetime or text such as {_EXAMPLES}: got {time!r}")
-    if len(time) <= MAX_NAME and ("T" in time or " " in time):
-        try:
-            return dt.datetime.fromisoformat(time)
-        except ValueError:
-            pass
-    raise ValueError(f"a time is written as {_EXAMPLES}: got {_shown(time)}")
-
-
-def _instant(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.datetime:
-    """The instant in UTC; `ValueError` for years without a day in some zone."""
-    message = f"the time {moment.isoformat()} is too far from now: years lie between {FIRST_YEAR} and {LAST_YEAR}"
-    try:
-        instant = _in_utc(moment, zone, aware=aware)
-    except OverflowError:
-        raise ValueError(message) from None
-    if not FIRST_YEAR <= instant.year <= LAST_YEAR:
-        raise ValueError(message)
-    return instant
-
-
-def _in_utc(moment: dt.datetime, zone: dt.tzinfo | None, *, aware: bool) -> dt.datetime:
-    if (moment.tzinfo is not None) != aware:
-        has, had = ("an offset", "none") if not aware else ("no offset", "one")
-        raise ValueError(f"the time {moment.isoformat()} has {has}, and the times before it have {had}")
-    if aware:
-        if zone is None:
-            raise ValueError(
-                f"the time {moment.isoformat()} has an offset, which does not say when the user's days begin: "
-                "give their time zone, such as Europe/Paris or UTC"
-            )
-        return moment.astimezone(dt.UTC)
-    if zone is None:
-        return moment.replace(tzinfo=dt.UTC)
-    instant = moment.replace(tzinfo=zone, fold=0).astimezone(dt.UTC)
-    shown = instant.astimezone(zone).replace(tzinfo=None)
-    if shown != moment:
-        raise ValueError(
-            f"no clock in {zone} ever showed {moment.isoformat()}, for it was set forward then: "
-            "give another zone, or none for a clock that never jumps"
-        )
-    return instant
+        return cls(by_time, region, table, Repairs(tuple(clashes.values()), placeholders))
 
 
 def checked_label(text: object) -> str | None:
     """A context without surrounding white space, checked so that apps can receive it; None for a reading of nothing.
 
+    A text that programs write for a missing value, such as NaN, is a reading of nothing.
+
     A phone removes the white space of its readings too, so that both use the same label.
     """
     label = text.strip() if isinstance(text, str) else text
-    if label in ("", None):
+    if label in ("", None) or (isinstance(label, str) and label.lower() in PLACEHOLDERS):
         return None
     label = _printable(label, "context")
     size = len(label.encode("utf-8"))
     if size > MAX_LABEL:
-        raise ValueError(f"a context has at most {MAX_LABEL} bytes of UTF-8: {_shown(label)} has {size}")
+        raise ValueError(f"a context has at most {MAX_LABEL} bytes of UTF-8: {shown(label)} has {size}")
     return label
 
 
@@ -222,7 +231,7 @@ def _printable(text: object, kind: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"a {kind} is text: got {text!r}")
     if _CONTROL.search(text):
-        raise ValueError(f"a {kind} has a name without control characters: got {_shown(text)}")
+        raise ValueError(f"a {kind} has a name without control characters: got {shown(text)}")
     return text
 
 
@@ -234,10 +243,6 @@ def _twice(user: str, moment: dt.datetime, zone: dt.tzinfo | None, one: str | No
         if len(offsets) > 1:
             message += " (the clock showed this hour twice: write the times with their offset)"
     return message
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:40] + "…")
 
 
 def _some(names: tuple[str, ...]) -> str:

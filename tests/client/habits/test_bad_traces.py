@@ -34,10 +34,8 @@ BAD_ROWS: dict[str, tuple[str | bytes, str]] = {
         f"{AT_8},x\na,2027-03-01T09:00Z,x\n",
         "3: the time * has an offset, and the times before it have none",
     ),
-    "two contexts at once": (
-        f"{AT_8},x\n{AT_8},y\n",
-        "3: user 'a' is in 'x' and in 'y' at 2027-03-01T08:00:00*",
-    ),
+    "a date without dashes": ("a,20270301,x\n", "2: a time as a number counts the seconds * got 20270301"),
+    "a time without dashes": ("a,20270301083000,x\n", "2: a time as a number counts the seconds * got 20270301083000"),
     "not UTF-8": (f"{AT_8},x\n".encode() + LATIN, "3: this line is not UTF-8 text"),
     "an unclosed quote": (f'{AT_8},"x\n{AT_8},y\n', "2: this is not CSV: a quote is opened and never closed"),
     "an unclosed quote in a long file": (
@@ -98,11 +96,6 @@ BAD_IN_A_ZONE: dict[str, tuple[str, str | None, str]] = {
         None,
         "2: the time * is too far from now",
     ),
-    "a context and nothing at once": (
-        "a,2027-03-01T08:00Z,x\na,2027-03-01T09:00+01:00,\n",
-        "UTC",
-        "3: user 'a' is in 'x' and in nothing at *",
-    ),
 }
 
 
@@ -149,7 +142,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (lambda traces: traces.of_user("eve"), "the traces have no user 'eve': they have 'ada', 'bob'"),
         (lambda traces: traces.of_user(), "the traces are of 2 users: choose one of 'ada', 'bob'"),
         (lambda _: Traces.of([("a", "2027-03-01T08:00", "x")], zone="Mars/Base"), "unknown time zone 'Mars/Base'*"),
-        (lambda _: Traces.of([("a", 5, "x")]), "row 0: a time is a datetime or text *: got 5"),  # type: ignore[list-item]
+        (lambda _: Traces.of([("a", 5, "x")]), "row 0: a time as a number counts the seconds *: got 5"),
+        (lambda _: Traces.of([("a", True, "x")]), "row 0: a time is a datetime or written as *: got True"),
         (lambda _: Traces.of([(5, "2027-03-01T08:00", "x")]), "row 0: a user is text: got 5"),  # type: ignore[list-item]
         (lambda _: Traces.of([]), "the rows: there are no readings"),
     ],

@@ -17,7 +17,7 @@ from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.traces import Reading, Traces
 from reticent_client.mask.limits import MAX_LABEL
-from tests.client.habits.trace_files import GOOD, refused, written
+from tests.client.habits.trace_files import GOOD, written
 
 UTC = dt.UTC
 
@@ -119,9 +119,10 @@ def test_the_first_and_the_last_time_become_days(zone: str, time: str) -> None:
     ],
 )
 def test_an_hour_that_came_twice_is_spoken_of_only_where_it_did(zone: str | None, time: str, hint: bool) -> None:
-    said = refused(lambda: Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone))
-    assert said.startswith("row 1: user 'a' is in 'x' and in 'y' at 2027-")
-    assert ("twice" in said) == hint
+    (clash,) = Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone).repairs.clashes
+    assert (clash.user, clash.where) == ("a", "row 1")
+    assert clash.sentence.startswith("user 'a' is in 'x' and in 'y' at 2027-")
+    assert ("twice" in clash.sentence) == hint
 
 
 @pytest.mark.slow
