@@ -211,13 +211,13 @@ def outcome(user: User, chain: MarkovChain, test_days: Sequence[DatedDay], ever:
         for each in (wide, fit(ever, wide.contexts))
     )
     return Outcome(
-        own.steps,
+        own.total.steps,
         policy.utility * len(days),
-        own.released,
-        own.off_model + own.missing,
-        own.visits,
-        own.breaches,
-        of_all_days.breaches,
+        own.total.released + own.total.gaps_released,
+        own.total.off_model + own.total.gaps_off_model,
+        own.total.visits,
+        len(own.breaches),
+        len(of_all_days.breaches),
     )
 
 

@@ -146,13 +146,14 @@ class MonthPart:
         days = self.person.days(numbers)
         # No window: the belief in "some hour of the day" is not in the table, and takes as long as everything else.
         found = audit(policy, days, delta=self.delta, rng=self.coins(policy.check, *numbers), window=())
+        total = found.total
         return Totals(
-            days=found.days,
-            released=found.released,
-            visits=found.visits,
-            breaches=found.breaches,
-            largest_gain=found.largest.rise if found.largest else 0.0,
-            off_model_hours=found.off_model,
+            days=total.days,
+            released=total.released + total.gaps_released,
+            visits=total.visits,
+            breaches=total.breaches,
+            largest_gain=total.largest.rise if total.largest else 0.0,
+            off_model_hours=total.off_model + total.gaps_off_model,
         )
 
 

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
-from rich.console import Console
-from rich.table import Table
 
-from reticent.console.options import AsJson, in_json
-from reticent.console.program import BAD_ANSWER
+from reticent.console.options import AsJson
 from reticent.randomness import secure, seeded
 from reticent.storage import files
+from reticent_client.cli.audit import audit_days
 from reticent_client.cli.inspection import inspect_traces
 from reticent_client.cli.learn import learn
-from reticent_client.errors import FileError
-from reticent_client.mask.audit import audit
+from reticent_client.cli.mask_files import (
+    OptionalOutput,
+    Output,
+    busy,
+    new_table,
+    read_any_days,
+    read_chain,
+    read_policy,
+    read_policy_days,
+    sensitive_state,
+    terminal,
+    write_json,
+)
 from reticent_client.mask.chain import MarkovChain
-from reticent_client.mask.checks.optimal import ceiling
 from reticent_client.mask.checks.registry import CHECKS, Check
-from reticent_client.mask.days_file import DayRecord, read_days, write_days
+from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
 from reticent_client.mask.occupancy import release_probabilities
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.problem import SensitiveState
 from reticent_client.mask.times_of_day import step_at, time_of
 
 if TYPE_CHECKING:
@@ -45,9 +50,7 @@ app = App(
 
 app.command(learn)
 app.command(inspect_traces, name="inspect")
-
-Output = Annotated[Path, Parameter(name=["--output", "-o"])]
-OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+app.command(audit_days, name="audit")
 
 
 @app.command
@@ -62,7 +65,7 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) 
         smoothing: A number that is added to every count.
     """
     files.check_distinct([output], [days])
-    MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
+    MarkovChain.fit((day.labels for day in read_any_days(days)), smoothing=smoothing).save(output)
 
 
 @app.command
@@ -110,11 +113,11 @@ def policy(
     }
     options = {name: value for name, value in options.items() if value is not None}
     _check_options(CHECKS[check], options)
-    user = _chain(chain)
+    user = read_chain(chain)
     if against is not None:
-        options["against"] = [_chain(path) for path in against]
-    states = {_state(text, user) for text in sensitive}
-    with _busy(f"Computing the {check} policy"):
+        options["against"] = [read_chain(path) for path in against]
+    states = {sensitive_state(text, user) for text in sensitive}
+    with busy(f"Computing the {check} policy"):
         found = CHECKS[check].compute(user, sensitive=states, **options)
         found.save(output)
         expected, released = user.prior.sum(axis=0), release_probabilities(found).sum(axis=0)
@@ -141,9 +144,9 @@ def filter_days(
         output: The file for the released days. The default is standard output.
     """
     files.check_distinct([output], [policy, days])
-    loaded = _policy(policy)
+    loaded = read_policy(policy)
     mask = MaskIt(loaded, secure() if seed is None else seeded(seed))
-    masked = [DayRecord(day.name, mask.filter_day(day.labels)) for day in _days(days, loaded.horizon)]
+    masked = [DayRecord(day.name, mask.filter_day(day.labels)) for day in read_policy_days(days, loaded)]
     comment = None if seed is None else f"seeded with {seed}: for simulation only"
     if output is None:
         write_days(sys.stdout, masked, comment)
@@ -173,76 +176,29 @@ def explain_step(
             The default is the most likely one.
         as_json: Write JSON.
     """
-    loaded = _policy(policy)
+    loaded = read_policy(policy)
     step = step_at(at, loaded.horizon)
-    with _busy("Computing beliefs"):
+    with busy("Computing beliefs"):
         found = explain(loaded, step, _release(released, loaded.horizon), contexts=context)
     if as_json:
-        _write_json(found.to_json())
+        write_json(found.to_json())
         return
-    console = _console()
+    screen = terminal()
     last = "nothing was released before"
     if found.released is not None:
         last = f"{found.released[1]!r} was released last, at {time_of(found.released[0], loaded.horizon)}"
     how = "" if found.likelihood is None else f" (the most likely case, {percent(found.likelihood)} of days)"
-    console.print(f"At {time_of(step, loaded.horizon)} (step {step}), when {last}{how}:\n")
-    table = _table("context", "suppressed", "why")
+    screen.print(f"At {time_of(step, loaded.horizon)} (step {step}), when {last}{how}:\n")
+    rows = new_table("context", "suppressed", "why")
     impossible = []
     for each in found.contexts:
         if each.suppression is None:
             impossible.append(repr(each.context))
         else:
-            table.add_row(each.context, percent(each.suppression), reason(each, loaded.horizon))
-    console.print(table)
+            rows.add_row(each.context, percent(each.suppression), reason(each, loaded.horizon))
+    screen.print(rows)
     if impossible:
-        console.print(f"\nRuled out by the chain, and suppressed as off-model if they occur: {', '.join(impossible)}.")
-
-
-@app.command(name="audit")
-def audit_days(
-    policy: Path,
-    days: Path | None = None,
-    /,
-    *,
-    delta: float | None = None,
-    with_ceiling: Annotated[bool, Parameter(name="--ceiling")] = False,
-    seed: int | None = None,
-    as_json: AsJson = False,
-) -> int:
-    """Run a policy over days, and show what an adversary learned.
-
-    Exits with 1 if, at a visit to a sensitive context, the belief in it rose by more than delta.
-
-    Args:
-        policy: The policy.
-        days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
-        delta: A rise above this is a breach. The default is the policy's own delta.
-        with_ceiling: Also compute the most that any private policy can release, unless the policy holds it.
-        seed: A seed for the coins. For simulation only.
-        as_json: Write JSON.
-    """
-    loaded = _policy(policy)
-    if delta is None and loaded.check in CHECKS and not CHECKS[loaded.check].private:
-        raise ValueError(f"--delta is missing: a {loaded.check} policy has none of its own")
-    real = _days(days, loaded.horizon)
-    with _busy("Auditing") as show:
-        most = _ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
-        found = audit(
-            loaded,
-            [day.labels for day in real],
-            delta=delta,
-            rng=secure() if seed is None else seeded(seed),
-            ceiling=most,
-            progress=lambda done: show(f"Auditing: {done} of {len(real)} days"),
-        )
-    if as_json:
-        _write_json(found.to_json())
-    else:
-        table = _table()
-        for name, value in found.rows():
-            table.add_row(name, value)
-        _console().print(table)
-    return BAD_ANSWER if found.breaches else 0
+        screen.print(f"\nRuled out by the chain, and suppressed as off-model if they occur: {', '.join(impossible)}.")
 
 
 def _check_options(check: Check, options: Collection[str]) -> None:
@@ -259,7 +215,7 @@ def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_
     """Print a policy's expected releases a day, and those of each context."""
     share = found.utility / found.ceiling if found.ceiling else None
     if as_json:
-        _write_json(
+        write_json(
             {
                 "check": found.check,
                 "steps": found.horizon,
@@ -272,36 +228,19 @@ def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_
             }
         )
         return
-    console = _console()
+    screen = terminal()
     reached = "" if share is None else f", {percent(share)} of the most that is possible"
-    console.print(
+    screen.print(
         f"{found.check}: releases {found.utility:.2f} of {found.horizon} steps on an average day "
         f"({percent(found.utility / found.horizon)}){reached}"
     )
     if not found.complete:
-        console.print("The search was cut short. The policy is private; a longer search may release more.")
-    console.print("Most suppressed contexts:\n")
-    table = _table("context", "steps a day", "suppressed")
+        screen.print("The search was cut short. The policy is private; a longer search may release more.")
+    screen.print("Most suppressed contexts:\n")
+    rows = new_table("context", "steps a day", "suppressed")
     for label, often, seen in sorted(contexts, key=lambda row: row[2] - row[1])[:10]:
-        table.add_row(label, f"{often:.2f}", percent(1 - seen / often) if often > 0 else "-")
-    console.print(table)
-
-
-def _ceiling(policy: Policy, delta: float | None) -> float:
-    """The most that a policy with these deltas can release."""
-    own = policy.chain.to_json()
-    if policy.against and all(other.to_json() != own for other in policy.against):
-        raise ValueError("--ceiling is for policies made against the user's own chain")
-    deltas = {state: limit if delta is None else delta for state, limit in policy.sensitive.items()}
-    return ceiling(policy.chain, sensitive=deltas)
-
-
-def _state(text: str, chain: MarkovChain) -> SensitiveState:
-    """A context, or the context of a step."""
-    state = re.fullmatch(r"(\d+):(.*)", text)
-    if chain.find(text) is not None or state is None:
-        return text
-    return int(state[1]), state[2]
+        rows.add_row(label, f"{often:.2f}", percent(1 - seen / often) if often > 0 else "-")
+    screen.print(rows)
 
 
 def _release(text: str | None, horizon: int) -> tuple[int, str] | Literal["start"] | None:
@@ -313,48 +252,3 @@ def _release(text: str | None, horizon: int) -> tuple[int, str] | Literal["start
     if not equals:
         raise ValueError(f"--released is a time and a context, as in 08:00=home, or start: got {text!r}")
     return step_at(time, horizon), label
-
-
-def _chain(path: Path) -> MarkovChain:
-    with _bad_file():
-        return MarkovChain.load(path)
-
-
-def _policy(path: Path) -> Policy:
-    with _bad_file():
-        return Policy.load(path)
-
-
-def _days(path: Path | None, horizon: int | None = None) -> list[DayRecord]:
-    if path is None:
-        return read_days(sys.stdin, "standard input", horizon)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return read_days(file, str(path), horizon)
-
-
-@contextlib.contextmanager
-def _bad_file() -> Iterator[None]:
-    """Report a bad file as bad input (exit code 2)."""
-    try:
-        yield
-    except FileError as error:
-        raise ValueError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _busy(text: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on standard error; yields the function that changes its text."""
-    with Console(stderr=True).status(text) as status:
-        yield status.update
-
-
-def _console() -> Console:
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
-
-
-def _table(*headers: str) -> Table:
-    return Table(*headers, box=None, show_header=bool(headers), pad_edge=False)
-
-
-def _write_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(in_json(data) + "\n")

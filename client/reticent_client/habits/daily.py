@@ -250,7 +250,7 @@ def _largest_rise(policy: Policy, day: int, rise: Floats) -> Gain:
     """The largest rise of the belief in a sensitive state."""
     sensitive = np.where(np.isnan(policy.deltas), -np.inf, rise)
     t, i = np.unravel_index(int(sensitive.argmax()), sensitive.shape)
-    return Gain(float(rise[t, i]), day, int(t), policy.contexts[int(i)])
+    return Gain(float(rise[t, i]), f"day {day + 1}", int(t), policy.contexts[int(i)])
 
 
 def _counts(values: object, shape: tuple[int, ...]) -> Floats:

@@ -47,6 +47,7 @@ class _Pass:
     weights: list[Weights] = field(default_factory=list)  # before each step's output
     emitted: list[Weights] = field(default_factory=list)  # log-probability of each step's output
     after: list[dict[Hashable, dict[int, Hashable]]] = field(default_factory=list)  # memories afterwards
+    released: list[bool] = field(default_factory=list)
     cuts: set[int] = field(default_factory=set)  # steps that start afresh
     impossible: list[int] = field(default_factory=list)
 
@@ -121,12 +122,19 @@ class Adversary:
         >>> Adversary(mask_sensitive(chain, sensitive={"s"})).some(["x"], "s", range(2))
         0.5
         """
+        return self._some(self._forward(outputs), context, window)
+
+    def some_of_real_day(self, outputs: Outputs, context: str, window: Iterable[int]) -> float:
+        """The same after outputs that the chain may rule out, as `beliefs_of_real_day` understands them."""
+        return self._some(self._forward(outputs, surprised=True), context, window)
+
+    def _some(self, run: _Pass, context: str, window: Iterable[int]) -> float:
         steps = set(window)
         for t in steps:
             if not 0 <= t < self.chain.horizon:
                 raise ValueError(f"step {t} of the window lies outside the day of {self.chain.horizon} steps")
-        never = self._log_weight(outputs, self.chain.index(context), steps)
-        return max(0.0, float(-np.expm1(never - self._log_weight(outputs))))
+        never = self._log_weight(run, self.chain.index(context), steps)
+        return max(0.0, float(-np.expm1(never - self._log_weight(run))))
 
     def _forward(self, outputs: Outputs, *, surprised: bool = False) -> _Pass:
         """Weigh every (memory, context) before each step's output."""
@@ -149,6 +157,7 @@ class Adversary:
                     emitted = {memory: np.zeros(self.chain.size) for memory in weights}
             run.weights.append(weights)
             run.emitted.append(emitted)
+            run.released.append(released is not None)
             after, weights = self._advance(t, weights, emitted, released is not None)
             run.after.append(after)
         run.weights.append(weights)
@@ -233,25 +242,24 @@ class Adversary:
             return 0.0
         return float(_log_sum(self._transitions[t][i] + future, 0))
 
-    def _log_weight(self, outputs: Outputs, avoided: int | None = None, steps: Iterable[int] = ()) -> float:
+    def _log_weight(self, run: _Pass, avoided: int | None = None, steps: Iterable[int] = ()) -> float:
         """The log-probability of the outputs and of not being in a context at any of some steps."""
-        banned = set(steps)
+        banned = set() if avoided is None else set(steps)
         weights: Weights = {self.policy.begin(): self._initial}
-        indices = self._indices(outputs)
+        before_cuts = 0.0
         for t in range(self.chain.horizon):
-            if avoided is not None and t in banned:
+            if t in run.cuts:
+                before_cuts += _log_total(weights)
+                weights = run.weights[t]
+            if t in banned:
                 weights = {memory: row.copy() for memory, row in weights.items()}
                 for row in weights.values():
                     row[avoided] = -np.inf
-            if t < len(indices):
-                _, weights = self._advance(t, weights, self._emitted(t, weights, indices[t]), indices[t] is not None)
+            if t < len(run.emitted):
+                _, weights = self._advance(t, weights, run.emitted[t], run.released[t])
             elif t + 1 < self.chain.horizon:
                 weights = {memory: _log_sum(row[:, None] + self._transitions[t], 0) for memory, row in weights.items()}
-        total = np.concatenate([*weights.values(), [-np.inf]])
-        value = float(_log_sum(total, 0))
-        if avoided is None and np.isneginf(value):
-            raise ImpossibleOutput("the chain and the policy cannot produce these outputs")
-        return value
+        return before_cuts + _log_total(weights)
 
     def _indices(self, outputs: Outputs) -> list[int | None]:
         if len(outputs) > self.chain.horizon:
@@ -274,6 +282,11 @@ def _only(index: int, size: int) -> Floats:
     row = np.full(size, -np.inf)
     row[index] = 0.0
     return row
+
+
+def _log_total(weights: Weights) -> float:
+    """The log of the sum of all weights."""
+    return float(_log_sum(np.concatenate([*weights.values(), [-np.inf]]), 0))
 
 
 def _log_sum(terms: Floats, axis: int) -> Floats:

@@ -1,24 +1,26 @@
 """Audits: what an adversary would have learned from real days under a policy.
 
 Section 3.7.1 of Götz's dissertation counts breaches: the sensitive contexts of the days at which the belief in them
-rose by more than delta. An audit also covers contexts that were not visited, because wrong beliefs can rise too.
+rose by more than delta. An audit also covers contexts that were not visited, because wrong beliefs can rise too. Days
+that leave the chain are judged apart: nothing is promised for them.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reticent_client.errors import ImpossibleOutput
-from reticent_client.mask.adversary import Adversary, Outputs
 from reticent_client.mask.chain import UNKNOWN, Floats, MarkovChain
-from reticent_client.mask.maskit import MaskIt
+from reticent_client.mask.maskit import Decision, MaskIt
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import TOLERANCE
+from reticent_client.mask.window_beliefs import WindowBeliefs
 
 Day = Sequence[str | None]
 Progress = Callable[[int], None]
@@ -29,79 +31,172 @@ class Gain(NamedTuple):
     """A rise of the belief in a context; the step is None for "at some step of the window"."""
 
     rise: float
-    day: int
+    day: str
     step: int | None
     context: str
+
+
+class StepAudit(NamedTuple):
+    """The outcome of one step of a day."""
+
+    day: str
+    step: int
+    on_model: bool
+    """Whether the whole day is."""
+    context: str | None
+    decision: Decision
+    rise: float
+    """The largest rise of the belief in a sensitive state of this step, visited or not; -inf without any."""
+    rising: str
+    """The sensitive context of that rise."""
+    visit: bool
+    breach: bool
+
+
+@dataclass(frozen=True, eq=False)
+class DayAudit:
+    """The outcome of one day, and what the adversaries learned from it."""
+
+    day: str
+    on_model: bool
+    """Whether the chain can produce the day, and every adversary its output. The promise covers no other days."""
+    contexts: tuple[str | None, ...]
+    """What happened; None for a gap, as for the context "unknown"."""
+    decisions: tuple[Decision, ...]
+    visits: tuple[int, ...]
+    """The steps of visits to sensitive states."""
+    breaches: tuple[Gain, ...]
+    """The visits at which the belief in the sensitive context rose by more than its delta."""
+    impossible: int
+    """The number of steps whose output an adversary's chain rules out."""
+    rises: Floats
+    """(T,): the largest rise of the belief in a sensitive state of each step, visited or not; -inf without any."""
+    rising: tuple[str, ...]
+    """The sensitive context of that rise, for each step."""
+    some: Gain | None
+    """The largest rise of the belief in a sensitive context at some step of the window. No delta bounds it."""
+
+    @property
+    def largest(self) -> Gain:
+        """The largest rise of the belief in a sensitive state."""
+        t = int(self.rises.argmax())
+        return Gain(float(self.rises[t]), self.day, t, self.rising[t])
+
+    def steps(self) -> Iterator[StepAudit]:
+        """The outcome of each step."""
+        breaches = {gain.step for gain in self.breaches}
+        columns = zip(self.contexts, self.decisions, self.rises.tolist(), self.rising, strict=True)
+        for t, (context, decision, rise, rising) in enumerate(columns):
+            yield StepAudit(
+                self.day, t, self.on_model, context, decision, rise, rising, t in self.visits, t in breaches
+            )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The outcomes of the steps of some days, and what the adversaries learned."""
+
+    days: int
+    steps: int
+    contexts: int
+    """The number of steps with a reading."""
+    released: int
+    """The number of released contexts."""
+    suppressed: int
+    """The number of contexts that the policy suppressed."""
+    off_model: int
+    """The number of contexts that the chain does not know, or rules out; they are suppressed."""
+    dark: int
+    """The number of contexts after the policy's memory was lost; they are suppressed."""
+    gaps: int
+    """The number of steps without a reading."""
+    gaps_released: int
+    """The number of gaps that were released as "unknown"."""
+    gaps_off_model: int
+    """The number of gaps that the chain rules out, or has no context for."""
+    visits: int
+    breaches: int
+    impossible: int
+    largest: Gain | None
+    some: Gain | None
+
+    @classmethod
+    def of(cls, days: Sequence[DayAudit]) -> Totals:
+        """The totals of these days."""
+        outcomes = Counter(
+            (context is None, decision.outcome)
+            for day in days
+            for context, decision in zip(day.contexts, day.decisions, strict=True)
+        )
+        return cls(
+            days=len(days),
+            steps=outcomes.total(),
+            contexts=sum(number for (gap, _), number in outcomes.items() if not gap),
+            released=outcomes[False, "released"],
+            suppressed=outcomes[False, "suppressed"],
+            off_model=outcomes[False, "off_model"],
+            dark=outcomes[False, "dark"],
+            gaps=sum(number for (gap, _), number in outcomes.items() if gap),
+            gaps_released=outcomes[True, "released"],
+            gaps_off_model=outcomes[True, "off_model"] + outcomes[True, "missing"],
+            visits=sum(len(day.visits) for day in days),
+            breaches=sum(len(day.breaches) for day in days),
+            impossible=sum(day.impossible for day in days),
+            largest=largest(day.largest for day in days),
+            some=largest(day.some for day in days),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The totals as plain data."""
+        return asdict(self) | {"largest": _plain(self.largest), "some": _plain(self.some)}
 
 
 @dataclass(frozen=True)
 class Audit:
     """The outcomes of some days, and what an adversary learned from them."""
 
-    check: str
-    days: int
-    steps: int
-    released: int
-    suppressed: int
-    off_model: int
-    missing: int
-    utility: float
-    """The expected number of releases a day, if days follow the chain."""
-    realised: float
-    """The actual number of releases a day."""
+    policy: Policy
+    days: tuple[DayAudit, ...]
     ceiling: float | None
     """An upper bound on the utility of any private policy, if it is known."""
-    visits: int
-    """The number of visits to sensitive states."""
-    breaches: int
-    """The number of visits at which the belief in the sensitive context rose by more than its delta."""
-    breaches_off_model: int
-    """The breaches on days that leave the chain, for which nothing is promised."""
-    impossible: int
-    """The number of steps whose output an adversary's chain rules out."""
-    largest: Gain | None
-    """The largest rise of the belief in a sensitive state, visited or not; None without any."""
-    largest_some: Gain | None
-    """The largest rise of the belief in a sensitive context at some step of the window. No delta bounds it."""
     seeded: bool
+
+    @cached_property
+    def on_model(self) -> Totals:
+        """The days that the chain can produce: the promise covers these."""
+        return Totals.of([day for day in self.days if day.on_model])
+
+    @cached_property
+    def off_model(self) -> Totals:
+        """The days that leave the chain: nothing is promised for these."""
+        return Totals.of([day for day in self.days if not day.on_model])
+
+    @cached_property
+    def total(self) -> Totals:
+        """All days."""
+        return Totals.of(self.days)
+
+    def steps(self) -> Iterator[StepAudit]:
+        """The outcome of each step of each day."""
+        for day in self.days:
+            yield from day.steps()
+
+    @property
+    def breaches(self) -> list[Gain]:
+        """The breaches of all days, in their order."""
+        return [breach for day in self.days for breach in day.breaches]
 
     def to_json(self) -> dict[str, Any]:
         """The audit as plain data."""
-        return asdict(self) | {
-            name: None if gain is None else gain._asdict()
-            for name, gain in (("largest", self.largest), ("largest_some", self.largest_some))
+        return {
+            "check": self.policy.check,
+            "utility": self.policy.utility,
+            "ceiling": self.ceiling,
+            "on_model": self.on_model.to_json(),
+            "off_model": self.off_model.to_json(),
+            "breaches": [gain._asdict() | {"on_model": day.on_model} for day in self.days for gain in day.breaches],
+            "seeded": self.seeded,
         }
-
-    def rows(self) -> list[tuple[str, str]]:
-        """The audit as rows of a name and a value."""
-        share = f"{self.released / self.steps:.0%}" if self.steps else "none"
-        rows = [
-            ("check", self.check),
-            ("days", f"{self.days} of {self.steps // max(self.days, 1)} steps"),
-            ("released", f"{self.released} steps ({share}), {self.realised:.2f} a day"),
-            ("expected", f"{self.utility:.2f} a day"),
-        ]
-        if self.ceiling is not None:
-            part = f" ({self.utility / self.ceiling:.0%} reached)" if self.ceiling > 0 else ""
-            rows.append(("at most possible", f"{self.ceiling:.2f} a day{part}"))
-        rows += [
-            ("suppressed", f"{self.suppressed} steps"),
-            ("off-model", f"{self.off_model} steps"),
-            ("missing", f"{self.missing} steps"),
-            ("impossible to the adversary", f"{self.impossible} outcomes"),
-            ("sensitive visits", str(self.visits)),
-            ("breaches", f"{self.breaches}, {self.breaches_off_model} of them on days off the model"),
-            ("largest gain", _gain_text(self.largest)),
-            ("largest gain at some step", _gain_text(self.largest_some)),
-        ]
-        if self.seeded:
-            rows.append(("seeded", "for simulation only"))
-        return rows
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
 def breaches(
@@ -111,14 +206,14 @@ def breaches(
 
     The default delta is each state's own. The adversaries are those that the policy was made against.
     """
-    mask = MaskIt(policy, rng)
-    return sum(review.breaches for review in _reviews(mask, days, _deltas(policy, delta), _adversaries(policy)))
+    return len(audit(policy, days, delta=delta, rng=rng, window=()).breaches)
 
 
 def audit(
     policy: Policy,
     days: Iterable[Day],
     *,
+    names: Iterable[str] | None = None,
     delta: float | None = None,
     rng: np.random.Generator | None = None,
     against: Sequence[MarkovChain] | None = None,
@@ -131,6 +226,7 @@ def audit(
     Args:
         policy: Any policy; one without a delta (`mask_sensitive`) needs `delta`.
         days: As many labels each as the policy has steps, None where nothing was read.
+        names: The names of the days, such as their dates; "day 1" and so on unless given.
         delta: What counts as a breach, each state's own delta unless given.
         rng: Where the coins come from; secure ones unless given.
         against: What each adversary is certain of; the chains that the policy was made against unless given.
@@ -139,108 +235,79 @@ def audit(
         progress: Called with the number of days that are done, after each.
     """
     mask = MaskIt(policy, rng)
-    adversaries = _adversaries(policy, against)
-    window_gains = _WindowGains(policy, adversaries, range(policy.horizon) if window is None else window)
-    reviews: list[_Review] = []
-    for review in _reviews(mask, days, _deltas(policy, delta), adversaries):
-        reviews.append(replace(review, some=window_gains.largest(len(reviews), review.outputs)))
+    reviewer = _Reviewer(policy, _deltas(policy, delta), policy.against if against is None else against, window)
+    reviews: list[DayAudit] = []
+    named = (f"day {number}" for number in count(1)) if names is None else names
+    for name, day in zip(named, days, strict=names is not None):
+        if len(day) != policy.horizon:
+            raise ValueError(f"{name} has {len(day)} steps where the policy has {policy.horizon}")
+        reviews.append(reviewer.review(name, day, mask.decide_day(day)))
         if progress is not None:
             progress(len(reviews))
-    report = mask.report()
-    return Audit(
-        check=policy.check,
-        days=len(reviews),
-        steps=report.steps,
-        released=report.released,
-        suppressed=report.suppressed,
-        off_model=report.off_model,
-        missing=report.missing,
-        utility=policy.utility,
-        realised=report.released / max(len(reviews), 1),
-        ceiling=policy.ceiling if ceiling is None else ceiling,
-        visits=sum(review.visits for review in reviews),
-        breaches=sum(review.breaches for review in reviews),
-        breaches_off_model=sum(review.breaches for review in reviews if review.off_model),
-        impossible=sum(review.impossible for review in reviews),
-        largest=_largest(review.gain for review in reviews),
-        largest_some=_largest(review.some for review in reviews),
-        seeded=report.seeded,
-    )
+    return Audit(policy, tuple(reviews), policy.ceiling if ceiling is None else ceiling, mask.report().seeded)
 
 
-@dataclass(frozen=True)
-class _Review:
-    """The outcome of one day, and what the adversaries learned."""
+class _Reviewer:
+    """Computes what adversaries learn from days."""
 
-    outputs: Outputs
-    visits: int
-    breaches: int
-    impossible: int
-    off_model: bool
-    gain: Gain | None
-    some: Gain | None = None
-
-
-def _reviews(mask: MaskIt, days: Iterable[Day], deltas: Floats, adversaries: Sequence[Adversary]) -> Iterator[_Review]:
-    policy = mask.policy
-    for number, day in enumerate(days):
-        if len(day) != policy.horizon:
-            raise ValueError(f"day {number} has {len(day)} steps where the policy has {policy.horizon}")
-        before = mask.report()
-        outputs = mask.filter_day(day)
-        after = mask.report()
-        beliefs = [adversary.beliefs_of_real_day(outputs) for adversary in adversaries]
-        rise = np.max([b - a.prior for a, (b, _) in zip(adversaries, beliefs, strict=True)], axis=0)
-        impossible = sum(len(steps) for _, steps in beliefs)
-        visited = [
-            (t, i)
-            for t, label in enumerate(day)
-            if (i := policy.chain.find(UNKNOWN if label is None else label)) is not None and not np.isnan(deltas[t, i])
-        ]
-        yield _Review(
-            outputs,
-            visits=len(visited),
-            breaches=sum(bool(rise[state] > deltas[state] + TOLERANCE) for state in visited),
-            impossible=impossible,
-            off_model=after.off_model > before.off_model or after.missing > before.missing or impossible > 0,
-            gain=_largest_rise(policy, number, rise),
-        )
-
-
-class _WindowGains:
-    """The belief in being in a sensitive context at some step of a window, and what it was before."""
-
-    def __init__(self, policy: Policy, adversaries: Sequence[Adversary], window: Iterable[int]) -> None:
-        wanted = sorted(set(window))
+    def __init__(
+        self, policy: Policy, deltas: Floats, against: Sequence[MarkovChain], window: Iterable[int] | None
+    ) -> None:
+        self._chain = policy.chain
+        wanted = sorted(set(range(policy.horizon) if window is None else window))
         if wanted and not 0 <= wanted[0] <= wanted[-1] < policy.horizon:
             raise ValueError(f"the window {wanted[0]} to {wanted[-1]} leaves the day of {policy.horizon} steps")
-        self._adversaries = adversaries
-        self._windows: dict[str, list[int]] = {}
-        for label, deltas in zip(policy.contexts, policy.deltas.T, strict=True):
-            if steps := [t for t in wanted if not np.isnan(deltas[t])]:
-                self._windows[label] = steps
-        self._before = [
-            {label: a.some([], label, steps) for label, steps in self._windows.items()} for a in adversaries
-        ]
+        columns = np.flatnonzero(~np.isnan(deltas).all(axis=0))
+        self._labels = [policy.contexts[i] for i in columns]
+        self._deltas = deltas[:, columns]  # (T, k)
+        self._sensitive = ~np.isnan(self._deltas)
+        watched = {
+            label: [t for t in wanted if sensitive[t]]
+            for label, sensitive in zip(self._labels, self._sensitive.T, strict=True)
+        }
+        self._watched = np.array([bool(steps) for steps in watched.values()])
+        self._adversaries = [WindowBeliefs(policy, chain, watched) for chain in against or (policy.chain,)]
 
-    def largest(self, day: int, outputs: Outputs) -> Gain | None:
-        """The largest rise after these outputs; None if every adversary rules them out."""
-        return _largest(
-            Gain(rise, day, None, label)
-            for adversary, before in zip(self._adversaries, self._before, strict=True)
-            for label, rise in self._rises(adversary, before, outputs)
+    def review(self, name: str, day: Day, decisions: Sequence[Decision]) -> DayAudit:
+        """What the adversaries learn from a day that was decided."""
+        learned = [adversary.of_day([decision.output for decision in decisions]) for adversary in self._adversaries]
+        rise = np.max([each.rise for each in learned], axis=0)  # (T, k)
+        impossible = sum(each.impossible for each in learned)
+        visited = [
+            (t, k)
+            for t, label in enumerate(day)
+            for k, sensitive in enumerate(self._labels)
+            if (UNKNOWN if label is None else label) == sensitive and self._sensitive[t, k]
+        ]
+        sensitive = np.where(self._sensitive, rise, -np.inf)
+        return DayAudit(
+            day=name,
+            on_model=impossible == 0 and self._chain.can_produce(day),
+            contexts=tuple(None if label == UNKNOWN else label for label in day),
+            decisions=tuple(decisions),
+            visits=tuple(t for t, _ in visited),
+            breaches=tuple(
+                Gain(float(rise[t, k]), name, t, self._labels[k])
+                for t, k in visited
+                if rise[t, k] > self._deltas[t, k] + TOLERANCE
+            ),
+            impossible=impossible,
+            rises=sensitive.max(axis=1),
+            rising=tuple(self._labels[k] for k in sensitive.argmax(axis=1).tolist()),
+            some=largest(
+                Gain(float(after - before), name, None, label)
+                for adversary, each in zip(self._adversaries, learned, strict=True)
+                for after, before, label, is_watched in zip(
+                    each.some, adversary.some_before, self._labels, self._watched, strict=True
+                )
+                if is_watched
+            ),
         )
 
-    def _rises(self, adversary: Adversary, before: dict[str, float], outputs: Outputs) -> Iterator[tuple[str, float]]:
-        with contextlib.suppress(ImpossibleOutput):
-            for label, steps in self._windows.items():
-                yield label, adversary.some(outputs, label, steps) - before[label]
 
-
-def _adversaries(policy: Policy, against: Sequence[MarkovChain] | None = None) -> list[Adversary]:
-    """The adversaries of these chains, by default those of the policy, or one who knows the user's own chain."""
-    chains = policy.against if against is None else against
-    return [Adversary(policy, chain) for chain in chains or (policy.chain,)]
+def largest(gains: Iterable[Gain | None]) -> Gain | None:
+    """The gain with the largest rise; None without any."""
+    return max((gain for gain in gains if gain is not None), key=lambda gain: gain.rise, default=None)
 
 
 def _deltas(policy: Policy, delta: float | None) -> Floats:
@@ -254,19 +321,5 @@ def _deltas(policy: Policy, delta: float | None) -> Floats:
     return np.where(np.isnan(policy.deltas), np.nan, delta)
 
 
-def _largest_rise(policy: Policy, day: int, rise: Floats) -> Gain:
-    """The largest rise of the belief in a sensitive state of a day."""
-    sensitive = np.where(np.isnan(policy.deltas), -np.inf, rise)
-    t, i = np.unravel_index(int(sensitive.argmax()), sensitive.shape)
-    return Gain(float(rise[t, i]), day, int(t), policy.contexts[int(i)])
-
-
-def _largest(gains: Iterable[Gain | None]) -> Gain | None:
-    return max((gain for gain in gains if gain is not None), key=lambda gain: gain.rise, default=None)
-
-
-def _gain_text(gain: Gain | None) -> str:
-    if gain is None:
-        return "none"
-    where = "at some step" if gain.step is None else f"at step {gain.step}"
-    return f"{gain.rise:.3f}: {gain.context!r} {where}, day {gain.day}"
+def _plain(gain: Gain | None) -> dict[str, Any] | None:
+    return None if gain is None else gain._asdict()

@@ -169,6 +169,19 @@ class MarkovChain:
         n = len(labels)
         return cls(labels, np.full(n, 1 / n), np.full((steps - 1, n, n), 1 / n))
 
+    def can_produce(self, day: Sequence[str | None]) -> bool:
+        """Whether a day, with None for a gap, can be a sample of the chain. If not, it is off the model.
+
+        >>> MarkovChain.fit([["home", "work"]]).can_produce(["work", "work"])
+        False
+        """
+        walk = [self.find(UNKNOWN if label is None else label) for label in day]
+        if len(walk) != self.horizon or None in walk:
+            return False
+        states = np.array(walk, dtype=np.intp)
+        moves = self.transitions[np.arange(self.horizon - 1), states[:-1], states[1:]]
+        return bool(self.initial[states[0]] > 0 and (moves > 0).all())
+
     def frequencies(self) -> MarkovChain:
         """The same prior without memory: the chain of an adversary who knows only the frequency of each context."""
         rows = np.repeat(self.prior[1:, None, :], self.size, axis=1)

@@ -28,7 +28,7 @@ class DayRecord:
 def read_days(file: Iterable[str], place: str, horizon: int | None = None) -> list[DayRecord]:
     """The days of a file, each of `horizon` steps, or as long as the longest needs.
 
-    `ValueError`, with the line, for anything else than such a file.
+    `ValueError`, with the line, for anything else than such a file; also if every day is shorter than `horizon`.
     """
     days: dict[str, dict[int, str | None]] = {}
     current: str | None = None
@@ -42,8 +42,10 @@ def read_days(file: Iterable[str], place: str, horizon: int | None = None) -> li
         if step <= last:
             raise ValueError(f"{where}: step {step} of day {name!r} comes after step {last}")
         steps[step] = context or None
-    length = horizon or max((next(reversed(steps)) + 1 for steps in days.values()), default=0)
-    return [DayRecord(name, [steps.get(t) for t in range(length)]) for name, steps in days.items()]
+    length = max((next(reversed(steps)) + 1 for steps in days.values()), default=0)
+    if horizon is not None and 0 < length < horizon:
+        raise ValueError(f"{place}: the days have {length} steps where {horizon} are expected")
+    return [DayRecord(name, [steps.get(t) for t in range(horizon or length)]) for name, steps in days.items()]
 
 
 def write_days(file: TextIO, days: Iterable[DayRecord], comment: str | None = None) -> None:

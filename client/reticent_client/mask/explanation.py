@@ -19,6 +19,7 @@ from reticent_client.mask.chain import Floats, MarkovChain
 from reticent_client.mask.occupancy import DAY_START, Release, after_release, occupancies
 from reticent_client.mask.policy import Memory, Policy
 from reticent_client.mask.problem import TOLERANCE
+from reticent_client.mask.rest_of_day import RestOfDay, chain_after, memory_after
 
 When = Literal["before", "now", "after"]
 
@@ -166,7 +167,6 @@ class _Explainer:
         self.step = step
         self.last = last
         self.first = last[0] + 1
-        self.memory = policy.begin() if last == DAY_START else policy.advance(last[0], policy.begin(), last[1], True)
         self.chains = policy.against or (policy.chain,)
 
     def explain(self, index: int, suppression: float | None) -> ContextExplanation:
@@ -184,11 +184,12 @@ class _Explainer:
     def _effects(self, index: int, output: str | None) -> Iterator[Effect]:
         """The belief of each adversary in each sensitive state, if the context were always released."""
         outputs: Outputs = [*[None] * (self.step - self.first), output]
-        own = self._onward(self.policy.chain)
-        changed = _AlwaysReleased(self.policy, own, self.first, self.memory, self.step, index)
+        own = chain_after(self.policy.chain, self.last)
+        memory = memory_after(self.policy, self.last)
+        changed = _AlwaysReleased(self.policy, own, self.first, memory, self.step, index)
         for number, chain in enumerate(self.chains):
             try:
-                beliefs = Adversary(changed, self._onward(chain)).beliefs(outputs)
+                beliefs = Adversary(changed, chain_after(chain, self.last)).beliefs(outputs)
             except ImpossibleOutput:
                 continue
             yield from self._effects_on(number, chain, beliefs)
@@ -208,37 +209,20 @@ class _Explainer:
                 number,
             )
 
-    def _onward(self, chain: MarkovChain) -> MarkovChain:
-        """The rest of the day after the last release."""
-        if self.last == DAY_START:
-            return chain
-        t, i = self.last
-        return MarkovChain(chain.contexts, chain.transitions[t][i], chain.transitions[t + 1 :])
-
 
 @dataclass(frozen=True)
-class _AlwaysReleased:
-    """A policy after a release, changed at one step: there it always releases one context."""
+class _AlwaysReleased(RestOfDay):
+    """The rest of a day, changed at one step: there the policy always releases one context."""
 
-    policy: Policy
-    chain: MarkovChain
-    first: int
-    memory: Memory
     step: int
     index: int
 
-    def begin(self) -> Memory:
-        return self.memory
-
     def suppression(self, t: int, memory: Memory) -> Floats:
-        row = self.policy.suppression(t + self.first, memory)
+        row = super().suppression(t, memory)
         if t + self.first == self.step:
             row = row.copy()
             row[self.index] = 0.0
         return row
-
-    def advance(self, t: int, memory: Memory, index: int, released: bool) -> Memory:
-        return self.policy.advance(t + self.first, memory, index, released)
 
 
 def _worst(effects: Iterable[Effect]) -> Effect | None:

@@ -20,7 +20,7 @@ import operator
 import threading
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, SupportsIndex, cast
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 import numpy as np
 
@@ -29,13 +29,21 @@ from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError, StepError
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.policy import Memory, Policy
-from reticent_client.mask.report import MaskReport, Tally
+from reticent_client.mask.report import MaskReport, Outcome, Tally
 from reticent_client.mask.state_store import Store
 
 SNAPSHOT = DocumentFormat("reticent-mask", 1, "a stored state", FileError)
 
 MAX_DAYS = 60
 """The number of names of past days that are kept."""
+
+
+class Decision(NamedTuple):
+    """What became of a step."""
+
+    output: str | None
+    """The released context, None for silence."""
+    outcome: Outcome
 
 
 class MaskIt:
@@ -137,6 +145,14 @@ class MaskIt:
         Raises:
             StepError: A day has begun already.
         """
+        return [decision.output for decision in self.decide_day(labels)]
+
+    def decide_day(self, labels: Sequence[str | None]) -> list[Decision]:
+        """The same as `filter_day`, with the outcome of each step. Only the outputs may leave the phone.
+
+        Raises:
+            StepError: A day has begun already.
+        """
         if len(labels) != self.policy.horizon:
             raise ValueError(f"a day has {self.policy.horizon} steps: got {len(labels)}")
         with self._lock:
@@ -144,12 +160,12 @@ class MaskIt:
                 raise StepError(
                     f"a whole day begins at step 0, the next step is {self._step}: call next_day() when the day is over"
                 )
-            outputs: list[str | None] = []
+            decisions = []
             for context in labels:
-                self._decide(context)
-                outputs.append(None if self._last is None else self.policy.contexts[self._last])
+                outcome = self._decide(context)
+                decisions.append(Decision(None if self._last is None else self.policy.contexts[self._last], outcome))
             self._start_day(None)
-            return outputs
+            return decisions
 
     def next_day(self, day: str | None = None) -> None:
         """Begin a new day at step 0; undecided steps of the old day count as missed.
@@ -249,7 +265,7 @@ class MaskIt:
             self._skip_step()
             self._next_step()
 
-    def _decide(self, context: str | None) -> None:
+    def _decide(self, context: str | None) -> Outcome:
         """Decide one step, put its release into `_last`, and go to the next step."""
         t, memory, counts = self._step, self._memory, self._tally.counts
         coin = self._rng.random()
@@ -258,25 +274,27 @@ class MaskIt:
             self._begun = True
             counts["days"] += 1
         self._last = None
+        outcome: Outcome
         if memory is None:
-            counts["dark"] += 1
+            outcome = "dark"
         elif index is None and context is None:
-            counts["missing"] += 1
+            outcome = "missing"
             self._skip_step()
         elif index is None or not self._possible >> index & 1:
+            outcome = "off_model"
             self._tally.off_model(context)
             self._memory = self._memory_after_off_model(memory, index)
         else:
             self._tally.expected(context, self.policy.chain.prior[t, index])
             released = bool(coin >= self.policy.suppression(t, memory)[index])
             self._memory = self.policy.advance(t, memory, index, released)
+            outcome = "released" if released else "suppressed"
             if released:
-                counts["released"] += 1
                 self._last = index
                 self._possible = 1 << index
-            else:
-                counts["suppressed"] += 1
+        counts[outcome] += 1
         self._next_step()
+        return outcome
 
     def _memory_after_off_model(self, memory: Memory, index: int | None) -> Memory | None:
         """The memory after an off-model context; None if it is unknown.

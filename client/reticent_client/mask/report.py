@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.staleness import RARE, Recent, Watch
@@ -12,7 +12,8 @@ from reticent_client.mask.staleness import RARE, Recent, Watch
 MAX_LABELS = 16
 MAX_LENGTH = 64
 
-OUTCOMES = ("released", "suppressed", "off_model", "missing", "missed", "dark")
+Outcome = Literal["released", "suppressed", "off_model", "missing", "missed", "dark"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,7 @@ class Tally:
         self.seeded = seeded
 
     def off_model(self, context: str | None) -> None:
-        """Count an off-model context."""
-        self.counts["off_model"] += 1
+        """Note the label of an off-model context."""
         if context is not None:
             self.watch.count(unusual=True, off_model=True)
         short = (UNKNOWN if context is None else context)[:MAX_LENGTH]

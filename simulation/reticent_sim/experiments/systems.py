@@ -198,4 +198,4 @@ class PolicyRun:
     def leakage(self) -> Leakage:
         """What an adversary learned on these days."""
         found = audit(self.policy, self.days, delta=self.trial.delta, rng=seeded(*self.coins), window=())
-        return Leakage(found.breaches, found.largest.rise if found.largest else 0.0)
+        return Leakage(len(found.breaches), found.total.largest.rise if found.total.largest else 0.0)

@@ -250,7 +250,7 @@ def test_until_then_nothing_is_released(tmp_path: Path) -> None:
     assert mask.observe("work", step=3) is None
     assert not mask.dark
     found = audit(policy, [["home", "work", "home", "home"]], rng=seeded(1))
-    assert (found.released, found.breaches) == (0, 0)
+    assert (found.total.released, found.breaches) == (0, [])
     assert "silent policy" in repr(policy)
     assert policy.delta is not None
 
@@ -261,8 +261,8 @@ def test_what_is_learned_makes_a_policy() -> None:
     policy = adaptive(habits.chain, sensitive={"clinic"}, delta=0.1)
     assert policy.utility > 2
     found = audit(policy, [day.labels for day in habits.test_days], rng=seeded(2))
-    assert (found.breaches, found.off_model) == (0, 0)
-    assert found.visits == 4
+    assert (found.breaches, found.off_model.days) == ([], 0)
+    assert found.on_model.visits == 4
 
 
 # Bad arguments

@@ -175,7 +175,7 @@ def test_a_day_off_the_model_has_no_gain_and_the_next_goes_on() -> None:
     assert odd.outputs == ("x", None)
     assert plain.outputs == ("x", "x")
     assert plain.gain is not None
-    assert plain.gain.day == 1
+    assert plain.gain.day == "day 2"
 
 
 def test_what_no_path_reaches_keeps_its_row() -> None:

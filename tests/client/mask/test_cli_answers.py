@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from reticent.randomness import seeded
-from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
+from reticent_client import MarkovChain, MaskIt, Policy
 from reticent_client.cli.mask import policy
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.days_file import DayRecord, read_days
@@ -169,36 +169,6 @@ def test_an_explanation_as_json(run: Run) -> None:
     assert answer["release"]["belief"] == pytest.approx(1.0)
 
 
-# Audits
-
-
-def test_an_audit_without_breaches(run: Run, folder: Path) -> None:
-    """Exits with 0."""
-    said = run("audit", "private.npz", "days.csv", "--seed", "1")
-    policy = Policy.load(folder / "private.npz")
-    expected = audit(policy, [day.labels for day in days(20)], rng=seeded(1))
-    assert lines(said.stdout) == str(expected).splitlines()
-
-
-def test_the_distance_to_the_ceiling(run: Run, folder: Path) -> None:
-    """Computed when it is asked for."""
-    most = ceiling(chains.two_paths(), sensitive={"s"}, delta=0.1)
-    policy = Policy.load(folder / "private.npz")
-    said = run("audit", "private.npz", "days.csv", "--ceiling")
-    assert f"at most possible             {most:.2f} a day ({policy.utility / most:.0%} reached)" in said.stdout
-    facts = json.loads(run("audit", "leaky.npz", "days.csv", "--ceiling", "--delta", "0.1", "--json", code=1).stdout)
-    assert facts["ceiling"] == pytest.approx(most)
-    assert json.loads(run("audit", "private.npz", "days.csv", "--json").stdout)["ceiling"] is None
-
-
-def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
-    """A policy made against somebody else may release more than the user's own chain allows."""
-    uniform = MarkovChain.uniform(chains.two_paths().contexts, 3)
-    simulatable(chains.two_paths(), sensitive={"s"}, delta=0.1, against=[uniform]).save(folder / "other.npz")
-    said = run("audit", "other.npz", "days.csv", "--ceiling", code=2)
-    assert said.stderr == "reticent: --ceiling is for policies made against the user's own chain\n"
-
-
 # Mistakes
 
 
@@ -258,9 +228,6 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
             "explain private.npz --at 1 --context gym",
             "unknown context 'gym': this chain has 'a', 'b', 's', 'z', 'w', 'j', 'k'",
         ),
-        ("audit leaky.npz days.csv", "--delta is missing: a mask_sensitive policy has none of its own"),
-        ("audit private.npz days.csv --delta 0", "delta must lie in (0, 1): got 0.0"),
-        ("audit private.npz long.csv", "long.csv:3: step 3 lies outside the day of 3 steps"),
         ("policy chain.json --sensitive s --delta .1 -o none/p.npz", "none/p.npz: No such file or directory"),
         ("fit none.csv -o c.json", "none.csv: No such file or directory"),
         ("fit empty.csv -o c.json", "fit needs at least one day: got none"),

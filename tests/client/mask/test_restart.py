@@ -21,6 +21,7 @@ from reticent_client import (
     simulatable,
 )
 from reticent_client.mask.policy import Automaton, ReleaseTimes, VectorPolicy
+from reticent_client.mask.report import Outcome
 from tests.client.checks import VARIANTS
 from tests.client.mask import chains, oracle
 from tests.client.mask.chains import FAST, SLOW, Problem
@@ -237,11 +238,12 @@ class Late(MaskIt):
 class Suppressing(MaskIt):
     """Remembers every step that was stored as suppressed."""
 
-    def _decide(self, context: str | None) -> None:
+    def _decide(self, context: str | None) -> Outcome:
         memory, step = self._memory, self._step
-        super()._decide(context)
+        outcome = super()._decide(context)
         if memory is not None and context is not None:
             self._memory = self.policy.advance(step, memory, self.policy.index(context), False)
+        return outcome
 
 
 def worst_of(mask: type[MaskIt], policy: Policy, limits: Sequence[oracle.Limit]) -> float:
