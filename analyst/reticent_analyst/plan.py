@@ -38,6 +38,9 @@ LEVEL = 0.95
 HIT_QUANTILE = 0.95
 """The quantile that a plan gives of the number of cohorts with a liar."""
 
+SIMILAR = 4
+"""A plan warns of counters whose scaled bounds differ by more than this factor."""
+
 _ALL_LEFT = 0.99  # if all cohorts are left with this probability, the interval is that of the noise itself
 _MIN_MEDIAN_COHORTS = 3  # of which one is an outlier
 _NORMAL = NormalDist()
@@ -111,8 +114,8 @@ class Plan:
         resources: What the query takes of phones and of the aggregation server.
         budget: What is left of the default budget of a phone that contributed to all earlier queries.
         expected_refusals: The default limits of phones and key servers that the query breaks.
-        trusted_error: The standard error of a trusted server's noise.
-        theorem1_error: The standard error by theorem 1 of Götz's dissertation; None for epsilon above 1.
+        trusted_error: The standard error of a trusted server's noise, for a counter of scale 1.
+        theorem1_error: The same by theorem 1 of Götz's dissertation; None for epsilon above 1.
     """
 
     query: Query
@@ -224,14 +227,17 @@ def plan(
 
 def _accuracy(query: Query, absent: float, short_cohorts: Floats, hit: int) -> tuple[CounterAccuracy, ...]:
     spread = np.array([_spread(counter, query.l2_squared) for counter in query.counters])
-    with_all = _variance(query, absent, 0, spread)
+    scales = np.array([counter.scale for counter in query.counters], dtype=np.float64)
+    with_all = _variance(query, absent, 0, spread) / scales**2
     half = query.cohorts // 2
     left = np.array(short_cohorts[: half + 1])
-    cases = np.array([_variance(query, absent, number, spread) for number in range(half + 1)])  # (G/2 + 1, d)
+    cases = (
+        np.array([_variance(query, absent, number, spread) for number in range(half + 1)]) / scales**2
+    )  # (G/2 + 1, d)
     mean = left @ cases / left.sum() if left.sum() > 0 else cases[-1]
     is_noise = query.cohorts == 1 or short_cohorts[0] / left.sum() > _ALL_LEFT
     half_width = _half_width(query, np.where(is_noise, with_all, mean), is_noise=bool(is_noise))
-    max_shift = _max_shift(query, absent, hit, spread)
+    max_shift = _max_shift(query, absent, hit, spread) / scales
     median = _variance_of_median(query, absent, spread)
     return tuple(
         CounterAccuracy(
@@ -239,7 +245,7 @@ def _accuracy(query: Query, absent: float, short_cohorts: Floats, hit: int) -> t
             standard_error=float(np.sqrt(mean[place])),
             half_width=float(half_width[place]),
             error_half_left=float(np.sqrt(cases[-1, place])),
-            error_by_median=None if median is None else float(np.sqrt(median[place])),
+            error_by_median=None if median is None else float(np.sqrt(median[place])) / counter.scale,
             max_shift=float(max_shift[place]),
         )
         for place, counter in enumerate(query.counters)
@@ -247,14 +253,14 @@ def _accuracy(query: Query, absent: float, short_cohorts: Floats, hit: int) -> t
 
 
 def _variance(query: Query, absent: float, left_out: int, spread: Floats) -> Floats:
-    """The variance of a sum over all contributors if so many cohorts are left out, as in `Release`."""
+    """The variance of a sum over all contributors if so many cohorts are left out, as in `estimate`; scaled."""
     kept_mean, short_mean = _contributors(query, absent)
     kept = (query.cohorts - left_out) * kept_mean
     return _scaled(query, kept, kept + left_out * short_mean, spread)
 
 
 def _variance_of_median(query: Query, absent: float, spread: Floats) -> Floats | None:
-    """The variance if no cohort is left out and one is an outlier."""
+    """The variance if no cohort is left out and one is an outlier, for scaled counters."""
     if query.cohorts < _MIN_MEDIAN_COHORTS:
         return None
     each, _ = _contributors(query, absent)
@@ -280,8 +286,8 @@ def _scaled(query: Query, kept: float, everyone: float, spread: Floats) -> Float
 
 
 def _spread(counter: Counter, l2_squared: int) -> float:
-    """The largest variance that a counter can have among phones, whatever its mean."""
-    low, high = counter.low, counter.high
+    """The largest variance that a scaled counter can have among phones, whatever its mean."""
+    low, high = counter.scaled
     middle = (low + high) / 2
     if l2_squared >= (high - middle) * (middle - low) + middle**2:
         return ((high - low) / 2) ** 2
@@ -301,6 +307,7 @@ def _half_width(query: Query, variance: Floats, *, is_noise: bool) -> Floats:
         contributors=query.population,
         epsilon=query.epsilon,
         delta=query.delta,
+        scales=tuple(counter.scale for counter in query.counters),
     )
     return expected.interval(LEVEL)[:, 1]
 
@@ -321,7 +328,7 @@ def _liar_risk(query: Query, absent: float, lying: int, risk: float) -> LiarRisk
 
 
 def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
-    """The most, about, that liars in so many cohorts shift the estimates.
+    """The most, about, that liars in so many cohorts shift the scaled estimates.
 
     Cohorts within `OUTLIER_DEVIATIONS` deviations, and `OUTLIER_PHONES` phones at their bounds, of the median are added
     up. Beyond that, the median is taken: it shifts by the distance between the honest cohorts' quantiles that liars
@@ -336,7 +343,7 @@ def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
     size = contributors / query.cohorts
     deviation = contributors * np.sqrt((query.share_variance + spread) / size)  # of a cohort's mean, times everyone
     median = _NORMAL.inv_cdf(0.5 + hit / (2 * honest))
-    most = np.array([min(max(-counter.low, counter.high), query.l2) for counter in query.counters])
+    most = np.array([min(counter.most, query.l2) for counter in query.counters])
     added_up = deviation * hit / query.cohorts * (OUTLIER_DEVIATIONS + median) + hit * OUTLIER_PHONES * most
     return np.asarray(np.maximum(added_up, deviation * median))
 
@@ -344,12 +351,19 @@ def _max_shift(query: Query, absent: float, hit: int, spread: Floats) -> Floats:
 def _warnings(plan: Plan) -> Iterator[str]:
     query = plan.query
     for counter, accuracy in zip(query.counters, plan.accuracy, strict=True):
-        most = plan.contributors * min(max(-counter.low, counter.high), query.l2)
+        most = plan.contributors * min(counter.most, query.l2) / counter.scale
         if accuracy.half_width >= most:
             yield (
                 f"the 95 % interval of {counter.name!r}, ± {accuracy.half_width:,.0f}, exceeds all that can be "
                 f"counted, {most:,.0f}: ask more phones, allow a larger epsilon, or set smaller bounds"
             )
+    largest = max(counter.most for counter in query.counters)
+    small = [counter.name for counter in query.counters if counter.most * SIMILAR < largest]
+    if small:
+        yield (
+            f"all counters get the same noise, and the bounds of {', '.join(map(repr, small))} are more than {SIMILAR} "
+            f'times smaller than the largest: scaling = "balanced" gives each counter the same relative error'
+        )
     if plan.budget.is_exhausted:
         yield (
             f"a phone with the default budget ({DEFAULT_BUDGET.epsilon:g}, {DEFAULT_BUDGET.delta:g}) that contributed "

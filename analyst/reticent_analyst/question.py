@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from reticent.privacy import (
     COST_RANGES,
     MAX_FRACTION_BITS,
-    MAX_INTEGER,
     Counter,
     NoiseKind,
     Query,
     mechanism_of,
     share_variance,
 )
-from reticent.times import duration
 from reticent_analyst.cohort_odds import MAX_PHONES, CohortPlan, choose_cohorts
+from reticent_analyst.question_file import fields_of
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
 
@@ -33,8 +31,10 @@ DAY = 86_400
 RISK = 1e-3
 """The default of the accepted probability that nothing is released."""
 
+Scaling = Literal["none", "balanced"]
+"""How a question sets the scales of its counters."""
+
 _AT_LEAST_ONE = ("l2_squared", "l1", "population", "cohorts", "enough")
-_SECTIONS = {"counters", "bounds", "expected"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,11 @@ class Question:
         epsilon: The cost to each user, together with delta.
         delta: See epsilon.
         absent: The probability that a phone does not contribute.
-        l2_squared: A bound on the squared L2 norm of one user's whole vector. By default it follows from the counters.
-            A smaller bound needs less noise; a larger one has no effect.
+        scaling: "none", or "balanced": each counter gets the scale with which its bound is about that of the counter
+            with the largest bound, so that all have about the same error, relative to their bounds. The bounds on the
+            whole vector then follow from the counters.
+        l2_squared: A bound on the squared L2 norm of one user's whole vector, scaled. By default it follows from the
+            counters. A smaller bound needs less noise; a larger one has no effect.
         l1: A bound on the L1 norm, likewise. A question of a sequence needs both.
         noise: "skellam" for whole numbers, "gaussian" for fixed-point numbers.
         fraction_bits: The resolution of fixed-point numbers. By default it follows from the noise.
@@ -74,6 +77,7 @@ class Question:
     epsilon: float
     delta: float
     absent: float
+    scaling: Scaling = "none"
     l2_squared: int | None = None
     l1: int | None = None
     noise: NoiseKind = "skellam"
@@ -99,13 +103,20 @@ class Question:
             raise ValueError(f"risk must lie in (0, 1): got {self.risk!r}")
         if not self.counters:
             raise ValueError("a question needs at least one counter: got none")
+        self._check_bounds()
+        object.__setattr__(self, "closes_after", _whole_seconds(self.closes_after))
+
+    def _check_bounds(self) -> None:
         for name in _AT_LEAST_ONE:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1: got {value!r}")
         if self.sequence is not None and None in {self.l1, self.l2_squared}:
             raise ValueError(f"the bounds l1 and l2_squared of the whole sequence {self.sequence!r} must be given")
-        object.__setattr__(self, "closes_after", _whole_seconds(self.closes_after))
+        if self.scaling not in get_args(Scaling):
+            raise ValueError(f"scaling must be one of {', '.join(get_args(Scaling))}: got {self.scaling!r}")
+        if self.scaling == "balanced" and {self.l1, self.l2_squared} != {None}:
+            raise ValueError("l1 and l2_squared bound the scaled vector: with them, each counter must state its scale")
 
     def to_query(self, population: int, key_id: str) -> Query:
         """The query for this many phones.
@@ -131,7 +142,7 @@ class Question:
         )
         return Query(
             id=self.id,
-            counters=self.counters,
+            counters=self._counters(),
             epsilon=self.epsilon,
             delta=self.delta,
             l2_squared=l2_squared,
@@ -174,38 +185,23 @@ class Question:
         Raises:
             ValueError: The text is no question.
         """
-        content = tomllib.loads(text)
-        counters = [_counter(name, bounds) for name, bounds in _table(content, "counters").items()]
-        found = {name: value for name, value in content.items() if name not in _SECTIONS}
-        for section in ("bounds", "expected"):
-            for name, value in _table(content, section).items():
-                if name not in _IN_SECTION[section]:
-                    raise ValueError(
-                        f"[{section}] has the keys {', '.join(sorted(_IN_SECTION[section]))}: got {name!r}"
-                    )
-                found[name] = value
-        unknown = found.keys() - _KINDS.keys()
-        missing = {"id", "epsilon", "delta", "absent"} - found.keys()
-        if unknown:
-            raise ValueError(f"a question has the keys {_named(_KINDS)}: got {', '.join(sorted(unknown))}")
-        if missing:
-            raise ValueError(f"a question needs {_named(missing)}: got {_named(found) or 'nothing'}")
-        if isinstance(found.get("closes_after"), str):
-            found["closes_after"] = _whole_seconds(duration(found["closes_after"], "closes_after"))
-        for name, value in found.items():
-            if isinstance(value, bool) or not isinstance(value, _KINDS[name]):
-                raise ValueError(
-                    f"{_named([name])} must be {'text' if _KINDS[name] is str else 'a number'}: got {value!r}"
-                )
-            if isinstance(value, int | float) and not abs(value) <= MAX_INTEGER:
-                raise ValueError(f"{_named([name])} is too large: got {value!r}")
-        return cls(counters=counters, **found)
+        return cls(**fields_of(text))
+
+    def _counters(self) -> Sequence[Counter]:
+        """The counters with their scales."""
+        if self.scaling == "none":
+            return self.counters
+        most = [max(-counter.low, counter.high) for counter in self.counters]
+        return [
+            counter._replace(scale=max(1, round(max(most) / each)))
+            for counter, each in zip(self.counters, most, strict=True)
+        ]
 
     def _norms(self) -> tuple[int, int]:
         """The L1 bound and the squared L2 bound. Each is as tight as the counters and the other bound imply."""
         if self.sequence is not None and self.l1 is not None and self.l2_squared is not None:
             return self.l1, self.l2_squared  # they are over more than these counters
-        most = [max(-counter.low, counter.high) for counter in self.counters]
+        most = [counter.most for counter in self._counters()]
         square = sum(each * each for each in most)
         l2_squared = min(square, square if self.l2_squared is None else self.l2_squared)
         if self.l1 is not None:
@@ -272,42 +268,6 @@ class QuestionSequence:
         if taken := shared.keys() & others.keys():
             raise ValueError(f"the sequence {self.name!r} sets {', '.join(sorted(taken))} for all of its questions")
         return replace(Question(id=name, counters=counters, **shared, **others), sequence=self.name)
-
-
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("id", "noise", "sequence"), str),
-    **dict.fromkeys(("epsilon", "delta", "absent", "lying", "risk"), (int, float)),
-    **dict.fromkeys(
-        ("l2_squared", "l1", "fraction_bits", "population", "cohorts", "min_contributions", "liars", "enough"), int
-    ),
-    "closes_after": int,
-}
-_IN_SECTION = {"bounds": {"l1", "l2_squared"}, "expected": {"absent", "lying", "risk"}}
-
-
-def _table(content: Mapping[str, Any], name: str) -> dict[str, Any]:
-    table = content.get(name, {})
-    if not isinstance(table, dict):
-        raise ValueError(f"[{name}] must be a table: got {table!r}")
-    return table
-
-
-def _named(names: Iterable[str]) -> str:
-    """The keys as in a file, each with its section."""
-    sections = {name: section for section, those in _IN_SECTION.items() for name in those}
-    return ", ".join(sorted(f"[{sections[name]}] {name}" if name in sections else name for name in names))
-
-
-def _counter(name: str, bounds: Any) -> Counter:
-    if isinstance(bounds, list) and [_is_whole(bound) for bound in bounds] == [True, True]:
-        return Counter(name, *map(int, bounds))
-    raise ValueError(
-        f"[counters] a counter has two whole numbers as bounds, as in visits = [0, 7]: got {name} = {bounds!r}"
-    )
-
-
-def _is_whole(bound: Any) -> bool:
-    return type(bound) in {int, float} and abs(bound) <= MAX_INTEGER and bound == int(bound)
 
 
 def _whole_seconds(length: int | dt.timedelta) -> int:

@@ -94,7 +94,7 @@ def show_release(console: Console, release: Release, progress: Progress) -> None
 def _facts(plan: Plan) -> list[tuple[str, str]]:
     query, resources = plan.query, plan.resources
     ciphertexts = _count(resources.ciphertexts, "ciphertext")
-    error = plan.accuracy[0].standard_error
+    error = plan.accuracy[0].standard_error * query.counters[0].scale
     return [
         ("cost", f"({query.epsilon:g}, {query.delta:g}) for each phone{_shared(plan)}"),
         ("budget", _budget(plan)),

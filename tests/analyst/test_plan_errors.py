@@ -30,6 +30,16 @@ SETTINGS: dict[str, tuple[Query, float]] = {
         ),
         0.2,
     ),
+    "scaled": (
+        census(
+            counters=[Counter(f"c{each}", 0, 1, scale=5) for each in range(20)],
+            l2_squared=50,
+            l1=10,
+            cohorts=3,
+            min_contributions=150,
+        ),
+        0.2,
+    ),
     "fixed point": (
         census(20, l2_squared=2, l1=2, noise="gaussian", fraction_bits=8, cohorts=3, min_contributions=150),
         0.2,
@@ -40,7 +50,7 @@ SETTINGS: dict[str, tuple[Query, float]] = {
 def simulated(query: Query, absent: float, runs: int, name: str) -> list[tuple[Release, np.ndarray]]:
     """Releases, and how far each value is off; half of the phones say a counter's low, half its high."""
     rng = seeded(5, "plan", name)
-    low, high = np.array([(counter.low, counter.high) for counter in query.counters]).T
+    low, high, scale = np.array([counter[1:] for counter in query.counters]).T
     found = []
     for _ in range(runs):
         cohort = rng.permutation(query.population) % query.cohorts
@@ -50,7 +60,7 @@ def simulated(query: Query, absent: float, runs: int, name: str) -> list[tuple[R
         for number in range(query.cohorts):
             mine = present & (cohort == number)
             size = int(mine.sum())
-            steps = values[mine].sum(axis=0) * 2**query.fraction_bits + _noise(query, size, rng)
+            steps = values[mine].sum(axis=0) * scale * 2**query.fraction_bits + _noise(query, size, rng)
             sums.append(CohortSum(size, tuple(steps.tolist()) if size >= query.min_contributions else None))
         try:
             release = estimate(query, sums, seeded=True)

@@ -41,6 +41,11 @@ class Reader:
         self._content = content
         self.position = len(beginning)
 
+    @property
+    def left(self) -> int:
+        """The number of bytes that are not read yet."""
+        return len(self._content) - self.position
+
     def integer(self) -> int:
         """The next integer."""
         return int(struct.unpack(">q", self._take(INTEGER_BYTES))[0])
@@ -59,7 +64,7 @@ class Reader:
     def count(self) -> int:
         """The next integer, as the number of items that follow; each has at least one byte."""
         number = self.integer()
-        if not 0 <= number <= len(self._content) - self.position:
+        if not 0 <= number <= self.left:
             raise ValueError(f"at byte {self.position}, {number} is no number of things that follow")
         return number
 

@@ -123,18 +123,20 @@ def estimate(query: Query, cohorts: Sequence[CohortSum], *, seeded: bool) -> Rel
         query, [cohorts[number] for number in kept], sum(cohort.contributors for cohort in cohorts)
     )
     by_median = kept_cohorts.outlying.any(axis=0)
+    scales = np.array([counter.scale for counter in query.counters], dtype=np.float64)
+    value = np.where(by_median, kept_cohorts.scaled_median(), kept_cohorts.scaled_sum())
+    variance = kept_cohorts.variance() + np.where(by_median, kept_cohorts.variance_of_median(), 0.0)
     is_noise = not left_out and not by_median.any()
     return Release(
         query=query.id,
         counters=tuple(counter.name for counter in query.counters),
-        value=tuple(np.where(by_median, kept_cohorts.scaled_median(), kept_cohorts.scaled_sum()).tolist()),
-        variance=tuple(
-            (kept_cohorts.variance() + np.where(by_median, kept_cohorts.variance_of_median(), 0.0)).tolist()
-        ),
+        value=tuple((value / scales).tolist()),
+        variance=tuple((variance / scales**2).tolist()),
         noise=query.noise if is_noise else None,
         contributors=kept_cohorts.everyone,
         epsilon=query.epsilon,
         delta=query.delta,
+        scales=tuple(counter.scale for counter in query.counters),
         cohorts_left_out=tuple(left_out),
         cohorts_outlying=tuple(tuple(np.array(kept)[column].tolist()) for column in kept_cohorts.outlying.T),
         seeded=seeded,
@@ -142,7 +144,7 @@ def estimate(query: Query, cohorts: Sequence[CohortSum], *, seeded: bool) -> Rel
 
 
 class _KeptCohorts:
-    """The cohorts that were not burnt, and the estimates that follow from them for each counter.
+    """The cohorts that were not burnt, and the estimates that follow from them for each counter, scaled.
 
     The variance of a counter among phones is unknown. Two bounds hold: the variance of a counter with this mean that
     takes only its two bounds, and the L2 bound. For counters of 0 and 1 the first is exact. The mean is unknown too: if
@@ -226,7 +228,7 @@ class _KeptCohorts:
         return np.minimum(np.maximum(-low, high), self.query.l2)
 
     def _bounds(self) -> tuple[Floats, Floats]:
-        low, high = np.array([(counter.low, counter.high) for counter in self.query.counters], dtype=np.float64).T
+        low, high = np.array([counter.scaled for counter in self.query.counters], dtype=np.float64).T
         return low, high
 
 

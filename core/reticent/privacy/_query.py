@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.arguments import checked_integer, checked_positive
-from reticent.privacy._canonical import Reader, integer, real, text
+from reticent.privacy._canonical import INTEGER_BYTES, Reader, integer, real, text
 from reticent.privacy._cost import Cost, Noise
 from reticent.privacy._fitting import NOTHING, Integers, Norms, within
 from reticent.privacy.mechanisms import Mechanism, NoiseKind, mechanism_of
@@ -49,11 +49,25 @@ class Counter(NamedTuple):
         name: The name of what is counted.
         low: The smallest value of one phone, at most 0.
         high: The largest value of one phone, at least 0.
+        scale: The phone multiplies its value by this, before the bounds on the whole vector and the noise; whoever
+            reads the sum divides by it. All counters of a query get the same noise, so a counter with a larger scale
+            has a smaller error, and a larger part in the bounds on the vector.
     """
 
     name: str
     low: int
     high: int
+    scale: int = 1
+
+    @property
+    def scaled(self) -> tuple[int, int]:
+        """The bounds of one phone's contribution, scaled."""
+        return self.low * self.scale, self.high * self.scale
+
+    @property
+    def most(self) -> int:
+        """The most that one phone contributes in either direction, scaled."""
+        return max(-self.low, self.high) * self.scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +82,7 @@ class Query:
         counters: The counters with their bounds.
         epsilon: The cost to a participating user, together with delta.
         delta: See epsilon.
-        l2_squared: A bound on the squared L2 norm of one user's whole vector.
+        l2_squared: A bound on the squared L2 norm of one user's whole vector, scaled.
         l1: A bound on its L1 norm.
         noise: The mechanism: "skellam" for whole numbers, "gaussian" for fixed-point numbers.
         fraction_bits: Numbers are multiples of 2^-fraction_bits; 0 for whole numbers.
@@ -193,7 +207,7 @@ class Query:
 
         `FORMAT`, then the fields in the order in which `Query` lists them, encoded as `reticent.privacy._canonical`
         says. `counters` is their number as an integer, then name, low and high of each. A missing `enough` is 0, a
-        missing `sequence` is empty.
+        missing `sequence` is empty. The scale of each counter follows as an integer, if one is not 1.
         """
         parts = [FORMAT, text(self.id), integer(self.size)]
         for counter in self.counters:
@@ -202,6 +216,8 @@ class Query:
         parts += [text(self.noise), integer(self.fraction_bits)]
         parts += [integer(number) for number in (self.population, self.cohorts, self.min_contributions, self.liars)]
         parts += [text(self.key_id), integer(self.closes_after), integer(self.enough or 0), text(self.sequence or "")]
+        scales = [counter.scale for counter in self.counters]
+        parts += [integer(scale) for scale in scales if set(scales) != {1}]
         return b"".join(parts)
 
     @classmethod
@@ -212,26 +228,31 @@ class Query:
             ValueError: These are not the canonical bytes of a query.
         """
         reader = Reader(content, FORMAT)
-        query = cls(
-            id=reader.text(),
-            counters=[Counter(reader.text(), reader.integer(), reader.integer()) for _ in range(reader.count())],
-            epsilon=reader.real(),
-            delta=reader.real(),
-            l2_squared=reader.integer(),
-            l1=reader.integer(),
-            noise=cast("NoiseKind", reader.text()),
-            fraction_bits=reader.integer(),
-            population=reader.integer(),
-            cohorts=reader.integer(),
-            min_contributions=reader.integer(),
-            liars=reader.integer(),
-            key_id=reader.text(),
-            closes_after=reader.integer(),
-            enough=reader.integer() or None,
-            sequence=reader.text() or None,
-        )
+        fields: dict[str, Any] = {
+            "id": reader.text(),
+            "counters": [Counter(reader.text(), reader.integer(), reader.integer()) for _ in range(reader.count())],
+            "epsilon": reader.real(),
+            "delta": reader.real(),
+            "l2_squared": reader.integer(),
+            "l1": reader.integer(),
+            "noise": cast("NoiseKind", reader.text()),
+            "fraction_bits": reader.integer(),
+            "population": reader.integer(),
+            "cohorts": reader.integer(),
+            "min_contributions": reader.integer(),
+            "liars": reader.integer(),
+            "key_id": reader.text(),
+            "closes_after": reader.integer(),
+            "enough": reader.integer() or None,
+            "sequence": reader.text() or None,
+        }
+        if reader.left >= INTEGER_BYTES * len(fields["counters"]):
+            fields["counters"] = [counter._replace(scale=reader.integer()) for counter in fields["counters"]]
+        query = cls(**fields)
         if query.to_bytes() != content:
-            raise ValueError(f"a query ends at byte {reader.position}: {len(content) - reader.position} are too many")
+            if not reader.left:
+                raise ValueError("the bytes of a query whose scales are all 1 end before the scales")
+            raise ValueError(f"a query ends at byte {reader.position}: {reader.left} are too many")
         return query
 
     @cached_property
@@ -255,9 +276,10 @@ class Query:
     def fit(self, values: npt.ArrayLike, *, used: Norms | tuple[Integers, Integers] = NOTHING) -> Integers:
         """Run by the phone. Its counters as a contribution within all bounds, in steps of the grid.
 
-        Each value is clipped to its counter's bounds and rounded to the nearest step. A rounded vector that exceeds the
-        L2 or the L1 bound is scaled down until it does not. Scaled values are rounded to whole steps again: up while
-        the bounds allow, the largest remainder first, equal remainders in the order of the counters.
+        Each value is clipped to its counter's bounds, multiplied by its scale, and rounded to the nearest step. A
+        rounded vector that exceeds the L2 or the L1 bound is scaled down until it does not. Such values are rounded to
+        whole steps again: up while the bounds allow, the largest remainder first, equal remainders in the order of the
+        counters.
 
         Args:
             values: A number for each counter; or many phones' at once, as rows.
@@ -275,8 +297,8 @@ class Query:
         reals = array.astype(np.float64)
         if not np.isfinite(reals).all():
             raise ValueError(f"{self.id!r} takes finite numbers: got {_shortened(values)}")
-        low, high = np.array([(counter.low, counter.high) for counter in self.counters], dtype=np.float64).T
-        steps = np.rint(np.clip(reals, low, high) / self.unit).astype(np.int64).reshape(-1, self.size)
+        low, high, scale = np.array([counter[1:] for counter in self.counters], dtype=np.float64).T
+        steps = np.rint(np.clip(reals, low, high) * scale / self.unit).astype(np.int64).reshape(-1, self.size)
         return within(steps, self._bounds_in_steps, used).reshape(array.shape)
 
     @property
@@ -287,7 +309,7 @@ class Query:
     def _refuse_bounds_that_do_not_fit(self) -> None:
         if self.fraction_bits > MAX_FRACTION_BITS:
             raise ValueError(f"fraction_bits must be at most {MAX_FRACTION_BITS}: got {self.fraction_bits}")
-        largest = sum(max(-counter.low, counter.high) ** 2 for counter in self.counters) << 2 * self.fraction_bits
+        largest = sum(counter.most**2 for counter in self.counters) << 2 * self.fraction_bits
         if largest >= _SUMS:
             raise ValueError(
                 f"the counters of one phone are too large for 64 bits: their squares add up to "
@@ -348,7 +370,7 @@ _INTEGERS = {
 
 def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
     checked = []
-    for name, low, high in counters:
+    for name, low, high, scale in (Counter(*counter) for counter in counters):
         _refuse_bad_text("a counter's name", name)
         least, most = (
             _whole(f"the low of {name!r}", low, -MAX_INTEGER),
@@ -356,7 +378,7 @@ def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
         )
         if not least <= 0 <= most or least == most:
             raise ValueError(f"a counter's bounds enclose 0 and one more number: {name!r} has {low} and {high}")
-        checked.append(Counter(name, least, most))
+        checked.append(Counter(name, least, most, _whole(f"the scale of {name!r}", scale, 1)))
     if not checked:
         raise ValueError("a query has at least one counter: got none")
     names = [counter.name for counter in checked]

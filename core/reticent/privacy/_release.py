@@ -37,6 +37,7 @@ class Release:
         contributors: The number of phones that contributed, including those in cohorts that were left out.
         epsilon: The cost to each of them, together with delta.
         delta: See epsilon.
+        scales: The scale of each counter: the released sums were so many times as large, with noise in whole steps.
         cohorts_left_out: The burnt cohorts.
         cohorts_outlying: For each counter, the outlying cohorts. If there are any, the value is the scaled median of
             the others instead of the sum.
@@ -55,13 +56,18 @@ class Release:
     contributors: int
     epsilon: float
     delta: float
+    scales: tuple[int, ...] = ()
     cohorts_left_out: tuple[int, ...] = ()
     cohorts_outlying: tuple[tuple[int, ...], ...] = ()
     seeded: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohorts_outlying", self.cohorts_outlying or ((),) * len(self.counters))
-        sizes = {len(self.counters), len(self.value), len(self.variance), len(self.cohorts_outlying)}
+        object.__setattr__(self, "scales", self.scales or (1,) * len(self.counters))
+        sizes = {
+            *(len(self.counters), len(self.value), len(self.variance)),
+            *(len(self.scales), len(self.cohorts_outlying)),
+        }
         if len(sizes) != 1:
             raise ValueError(f"a release has one value and one variance for each counter: got {self}")
         if not all(map(math.isfinite, self.value)):
@@ -78,7 +84,7 @@ class Release:
         if not 0 < level < 1:
             raise ValueError(f"level must lie in (0, 1): got {level!r}")
         values = np.array(self.value)
-        reach = np.array([self._reach(variance, level) for variance in self.variance])
+        reach = np.array([self._reach(*each, level) for each in zip(self.variance, self.scales, strict=True)])
         return np.stack([values - reach, values + reach], axis=-1)
 
     def to_text(self) -> str:
@@ -95,14 +101,14 @@ class Release:
         content = FORMAT.parse(text)
         try:
             content["cohorts_outlying"] = tuple(map(tuple, content["cohorts_outlying"]))
-            for field in ("counters", "value", "variance", "cohorts_left_out"):
+            for field in ("counters", "value", "variance", "scales", "cohorts_left_out"):
                 content[field] = tuple(content[field])
             return cls(**content)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"the release is damaged: {error}") from error
 
-    def _reach(self, variance: float, level: float) -> float:
+    def _reach(self, variance: float, scale: int, level: float) -> float:
         if variance == 0:
             return 0.0
         half_width = normal_half_width if self.noise is None else mechanism_of(self.noise).half_width
-        return half_width(variance, level)
+        return half_width(variance * scale**2, level) / scale

@@ -31,7 +31,7 @@ def packing_of(query: Query, key_bits: int) -> Packing:
     """
     scale = 1 << query.fraction_bits
     return Packing(
-        [(counter.low * scale, counter.high * scale) for counter in query.counters],
+        [(low * scale, high * scale) for low, high in (counter.scaled for counter in query.counters)],
         contributors=max(query.cohort_populations),
         share_variance=query.share_variance * scale**2,
         cohorts=query.cohorts,

@@ -35,6 +35,7 @@ def query(**changes: Any) -> Query:
 def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
     """Queries of all kinds whose parts fit each other."""
     low, high = st.integers(-1000, 0), st.integers(0, 1000)
+    scales = st.integers(1, 3)  # more would not fit 64 bits with the finest grid
     bounds = draw(st.lists(st.tuples(low, high).filter(lambda pair: pair[0] < pair[1]), min_size=1, max_size=6))
     labels = draw(st.lists(names, min_size=len(bounds), max_size=len(bounds), unique=True))
     kind = noise or draw(st.sampled_from(["skellam", "gaussian"]))
@@ -46,7 +47,7 @@ def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
     min_contributions = draw(st.integers(2, size))
     return Query(
         id=draw(names),
-        counters=[Counter(label, *pair) for label, pair in zip(labels, bounds, strict=True)],
+        counters=[Counter(label, *pair, scale=draw(scales)) for label, pair in zip(labels, bounds, strict=True)],
         epsilon=draw(st.floats(0.1, 10)),  # at less the noise of few phones is more than they can draw
         delta=draw(st.floats(1e-12, 0.1)),
         l2_squared=l2_squared,
@@ -251,8 +252,13 @@ def test_what_is_no_number_is_refused(values: Any) -> None:
 def _within(ours: Query, steps: np.ndarray) -> bool:
     """Whether a contribution keeps all bounds, in exact arithmetic and in real units."""
     values = [int(step) * Fraction(1, 2**ours.fraction_bits) for step in steps]
-    inside = all(counter.low <= value <= counter.high for counter, value in zip(ours.counters, values, strict=True))
+    bounds = (counter.scaled for counter in ours.counters)
+    inside = all(low <= value <= high for (low, high), value in zip(bounds, values, strict=True))
     return inside and sum(map(abs, values)) <= ours.l1 and sum(value**2 for value in values) <= ours.l2_squared
+
+
+def _scales(ours: Query) -> np.ndarray:
+    return np.array([counter.scale for counter in ours.counters])
 
 
 @given(queries(), st.data())
@@ -262,14 +268,14 @@ def test_a_contribution_keeps_every_bound_after_rounding(ours: Query, data: st.D
     steps = ours.fit(values)
     assert steps.dtype == np.int64
     assert _within(ours, steps)
-    assert np.array_equal(ours.fit(steps * ours.unit), steps)  # what fits is left alone
+    assert np.array_equal(ours.fit(steps * ours.unit / _scales(ours)), steps)  # what fits is left alone
     assert all(step * value >= 0 for step, value in zip(steps.tolist(), values, strict=True))
 
 
 @given(queries(), st.data())
 def test_a_contribution_that_fits_is_only_rounded(ours: Query, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.floats(-3, 3), min_size=ours.size, max_size=ours.size))
-    rounded = np.rint(np.array(values) / ours.unit)
+    rounded = np.rint(np.array(values) * _scales(ours) / ours.unit)
     assume(_within(ours, rounded))
     assert np.array_equal(ours.fit(values), rounded)
 
@@ -278,7 +284,8 @@ def test_a_contribution_that_fits_is_only_rounded(ours: Query, data: st.DataObje
 def test_a_contribution_is_scaled_down_no_further_than_it_must(ours: Query, data: st.DataObject) -> None:
     """What does not fit keeps its direction but for a step in each counter, and one more step would be too much."""
     values = np.array(data.draw(st.lists(st.floats(-1000, 1000), min_size=ours.size, max_size=ours.size)))
-    clipped = np.rint(np.clip(values, *np.array([counter[1:] for counter in ours.counters]).T) / ours.unit)
+    low, high, scale = np.array([counter[1:] for counter in ours.counters], dtype=np.float64).T
+    clipped = np.rint(np.clip(values, low, high) * scale / ours.unit)
     assume(not _within(ours, clipped))
     steps = ours.fit(values)
     sizes = np.abs(clipped)
