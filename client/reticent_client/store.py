@@ -43,6 +43,7 @@ CREATE TABLE reports (phone TEXT NOT NULL, app TEXT NOT NULL, at INTEGER NOT NUL
 CREATE INDEX reports_by_app ON reports (phone, app, at);
 {Ledger.SCHEMA};
 """
+_DEVELOPMENT = "development"  # the slot that marks the store of a phone in development
 _DROPPED = "dropped"  # the slot of the position of the last message that was forgotten
 
 _KIND = FileFormat("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError)
@@ -183,6 +184,15 @@ class PhoneStore:
     @dropped.setter
     def dropped(self, position: int) -> None:
         self.write(_DROPPED, str(position))
+
+    @property
+    def in_development(self) -> bool:
+        """Whether this is the store of a phone that lives past days on a fast clock."""
+        return self.read(_DEVELOPMENT) is not None
+
+    def mark_in_development(self) -> None:
+        """State that this phone never runs in real time."""
+        self.write(_DEVELOPMENT, "")
 
     def close(self) -> None:
         """Close the file, for all of its phones."""

@@ -28,7 +28,7 @@ DAYS = [USUAL, USUAL, VISIT, USUAL, VISIT, USUAL]
 
 @pytest.fixture
 def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """A phone that replays some days: its address, and the token of an app."""
+    """A phone that lives through some days: its address, and the token of an app."""
     chain = MarkovChain.fit(DAYS * 4)
     adaptive(chain, sensitive={"hospital"}, delta=0.1).save(tmp_path / "policy.npz")
     with (tmp_path / "days.csv").open("w", newline="") as file:
@@ -40,7 +40,7 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
     with subprocess.Popen(
         [
             *(sys.executable, "-m", "reticent", "phone", "run", "policy.npz", "--address", address),
-            *("--replay", "days.csv", "--speed", "60000"),
+            *("--traces", "days.csv", "--fast", "60000"),
         ],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def phone(tmp_path: Path) -> Iterator[tuple[str, str]]:
         assert served.stdout is not None
         assert served.stdout.readline().startswith("serving at ")
         yield address, token
-        served.communicate(timeout=DEADLINE)  # until the replay is over
+        served.communicate(timeout=DEADLINE)  # until the traces have ended
         assert served.returncode == 0
 
 
@@ -88,7 +88,7 @@ def test_an_app_in_javascript_hears_what_the_phone_tells(phone: tuple[str, str])
         check=False,
     )
     assert app.returncode == 0, app.stderr
-    assert "UNAVAILABLE" in app.stderr  # the replay is over
+    assert "UNAVAILABLE" in app.stderr  # the traces have ended
     heard = [line.split() for line in app.stdout.splitlines()]
     assert [(day, time) for day, time, _, _ in heard] == [
         (f"2027-02-{number:02}", f"{hour:02}:00") for number in range(1, len(DAYS) + 1) for hour in range(0, 24, 3)
@@ -112,7 +112,7 @@ def test_a_wrong_token_ends_the_javascript_app_with_a_sentence(phone: tuple[str,
         check=False,
     )
     assert app.returncode == 1
-    assert app.stderr.startswith("the phone says: UNAUTHENTICATED: a token is needed")
+    assert app.stderr.startswith("the phone says: UNAUTHENTICATED: no app has this token")
 
 
 def test_nothing_in_the_javascript_lock_is_an_address() -> None:

@@ -34,6 +34,9 @@ REFUSAL_DELAY = 0.25
 GRACE = 2.0
 """Seconds that calls have to end when the broker stops."""
 
+ANONYMOUS_CALL = "a token is needed, in the metadata 'authorization: Bearer TOKEN'"
+UNKNOWN_CALLER = "no app has this token: it is mistyped, of another phone, or was revoked"
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_metadata_size", 8192),
@@ -205,8 +208,9 @@ class Broker:
 
     async def _caller(self, context: Context) -> App:
         """The authenticated app of a call; others are refused."""
+        token = _token(context)
         try:
-            app = self._app(context)
+            app = None if token is None else self._phone.apps.find(token)
         except (OSError, FileError) as error:
             await self._fail(context, error)
         name = None if app is None else app.name
@@ -215,21 +219,10 @@ class Broker:
             await asyncio.sleep(REFUSAL_DELAY)
             await self._refuse(context, "too many calls", wait)
         if app is None:
-            await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, "a token is needed, in the metadata 'authorization: Bearer TOKEN'"
-            )
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, ANONYMOUS_CALL if token is None else UNKNOWN_CALLER)
         if app.trusted and not self._private:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "a trusted app needs unix:/path or TLS")
         return app
-
-    def _app(self, context: Context) -> App | None:
-        """The app with the token of the call."""
-        for key, value in context.invocation_metadata() or ():
-            if key == "authorization" and isinstance(value, str):
-                scheme, _, token = value.partition(" ")
-                if scheme.lower() == "bearer":
-                    return self._phone.apps.find(token.strip())
-        return None
 
     def _apps(self) -> frozenset[App]:
         """The apps with a token, at most a second old."""
@@ -254,6 +247,16 @@ class Broker:
     async def _refuse(self, context: Context, why: str, wait: float) -> NoReturn:
         context.set_trailing_metadata(((RETRY_AFTER, str(int(wait * 1000) + 1)),))
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+
+def _token(context: Context) -> str | None:
+    """The token of a call."""
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization" and isinstance(value, str):
+            scheme, _, token = value.partition(" ")
+            if scheme.lower() == "bearer":
+                return token.strip() or None
+    return None
 
 
 def _granted(mask: MaskRunner, app: App) -> int:

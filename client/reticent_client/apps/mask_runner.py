@@ -36,7 +36,7 @@ HELD_DAYS = 7
 _TICK = dt.timedelta(microseconds=1)
 
 MASKS = "mask/"  # the slots of the states of masks, each with its policy's fingerprint
-_DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
+LAST_DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
 
 OnStep = Callable[[Step], None]
 """Called with each step as it begins."""
@@ -237,7 +237,7 @@ class MaskRunner:
             mask.next_day(day)
         else:
             mask = MaskIt(policy, self._rng, store=slot, day=day)
-        self._store.slot(_DAY).write(json.dumps([day, name]))
+        self._store.slot(LAST_DAY).write(json.dumps([day, name]))
         if name in self._masks:
             mask.take_over_contexts(self._masks[name])
         self._masks[name] = mask
@@ -254,7 +254,7 @@ class MaskRunner:
 
     def _in_charge(self) -> tuple[dt.date | None, str | None]:
         """The last day that a policy was in charge of, and the fingerprint of the policy."""
-        text = self._store.slot(_DAY).read()
+        text = self._store.slot(LAST_DAY).read()
         if text is None:
             return None, None
         try:

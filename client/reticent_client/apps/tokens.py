@@ -30,7 +30,7 @@ class App:
     digest: str
     """The digest of its token; the token itself is not stored."""
     since: str | None = None
-    """When it got the token, in UTC; None for an app that may also receive earlier steps."""
+    """When it got the token, in UTC; None for an app of a phone in development, which may receive earlier steps."""
 
 
 class Apps:
@@ -61,7 +61,8 @@ class Apps:
         if not (0 < len(name) <= MAX_NAME and name.isprintable()):
             raise ValueError(f"an app's name is 1 to {MAX_NAME} printable characters: got {name!r}")
         token = secrets.token_urlsafe(32)
-        app = App(name, trusted, _digest(token), self._now().isoformat())
+        since = None if self._store.in_development else self._now().isoformat()
+        app = App(name, trusted, _digest(token), since)
         self._change(lambda text: _text([*_without(_apps(text), name), app]))
         return token
 
@@ -91,9 +92,9 @@ class Apps:
         digest = _digest(token)
         return next((app for app in self.all() if hmac.compare_digest(app.digest, digest)), None)
 
-    def take_over(self, other: Apps) -> None:
-        """Have the apps of another phone; they may be told all that this one ever tells."""
-        self._slot.write(_text([replace(app, since=None) for app in other.all()]))
+    def forget_since(self) -> None:
+        """Let all apps receive earlier steps too: in development, the phone's clock is another one."""
+        self._slot.change(lambda text: _text([replace(app, since=None) for app in _apps(text)]))
 
     def _change(self, function: Callable[[str | None], str]) -> None:
         """Change the list, and erase the stream of trusted apps if there is none any more."""

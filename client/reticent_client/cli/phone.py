@@ -140,6 +140,11 @@ def contribute(
         _complain(printable(note))
     if done.failures:
         _complain("a call failed: run the command again later")
+    member, current = participant.enrolment.member, participant.enrolment.current
+    if current is None and member is not None and member.state is MembershipState.EXPELLED:
+        raise NotJoined("the key server does not list this phone any more: it needs a new invitation")
+    if current is None and member is not None and member.state is MembershipState.MEMBER:
+        raise NotJoined(f"the membership has ended ({status_view.membership(member)}): it needs a new invitation")
     return 1 if done.failures else 0
 
 
@@ -223,6 +228,8 @@ def _phone(
     if not new:
         check_exists(path)
     with contextlib.closing(PhoneStore(path)) as store, store.claim("counting"):
+        if store.in_development:
+            raise ValueError(f"{path} is the store of a phone in development, which takes part in no counts")
         yield _Opening(store, kept_budget(store, *budget))
 
 

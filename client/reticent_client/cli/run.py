@@ -9,27 +9,27 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 
-from reticent.clock import PacedClock, SystemClock, first_of
+from reticent.clock import SystemClock, first_of
 from reticent.console.process import open_many_files
 from reticent.times import duration
 from reticent_client.apps.broker import Broker
-from reticent_client.apps.mask_runner import HELD_DAYS, MaskRunner
-from reticent_client.apps.tokens import Apps
+from reticent_client.apps.mask_runner import MaskRunner
+from reticent_client.cli.development import FAST, Development, prepare
 from reticent_client.cli.line_printer import LinePrinter
 from reticent_client.cli.stores import STORE, StoreFile
 from reticent_client.counting.consent import Situation
 from reticent_client.counting.inputs import Counted, read_participation
 from reticent_client.counting.status_view import RoundPrinter
 from reticent_client.errors import FileError
-from reticent_client.mask.days_file import read_days
+from reticent_client.habits.traces import PLACEHOLDERS
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.schedule import Schedule
-from reticent_client.mask.timetable import LEAD, time_zone
+from reticent_client.mask.timetable import time_zone
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 
@@ -37,35 +37,6 @@ ADDRESS = "unix:phone.sock"
 
 _STDIN = 0
 _CHUNK = 65536
-_LEAD_OF_REPLAYS = 20  # a step of a replay is decided this part of its length before it begins
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Days that have been, told again on a faster clock."""
-
-    contexts: dict[tuple[dt.date, int], str | None]
-    horizon: int
-
-    @property
-    def first(self) -> dt.datetime:
-        """A moment before the first day begins."""
-        return _midnight(min(self.contexts)[0]) - dt.timedelta(days=1) / self.horizon / 2
-
-    @property
-    def days(self) -> int:
-        """From the first day to the last."""
-        return (max(self.contexts)[0] - min(self.contexts)[0]).days + 1
-
-    async def run(self, mask: MaskRunner) -> None:
-        """Give the mask each reading shortly before the step that it counts for, until the last one has begun."""
-        moment = mask.timetable.step / _LEAD_OF_REPLAYS
-        last, _ = max(self.contexts)
-        while (upcoming := mask.next_step).date <= last:
-            await mask.clock.wait_until(upcoming.instant - 2 * moment)
-            mask.sense(self.contexts.get((upcoming.date, upcoming.step)))
-            await mask.clock.wait_until(upcoming.instant)
-        await mask.clock.wait_until(upcoming.instant - mask.timetable.step + moment)
 
 
 def run(
@@ -84,8 +55,11 @@ def run(
     charging: bool = False,
     unmetered: bool = False,
     simulation: bool = False,
-    replay: Path | None = None,
-    speed: float = 3600.0,
+    traces: Path | None = None,
+    fast: float = FAST,
+    user: str | None = None,
+    sensor_off: list[str] | None = None,
+    was_off: str | None = None,
     certificate: Path | None = None,
     key: Path | None = None,
     quiet: bool = False,
@@ -95,6 +69,8 @@ def run(
     Contexts are read from standard input, one line for each reading, an empty line for a reading that failed. A step
     has the context of the last reading before it begins. SIGINT or SIGTERM ends the phone. If it is started again with
     the same store, it continues.
+
+    To develop an app, let --traces take the place of the sensor and the clock. The store is then for development only.
 
     Args:
         policy: The mask's policy, which reticent mask policy computes; with --weekend, the policy of weekdays. Without
@@ -113,26 +89,42 @@ def run(
         charging: The phone is charging.
         unmetered: The phone's network is not metered.
         simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
-        replay: For trials: read days from this file instead of standard input, CSV with the header day,step,context and
-            days such as 2027-02-01. The clock runs from the first day to the last. Nothing is stored, but the apps of
-            the store may connect.
-        speed: Seconds of a replay that pass in one second.
+        traces: For development: the readings come from this file, as learn reads it, and not from standard input. The
+            clock begins before the first reading, or where the last run with the store ended, and stops after the last.
+        fast: With --traces, the seconds that pass in one second.
+        user: With --traces, the user whose readings count, if there are several.
+        sensor_off: With --traces, a local time in which the sensor reads nothing, as in
+            2027-02-03T09:00/2027-02-03T15:00. May be repeated.
+        was_off: With --traces, how long the phone was off before this start, such as 5h.
         certificate: A certificate chain in PEM, for TLS. Required if other machines can reach the address.
         key: The certificate's private key in PEM.
         quiet: Do not print what is released.
     """
-    if policy is None and (weekend is not None or replay is not None):
-        raise ValueError("--weekend and --replay need a policy")
+    if policy is None and (weekend is not None or traces is not None):
+        raise ValueError("--weekend and --traces need a policy")
+    if traces is None and (user, sensor_off, was_off) != (None, None, None):
+        raise ValueError("--user, --sensor-off and --was-off mean something only with --traces")
     loaded = None if policy is None else _schedule(policy, weekend)
-    past = None if replay is None or loaded is None else _replay(replay, loaded.policies[0].horizon)
-    if past is not None and (first_day or hold is not None or zone is not None):
-        raise ValueError("--first-day, --hold and --zone mean nothing to a replay")
+    valid = None if hold is None else duration(hold, "--hold")
     allowed = None if participation is None else read_participation(participation)
     open_many_files()
     printer = LinePrinter()
-    with contextlib.closing(PhoneStore(None if past is not None else store)) as kept:
-        if past is not None and store.exists():
-            _copy_apps(store, kept)
+    with contextlib.closing(PhoneStore(store)) as kept:
+        development = None
+        if traces is not None and loaded is not None:
+            development = prepare(
+                kept,
+                traces,
+                loaded.policies[0].horizon,
+                user=user,
+                zone=zone,
+                hold=valid,
+                fast=fast,
+                was_off=dt.timedelta() if was_off is None else duration(was_off, "--was-off"),
+                sensor_off=sensor_off or [],
+            )
+        elif kept.in_development:
+            raise ValueError(f"{store} is the store of a phone in development: use --traces, or another --store")
         phone = Phone(
             loaded,
             store=kept,
@@ -140,24 +132,24 @@ def run(
             counters=None if counters is None else Counted(counters, ()).among,
             situation=lambda: Situation(charging=charging, unmetered=unmetered),
             simulation=simulation,
-            zone=dt.UTC if past is not None else time_zone(zone),
-            clock=SystemClock() if past is None else PacedClock(past.first, speed),
-            hold=None if hold is None else duration(hold, "--hold"),
-            lead=LEAD if past is None else dt.timedelta(days=1) / past.horizon / _LEAD_OF_REPLAYS,
-            held_days=HELD_DAYS if past is None else past.days + 1,
-            first_day=first_day or past is not None,
+            zone=time_zone(zone) if development is None else development.sensor.zone,
+            clock=SystemClock() if development is None else development.clock,
+            hold=valid if development is None else development.hold,
+            first_day=first_day or (development is not None and development.is_new),
             on_step=None if quiet else printer.step,
             on_round=None if quiet else RoundPrinter(printer.say).round,
         )
         broker = Broker(phone, address, credentials=_credentials(certificate, key))
-        asyncio.run(_serve(phone, broker, app or [], past, printer))
+        asyncio.run(_serve(phone, broker, app or [], development, printer))
         printer.finish()
         for report in [] if phone.mask is None else phone.mask.reports():
             sys.stderr.write(f"{report if sys.stderr.isatty() else replace(report, off_model_contexts=())}\n")
 
 
-async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | None, printer: LinePrinter) -> None:
-    """Run until somebody says stop, or the replay is over, or the phone fails."""
+async def _serve(
+    phone: Phone, broker: Broker, apps: list[str], development: Development | None, printer: LinePrinter
+) -> None:
+    """Run until a signal, or the end of the traces, or a failure of the phone."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -165,11 +157,16 @@ async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | N
     async with phone, broker:
         printer.begin()
         _greet(phone, broker, apps, printer)
-        if past is None and phone.mask is not None and sys.stdin is not None:  # its number may be another file's
+        if development is None and phone.mask is not None and sys.stdin is not None:  # its number may be another file's
             threading.Thread(target=_sense_lines, args=(phone,), daemon=True).start()
-        replaying = [] if past is None or phone.mask is None else [past.run(phone.mask)]
-        pacing = [phone.clock.run()] if isinstance(phone.clock, PacedClock) else []
-        await first_of(stop.wait(), phone.wait(), *replaying, *pacing)
+        simulated = [] if development is None or phone.mask is None else [_live(development, phone.mask)]
+        await first_of(stop.wait(), phone.wait(), *simulated)
+
+
+async def _live(development: Development, mask: MaskRunner) -> None:
+    """Let the days of the traces pass."""
+    await first_of(development.sensor.run(mask), development.clock.run())
+    _complain("the traces have ended")
 
 
 def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) -> None:
@@ -205,14 +202,20 @@ def _sense_lines(phone: Phone) -> None:
         rest = rest[-_CHUNK:]
     if rest:
         _sense_line(phone, rest)
+    _complain("standard input has ended: there are no more readings, so no more contexts are released")
 
 
 def _sense_line(phone: Phone, line: bytes) -> None:
     try:
-        phone.sense(line.decode("utf-8").strip() or None)
+        text = line.decode("utf-8").strip()
+        phone.sense(None if not text or text.lower() in PLACEHOLDERS else text)
     except ValueError as error:
-        sys.stderr.write(f"reticent: standard input: {error}\n")
-        sys.stderr.flush()
+        _complain(f"standard input: {error}")
+
+
+def _complain(sentence: str) -> None:
+    sys.stderr.write(f"reticent: {sentence}\n")
+    sys.stderr.flush()
 
 
 def _schedule(policy: Path, weekend: Path | None) -> Schedule:
@@ -227,34 +230,9 @@ def _policy(path: Path) -> Policy:
         raise ValueError(str(error)) from error
 
 
-def _replay(path: Path, horizon: int) -> Replay:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        days = read_days(file, str(path), horizon)
-    contexts: dict[tuple[dt.date, int], str | None] = {}
-    for day in days:
-        try:
-            date = dt.date.fromisoformat(day.name)
-        except ValueError:
-            raise ValueError(f"{path}: a replay needs days named like 2027-02-01: got {day.name!r}") from None
-        contexts |= {(date, step): label for step, label in enumerate(day.labels)}
-    if not contexts:
-        raise ValueError(f"{path}: there is no day to replay")
-    return Replay(contexts, horizon)
-
-
 def _credentials(certificate: Path | None, key: Path | None) -> grpc.ServerCredentials | None:
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
         raise ValueError("--certificate and --key go together")
     return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
-
-
-def _copy_apps(path: Path, kept: PhoneStore) -> None:
-    """Let the apps of a phone's store listen to a replay as well."""
-    with contextlib.closing(PhoneStore(path)) as store:
-        Apps(kept).take_over(Apps(store))
-
-
-def _midnight(date: dt.date) -> dt.datetime:
-    return dt.datetime.combine(date, dt.time(), dt.UTC)

@@ -55,6 +55,7 @@ class RoundPrinter:
         self._print = output
         self._as_json = as_json
         self._printed: dict[str, str] = {}
+        self._failing: dict[str, str] = {}  # the servers of calls that failed in the last round
 
     def round(self, done: Round) -> None:
         """Print one."""
@@ -64,6 +65,12 @@ class RoundPrinter:
         lines = dict(_lines(done))
         if not lines and not self._printed:
             lines = {"": "no query is announced to this phone"}
+        failing = {failed.what: failed.server for failed in done.failures}
+        for what, server in self._failing.items():
+            if what not in failing:
+                self._print(_shown(f"{what}: {server} replies again"))
+                self._printed.pop(what, None)
+        self._failing = failing
         for about, line in lines.items():
             if self._printed.pop(about, None) != line:
                 self._print(_shown(line))

@@ -27,8 +27,9 @@ class Serving:
     """The program at work."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
+        address = () if "--address" in arguments else ("--address", "127.0.0.1:0")
         self.process = subprocess.Popen(
-            [PROGRAM, "phone", "run", *arguments, "--address", "127.0.0.1:0"],
+            [PROGRAM, "phone", "run", *arguments, *address],
             cwd=folder,
             env=ENVIRONMENT,
             stdin=subprocess.PIPE,

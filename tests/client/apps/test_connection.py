@@ -147,7 +147,7 @@ async def test_a_refused_app_is_told_why_at_once() -> None:
     async with house() as home:
         with connect(home.broker.address, "wrong") as connection:
             for refused in (connection.current, lambda: next(connection.stream()), lambda: next(connection.stream(5))):
-                with pytest.raises(AppRefused, match=r"^the phone says: a token is needed"):
+                with pytest.raises(AppRefused, match=r"^the phone says: no app has this token"):
                     await asyncio.to_thread(refused)
 
 

@@ -95,6 +95,7 @@ def test_a_last_line_counts_without_its_end(folder: Path) -> None:
         assert phone.process.stdin is not None
         phone.write("work\nhome")
         phone.process.stdin.close()
+        assert phone.complains("reticent: standard input has ended: there are no more readings")
         limit = time.monotonic() + 10
         while not any(line.endswith("  home\n") for line in phone.said):
             assert time.monotonic() < limit
@@ -188,13 +189,14 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
         (["quick.npz", "--certificate", "c.pem"], "--certificate and --key go together"),
         (["quick.npz", "--store", "nowhere/phone.db"], "nowhere/phone.db: "),
         (["quick.npz", "--store", "."], ".: "),
-        (["quick.npz", "--replay", "missing.csv"], "missing.csv: No such file or directory"),
-        (
-            ["slow.npz", "--replay", "days.csv", "--first-day"],
-            "--first-day, --hold and --zone mean nothing to a replay",
-        ),
-        (["slow.npz", "--replay", "days.csv", "--speed", "0"], "a clock's speed is a positive number: got 0"),
-        (["private.npz", "--replay", "days.csv"], "days.csv:5: step 3 lies outside the day of 3 steps"),
+        (["quick.npz", "--traces", "missing.csv"], "missing.csv: No such file or directory"),
+        (["--traces", "days.csv"], "--weekend and --traces need a policy"),
+        (["slow.npz", "--was-off", "5h"], "--user, --sensor-off and --was-off mean something only with --traces"),
+        (["slow.npz", "--traces", "days.csv", "--zone", "UTC"], "days.csv is a table of slots, which are local times"),
+        (["slow.npz", "--traces", "days.csv", "--fast", "0"], "a clock's speed is a positive number: got 0"),
+        (["slow.npz", "--traces", "days.csv", "--user", "eve"], "the traces have no user 'eve': they have 'user'"),
+        (["slow.npz", "--traces", "days.csv", "--sensor-off", "noon"], "an outage is a local time, a slash and"),
+        (["slow.npz", "--traces", "days.csv", "--was-off", "9d"], "days.csv has no reading after 2027-02-09 21:00"),
         (["quick.npz", "--app", ""], "an app's name is 1 to 64 printable characters: got ''"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -141,6 +141,49 @@ def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_pa
     within(live())
 
 
+def test_a_membership_that_has_ended_is_a_failure_each_time(tmp_path: Path) -> None:
+    """Whether the key server says so, or the phone's clock."""
+
+    async def live() -> None:
+        async with joined(tmp_path) as network:
+            network.queries = [query()]
+            with closing(PhoneStore(tmp_path / "phone.db")) as store:
+                slot = store.slot("counting/membership")
+                kept = slot.read() or ""
+                slot.write(json.dumps(json.loads(kept) | {"expires": 1_700_000_000}))
+            for _ in range(2):
+                out, complained = await told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
+                assert out == "no query is announced to this phone\n"
+                assert complained.startswith("reticent: the membership has ended (phone ")
+            with closing(PhoneStore(tmp_path / "phone.db")) as store:
+                store.slot("counting/membership").write(json.dumps(json.loads(kept) | {"state": "EXPELLED"}))
+            _, complained = await told(tmp_path, "contribute", "visits=3", "--simulation", code=1)
+            assert complained.startswith("reticent: the key server does not list this phone any more")
+
+    within(live())
+
+
+def test_a_server_that_replies_again_is_reported(tmp_path: Path) -> None:
+    """Once, as is that it failed."""
+
+    async def live() -> None:
+        async with joined(tmp_path) as network:
+            network.again_in_ms = 1000
+            network.refusals = {"Announcements": Refused(Refusal.BUSY)}
+            process = await started(tmp_path, "run")
+            assert process.stdout is not None
+            lines = [(await process.stdout.readline()).decode() for _ in range(2)]
+            assert lines[1].startswith("later: announcements: BUSY: ")
+            network.refusals = {}
+            line = (await process.stdout.readline()).decode()
+            assert line == f"announcements: the aggregation server at {network.collecting} replies again\n"
+            process.send_signal(signal.SIGTERM)
+            out, _ = await process.communicate()
+            assert b"again" not in out
+
+    within(live())
+
+
 def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:
