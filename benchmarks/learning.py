@@ -25,6 +25,7 @@ from reticent_client.habits.pooling import nearby, pooled, widened
 from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.mask.chain import UNKNOWN
+from reticent_client.mask.problem import STEPS_COUNT
 from reticent_sim.world.people import HOSPITAL, person
 
 DELTA = 0.1
@@ -204,7 +205,7 @@ def outcome(user: User, chain: MarkovChain, test_days: Sequence[DatedDay], ever:
     """What a policy made from a chain releases on the judged days, and what it tells."""
     contexts = tuple(dict.fromkeys([*chain.contexts, *labels_of(ever), user.sensitive]))
     wide = widened(chain, contexts)
-    policy = hybrid(wide, sensitive={user.sensitive}, delta=DELTA)
+    policy = hybrid(wide, sensitive={user.sensitive}, delta=DELTA, weights=STEPS_COUNT)
     days = [day.labels for day in test_days]
     own, of_all_days = (
         audit(policy, days, against=[each], window=(), rng=seeded(SEED, user.name))

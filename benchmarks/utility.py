@@ -14,6 +14,7 @@ from benchmarks.measure import Row, table
 from reticent_client import MarkovChain, optimal
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
+from reticent_client.mask.problem import STEPS_COUNT
 
 DELTA = 0.1
 SETTING = f"8 steps, every choice of one sensitive place, delta {DELTA}"
@@ -59,7 +60,7 @@ def _hours(traces: Path) -> list[Row]:
         overall = chain.prior.sum(axis=0)
         place = max(_places(chain), key=lambda label: overall[chain.index(label)])
         begin = time.perf_counter()
-        policy = optimal(chain, sensitive={place}, delta=DELTA)
+        policy = optimal(chain, sensitive={place}, delta=DELTA, weights=STEPS_COUNT)
         ceiling = policy.ceiling or policy.utility
         taken[user] = (time.perf_counter() - begin, policy.utility / 24, ceiling / 24)
     rows = [
@@ -74,7 +75,7 @@ def _hours(traces: Path) -> list[Row]:
 
 def _released(chain: MarkovChain, place: str) -> dict[str, float]:
     """The share that each check releases for one choice of the sensitive place; their order is verified."""
-    policies = {name: check.policy(chain, {place}, DELTA) for name, check in CHECKS.items()}
+    policies = {name: check.policy(chain, {place}, DELTA, weights=STEPS_COUNT) for name, check in CHECKS.items()}
     values = {name: policy.utility for name, policy in policies.items()}
     best = policies["optimal"]
     values["ceiling"] = best.utility if best.ceiling is None else best.ceiling

@@ -17,6 +17,7 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, Policy, audit
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
+from reticent_client.mask.problem import STEPS_COUNT
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
 
 LEARNED_DAYS = 84  # twelve weeks
@@ -172,7 +173,7 @@ def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float,
     policies = {}
     for name, check in CHECKS.items():
         progress(name)
-        policies[name] = check.policy(chain, SENSITIVE, delta)
+        policies[name] = check.policy(chain, SENSITIVE, delta, weights=STEPS_COUNT)
     followed = [number for number in now if follows(chain, person.day(number))]
     strayed = [number for number in now if number not in followed]
     return MonthPart(person, chain, policies, followed, strayed, delta)

@@ -133,4 +133,4 @@ def _ceiling(policy: Policy, delta: float | None) -> float:
     if policy.against and all(other.to_json() != own for other in policy.against):
         raise ValueError("--ceiling is for policies made against the user's own chain")
     deltas = {state: limit if delta is None else delta for state, limit in policy.sensitive.items()}
-    return ceiling(policy.chain, sensitive=deltas)
+    return ceiling(policy.chain, sensitive=deltas, weights=policy.weights)

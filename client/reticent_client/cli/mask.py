@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Literal
 
 from cyclopts import App, Parameter
 
@@ -21,27 +20,18 @@ from reticent_client.cli.mask_files import (
     busy,
     new_table,
     read_any_days,
-    read_chain,
     read_policy,
     read_policy_days,
-    sensitive_state,
     terminal,
     write_json,
 )
+from reticent_client.cli.policy import make_policy
 from reticent_client.mask.chain import MarkovChain
-from reticent_client.mask.checks.registry import CHECKS, Check
 from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
-from reticent_client.mask.occupancy import release_probabilities
-from reticent_client.mask.policy import Policy
 from reticent_client.mask.times_of_day import step_at, time_of
-
-if TYPE_CHECKING:
-    CheckName = str
-else:
-    CheckName = Literal[tuple(CHECKS)]
 
 app = App(
     name="mask",
@@ -50,6 +40,7 @@ app = App(
 
 app.command(learn)
 app.command(inspect_traces, name="inspect")
+app.command(make_policy, name="policy")
 app.command(audit_days, name="audit")
 
 
@@ -66,62 +57,6 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) 
     """
     files.check_distinct([output], [days])
     MarkovChain.fit((day.labels for day in read_any_days(days)), smoothing=smoothing).save(output)
-
-
-@app.command
-def policy(
-    chain: Path,
-    /,
-    *,
-    sensitive: list[str],
-    output: Output,
-    check: CheckName = "hybrid",
-    delta: float | None = None,
-    plan: Literal["greedy", "best"] | None = None,
-    search: Literal["greedy", "exact"] | None = None,
-    grid: int | None = None,
-    effort: int | None = None,
-    time_limit: float | None = None,
-    against: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compute a policy, and show what it will release.
-
-    Args:
-        chain: The user's chain, from `fit` or `learn`.
-        sensitive: A sensitive context: LABEL, or STEP:LABEL for one step. May be repeated.
-        output: The file for the policy.
-        check: The algorithm that computes the policy.
-        delta: The most by which the belief in a sensitive context may rise.
-        plan: Where simulatable releases: at the first safe step, or at the safe steps that release most.
-        search: How probabilistic searches.
-        grid: The number of parts into which probabilistic divides a probability.
-        effort: The number of rounds that a check searches.
-        time_limit: The number of seconds after which a search stops.
-        against: The chains that adversaries may know for certain, in place of the user's own.
-        as_json: Write JSON.
-    """
-    files.check_distinct([output], [chain, *(against or ())])
-    options: dict[str, object] = {
-        "delta": delta,
-        "plan": plan,
-        "search": search,
-        "grid": grid,
-        "effort": effort,
-        "time_limit": time_limit,
-        "against": against,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
-    _check_options(CHECKS[check], options)
-    user = read_chain(chain)
-    if against is not None:
-        options["against"] = [read_chain(path) for path in against]
-    states = {sensitive_state(text, user) for text in sensitive}
-    with busy(f"Computing the {check} policy"):
-        found = CHECKS[check].compute(user, sensitive=states, **options)
-        found.save(output)
-        expected, released = user.prior.sum(axis=0), release_probabilities(found).sum(axis=0)
-    _show_policy(found, [*zip(found.contexts, expected.tolist(), released.tolist(), strict=True)], as_json=as_json)
 
 
 @app.command(name="filter")
@@ -199,48 +134,6 @@ def explain_step(
     screen.print(rows)
     if impossible:
         screen.print(f"\nRuled out by the chain, and suppressed as off-model if they occur: {', '.join(impossible)}.")
-
-
-def _check_options(check: Check, options: Collection[str]) -> None:
-    """Refuse what the check does not take, and a missing delta."""
-    for name in options:
-        if name not in check.options:
-            takers = ", ".join(other.name for other in CHECKS.values() if name in other.options)
-            raise ValueError(f"--{name.replace('_', '-')} is no option of the check {check.name}: it is for {takers}")
-    if check.private and "delta" not in options:
-        raise ValueError(f"--delta is missing: the check {check.name} needs it")
-
-
-def _show_policy(found: Policy, contexts: list[tuple[str, float, float]], *, as_json: bool) -> None:
-    """Print a policy's expected releases a day, and those of each context."""
-    share = found.utility / found.ceiling if found.ceiling else None
-    if as_json:
-        write_json(
-            {
-                "check": found.check,
-                "steps": found.horizon,
-                "utility": found.utility,
-                "ceiling": found.ceiling,
-                "complete": found.complete,
-                "contexts": [
-                    {"context": label, "expected": often, "released": seen} for label, often, seen in contexts
-                ],
-            }
-        )
-        return
-    screen = terminal()
-    reached = "" if share is None else f", {percent(share)} of the most that is possible"
-    screen.print(
-        f"{found.check}: releases {found.utility:.2f} of {found.horizon} steps on an average day "
-        f"({percent(found.utility / found.horizon)}){reached}"
-    )
-    if not found.complete:
-        screen.print("The search was cut short. The policy is private; a longer search may release more.")
-    screen.print("Most suppressed contexts:\n")
-    rows = new_table("context", "steps a day", "suppressed")
-    for label, often, seen in sorted(contexts, key=lambda row: row[2] - row[1])[:10]:
-        rows.add_row(label, f"{often:.2f}", percent(1 - seen / often) if often > 0 else "-")
-    screen.print(rows)
 
 
 def _release(text: str | None, horizon: int) -> tuple[int, str] | Literal["start"] | None:

@@ -122,8 +122,21 @@ class Policy(ABC):
         return None if values or np.isinf(value) else value
 
     @property
+    def weights(self) -> dict[str, float]:
+        """What the release of each context is worth: 1 unless chosen otherwise, and 0 for "unknown"."""
+        return dict(zip(self.contexts, self.provenance.weighting.tolist(), strict=True))
+
+    @property
+    def readings(self) -> float:
+        """The expected number of contexts in a day, by their weights; what `utility` would be without a secret."""
+        return float((self.chain.prior @ self.provenance.weighting).sum())
+
+    @property
     def utility(self) -> float:
-        """The exact expected number of released contexts in a day, if days follow the chain."""
+        """The exact expected number of released contexts in a day, by their weights, if days follow the chain.
+
+        Gaps do not count: "unknown" has the weight 0 unless another is given.
+        """
         return self.provenance.utility
 
     @property

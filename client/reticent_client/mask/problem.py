@@ -14,7 +14,7 @@ from numbers import Real
 
 import numpy as np
 
-from reticent_client.mask.chain import Bools, Floats, MarkovChain
+from reticent_client.mask.chain import UNKNOWN, Bools, Floats, MarkovChain
 
 TOLERANCE = 1e-9
 """A belief may exceed prior + delta by this much through rounding: a promise of delta means delta + TOLERANCE."""
@@ -36,6 +36,13 @@ SensitiveState = str | tuple[int, str]
 """A context at every step, or a (step, context) pair."""
 
 Sensitive = Collection[SensitiveState] | Mapping[SensitiveState, float]
+
+
+STEPS_COUNT: Mapping[str, float] = {UNKNOWN: 1.0}
+"""The weights of the published measure, in which a gap that is released counts like a context."""
+
+Weights = Mapping[str, float]
+"""What the release of a context is worth, between 0 and 1: by default 1, and 0 for "unknown", which is no context."""
 
 
 def split_delta(delta: float, among: int | Collection[object]) -> float:
@@ -123,6 +130,7 @@ class Problem:
     chain: MarkovChain
     deltas: Floats  # (T, n): NaN where a state is not sensitive
     opponents: tuple[Opponent, ...]
+    weights: Floats  # (n,): what the release of each context is worth to the user
 
     @classmethod
     def of(
@@ -131,6 +139,7 @@ class Problem:
         sensitive: Sensitive,
         delta: float | None,
         against: Sequence[MarkovChain] | None = None,
+        weights: Weights | None = None,
     ) -> Problem:
         """The problem that a check's arguments describe."""
         if isinstance(sensitive, Mapping) and delta is not None:
@@ -140,7 +149,13 @@ class Problem:
         for number, other in enumerate(chains):
             if other.contexts != chain.contexts or other.horizon != chain.horizon:
                 raise ValueError(f"against[{number}] is over other contexts or another horizon than the user's chain")
-        return cls(chain, deltas, tuple(_opponent(other, deltas) for other in chains))
+        opponents = tuple(_opponent(other, deltas) for other in chains)
+        return cls(chain, deltas, opponents, weight_row(chain, weights))
+
+    @cached_property
+    def gains(self) -> Floats:
+        """(T, n): what releasing each state whenever it occurs adds to the utility."""
+        return self.chain.prior * self.weights
 
     @cached_property
     def releasable(self) -> Bools:
@@ -183,6 +198,20 @@ def delta_table(chain: MarkovChain, sensitive: Sensitive, delta: float | None) -
         where = _where(chain, state)
         table[where] = np.fmin(table[where], value)
     return table
+
+
+def weight_row(chain: MarkovChain, weights: Weights | None = None) -> Floats:
+    """(n,): the weight of each context, by default 1, and 0 for gaps."""
+    row = np.array([0.0 if label == UNKNOWN else 1.0 for label in chain.contexts])
+    given: Mapping[str, object] = weights or {}
+    for label, weight in given.items():
+        if label == UNKNOWN and chain.find(label) is None:
+            continue  # a chain of days without gaps
+        if not isinstance(weight, Real) or not 0 <= float(weight) <= 1:
+            raise ValueError(f"the weight of {label!r} must lie between 0 and 1: got {weight}")
+        row[chain.index(label)] = float(weight)
+    row.flags.writeable = False
+    return row
 
 
 def _where(chain: MarkovChain, state: SensitiveState) -> tuple[slice | int, int]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from reticent_client.mask.chain import Floats, MarkovChain
 from reticent_client.mask.limits import MAX_CONTEXTS, MAX_OPPONENTS, MAX_STEPS
-from reticent_client.mask.problem import Problem
+from reticent_client.mask.problem import Problem, weight_row
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -30,6 +30,8 @@ class Provenance:
     utility: float
     complete: bool = True
     ceiling: float | None = None
+    weights: Floats | None = None
+    """(n,): what the release of each context is worth; None for the default."""
 
     @classmethod
     def of(
@@ -37,7 +39,12 @@ class Provenance:
     ) -> Provenance:
         """The provenance of a policy that a check found for a problem."""
         against = tuple(opponent.chain for opponent in problem.opponents)
-        return cls(check, problem.chain, problem.deltas, against, utility, complete, ceiling)
+        return cls(check, problem.chain, problem.deltas, against, utility, complete, ceiling, problem.weights)
+
+    @property
+    def weighting(self) -> Floats:
+        """(n,): what the release of each context is worth."""
+        return weight_row(self.chain) if self.weights is None else self.weights
 
     def described(self) -> tuple[dict[str, Any], Arrays]:
         """The entries of a file's header and the arrays that `restored` reads.
@@ -59,7 +66,7 @@ class Provenance:
             "contexts": chain.contexts,
             "against": [_OWN if other is chain else _OTHER for other in self.against],
         }
-        arrays = _chain_arrays("chain", chain) | {"deltas": self.deltas}
+        arrays = _chain_arrays("chain", chain) | {"deltas": self.deltas, "weights": self.weighting}
         for k, other in enumerate(self.against):
             if other is not chain:
                 arrays |= _chain_arrays(f"against.{k}", other)
@@ -90,6 +97,7 @@ class Provenance:
             utility,
             complete,
             None if ceiling is None else _releases(ceiling, "ceiling"),
+            _weights(arrays["weights"], chain),
         )
 
 
@@ -110,6 +118,12 @@ def _deltas(table: npt.NDArray[Any], chain: MarkovChain) -> Floats:
         raise ValueError("deltas must be above 0, one for each step and context")
     deltas.flags.writeable = False
     return deltas
+
+
+def _weights(row: npt.NDArray[Any], chain: MarkovChain) -> Floats:
+    if row.shape != (chain.size,):
+        raise ValueError("weights must hold one number for each context")
+    return weight_row(chain, dict(zip(chain.contexts, row.tolist(), strict=True)))
 
 
 def _releases(value: object, name: str) -> float:

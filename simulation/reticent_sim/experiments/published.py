@@ -11,7 +11,7 @@ import math
 from reticent_client import MarkovChain
 from reticent_client.mask.planning.vectors import Lowering, vector_utility
 from reticent_client.mask.policy import VectorPolicy
-from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.problem import STEPS_COUNT, Problem, Sensitive
 from reticent_client.mask.provenance import Provenance
 
 GRID = 10
@@ -27,7 +27,7 @@ def probabilistic(chain: MarkovChain, sensitive: Sensitive, delta: float) -> Vec
     >>> probabilistic(chain, {"s"}, 0.25).table.tolist()  # a third, but for the grid
     [[1.0, 0.4]]
     """
-    problem = Problem.of(chain, sensitive, delta)
+    problem = Problem.of(chain, sensitive, delta, weights=STEPS_COUNT)
     lowering = Lowering(problem)
     for t in range(chain.horizon):
         for i in range(chain.size):

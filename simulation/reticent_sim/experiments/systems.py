@@ -10,6 +10,7 @@ from functools import partial
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit
 from reticent_client.mask.checks.registry import CHECKS
+from reticent_client.mask.problem import STEPS_COUNT
 from reticent_sim.experiments import published
 from reticent_sim.experiments.subjects import Day, Subject
 
@@ -26,9 +27,9 @@ SWEPT = (*PUBLISHED, *OURS)
 """The systems of the figures over delta or over the number of sensitive contexts."""
 
 COMPUTED: Mapping[str, Callable[[MarkovChain, set[str], float], Policy]] = {
-    **{name: check.policy for name, check in CHECKS.items() if name != HYBRID},
+    **{name: partial(check.policy, weights=STEPS_COUNT) for name, check in CHECKS.items() if name != HYBRID},
     PROBABILISTIC: published.probabilistic,
-    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=published.GRID),
+    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=published.GRID, weights=STEPS_COUNT),
 }
 """The function that computes each system except the hybrid. `many_orders` is the library's probabilistic check on the
 same grid."""

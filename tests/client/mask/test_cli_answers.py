@@ -8,8 +8,8 @@ from typing import get_args, get_type_hints
 import pytest
 
 from reticent.randomness import seeded
-from reticent_client import MarkovChain, MaskIt, Policy
-from reticent_client.cli.mask import policy
+from reticent_client import MarkovChain, MaskIt, Policy, ceiling
+from reticent_client.cli.policy import make_policy
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.days_file import DayRecord, read_days
 from tests.client.commands import Run, days, furnish, lines, runner
@@ -53,7 +53,7 @@ def test_every_check(run: Run, folder: Path, options: list[str]) -> None:
     MarkovChain.uniform(chain.contexts, 3).save(folder / "uniform.json")
     said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.2", *options, "-o", "p.npz", "--json")
     policy, facts = Policy.load(folder / "p.npz"), json.loads(said.stdout)
-    assert policy.check == (options[1] if "--check" in options else "hybrid")
+    assert policy.check == (options[1] if "--check" in options else "adaptive")
     assert policy.sensitive == {"s": 0.2}
     assert len(policy.against) == 2 if "--against" in options else policy.against == (policy.chain,)
     assert facts["utility"] == policy.utility > 0
@@ -69,8 +69,8 @@ def test_a_policy_in_words(run: Run, folder: Path) -> None:
     chains.coin().save(folder / "coin.json")
     said = run("policy", "coin.json", "--sensitive", "s", "--delta", "0.25", "--check", "optimal", "-o", "p.npz")
     assert lines(said.stdout) == [
-        "optimal: releases 0.33 of 1 steps on an average day (33.3%), 100% of the most",
-        "that is possible",
+        "optimal: releases 0.33 of 1.00 contexts on an average day (33.3%)",
+        "No private policy releases more.",
         "Most suppressed contexts:",
         "",
         "context  steps a day  suppressed",
@@ -78,6 +78,46 @@ def test_a_policy_in_words(run: Run, folder: Path) -> None:
         "x        0.50         33.3%",
     ]
     assert said.stderr == ""
+
+
+def test_a_policy_is_about_contexts(run: Run, folder: Path) -> None:
+    """Gaps are not counted as contexts; what is released of them stands beside."""
+    MarkovChain.fit([["s", None], ["x", None], ["x", "x"], ["x", "x"]]).save(folder / "gaps.json")
+    said = run("policy", "gaps.json", "--sensitive", "s", "--delta", "0.2", "-o", "p.npz")
+    policy = Policy.load(folder / "p.npz")
+    assert policy.readings == 1.5
+    assert policy.utility <= policy.readings
+    assert lines(said.stdout)[0].startswith(
+        f"adaptive: releases {policy.utility:.2f} of 1.50 contexts on an average day"
+    )
+    assert lines(said.stdout)[1].startswith("Of 0.50 steps without a reading, ")
+    assert "unknown  " not in said.stdout
+
+
+def test_contexts_have_weights(run: Run, folder: Path) -> None:
+    """The policy is the best for what the user cares for, and keeps the weights."""
+    asked = ["policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "--check", "optimal"]
+    plain = json.loads(run(*asked, "-o", "p.npz", "--json").stdout)
+    said = run(*asked, "--weight", "a=0", "--weight", "k=0.5", "-o", "w.npz")
+    policy = Policy.load(folder / "w.npz")
+    assert policy.weights == {"a": 0, "b": 1, "s": 1, "z": 1, "w": 1, "j": 1, "k": 0.5}
+    assert f"Weighted by a 0, k 0.5: {policy.utility:.2f} of {policy.readings:.2f}" in said.stdout
+    unweighted = sum(row["released"] * policy.weights[row["context"]] for row in plain["contexts"])
+    assert policy.utility > unweighted
+
+
+def test_the_default_says_what_a_longer_search_may_add(run: Run, folder: Path) -> None:
+    most = ceiling(chains.two_paths(), sensitive={"s"}, delta=0.1)
+    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "-o", "p.npz")
+    found = Policy.load(folder / "p.npz")
+    assert found.check == "adaptive"
+    assert lines(said.stdout)[1] == (
+        f"No private policy releases more than {most:.2f}: --check optimal may add up to {most - found.utility:.2f}."
+        if most - found.utility > 0.005
+        else "No private policy releases more."
+    )
+    published = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "--check", "hybrid", "-o", "h.npz")
+    assert "No private policy" not in published.stdout
 
 
 def test_a_search_that_was_cut_short(run: Run, folder: Path) -> None:
@@ -98,8 +138,8 @@ def test_what_is_sensitive(run: Run, folder: Path) -> None:
 
 
 def test_the_command_line_offers_every_registered_check_with_all_its_options() -> None:
-    parameters = inspect.signature(policy).parameters
-    assert get_args(get_type_hints(policy)["check"]) == tuple(CHECKS)
+    parameters = inspect.signature(make_policy).parameters
+    assert get_args(get_type_hints(make_policy)["check"]) == tuple(CHECKS)
     assert set().union(*(check.options for check in CHECKS.values())) <= parameters.keys()
 
 
@@ -175,11 +215,11 @@ def test_an_explanation_as_json(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("policy chain.json --sensitive s -o p.npz", "--delta is missing: the check hybrid needs it"),
+        ("policy chain.json --sensitive s -o p.npz", "--delta is missing: the check adaptive needs it"),
         ("policy chain.json --sensitive s --delta 2 -o p.npz", "delta must lie in (0, 1): got 2.0"),
         (
             "policy chain.json --sensitive s --delta .1 --plan best -o p.npz",
-            "--plan is no option of the check hybrid: it is for simulatable",
+            "--plan is no option of the check adaptive: it is for simulatable",
         ),
         (
             "policy chain.json --sensitive s --check mask_sensitive --delta .1 -o p.npz",
@@ -199,6 +239,18 @@ def test_an_explanation_as_json(run: Run) -> None:
         (
             "policy chain.json --sensitive 9:s --delta .1 -o p.npz",
             "sensitive step 9 lies outside the day of 3 steps",
+        ),
+        (
+            "policy chain.json --sensitive s --delta .1 --weight gym=1 -o p.npz",
+            "unknown context 'gym': this chain has 'a', 'b', 's', 'z', 'w', 'j', 'k'",
+        ),
+        (
+            "policy chain.json --sensitive s --delta .1 --weight a=1.5 -o p.npz",
+            "the weight of 'a' must lie between 0 and 1: got 1.5",
+        ),
+        (
+            "policy chain.json --sensitive s --delta .1 --weight a -o p.npz",
+            "--weight is a context and a number, as in work=0.2: got 'a'",
         ),
         ("policy none.json --sensitive s --delta .1 -o p.npz", "cannot read none.json: No such file or directory"),
         ("policy days.csv --sensitive s --delta .1 -o p.npz", "days.csv: this is not a chain written by Reticent"),

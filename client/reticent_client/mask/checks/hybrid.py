@@ -9,7 +9,7 @@ from reticent_client.mask.limits import Deadline, rounds_of
 from reticent_client.mask.planning.release_times import release_times
 from reticent_client.mask.planning.vectors import thorough_vector, vector_utility
 from reticent_client.mask.policy import Policy, ReleaseTimes, VectorPolicy
-from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.problem import Problem, Sensitive, Weights
 from reticent_client.mask.provenance import Provenance
 
 
@@ -21,10 +21,11 @@ def hybrid(
     effort: int = 1,
     time_limit: float | None = None,
     against: Sequence[MarkovChain] | None = None,
+    weights: Weights | None = None,
 ) -> Policy:
     """Choose the better of simulatable and probabilistic for this user, by their exact utilities (section 3.6)."""
     rounds, deadline = rounds_of(effort), Deadline(time_limit)
-    problem = Problem.of(chain, sensitive, delta, against)
+    problem = Problem.of(chain, sensitive, delta, against, weights)
     table = thorough_vector(problem, rounds, deadline)
     times, simulatable_utility = release_times(problem, "greedy")
     utility = vector_utility(problem, table)

@@ -10,7 +10,7 @@ from reticent_client.mask.limits import Deadline, rounds_of
 from reticent_client.mask.planning.automata import build
 from reticent_client.mask.planning.vectors import thorough_vector
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.problem import Problem, Sensitive, Weights
 from reticent_client.mask.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ def optimal(
     delta: float | None = None,
     effort: int = 1,
     time_limit: float | None = None,
+    weights: Weights | None = None,
 ) -> Policy:
     """Find the best private policy there is or, if the chain is too large for the effort, the best one found.
 
     `policy.ceiling` is an upper bound for every policy. Computing it needs scipy (the extra "plan"); running the
     policy does not.
     """
-    problem = Problem.of(chain, sensitive, delta)
+    problem = Problem.of(chain, sensitive, delta, weights=weights)
     plan = _plan(problem, effort, time_limit)
     origin = Provenance.of(problem, "optimal", plan.value, complete=plan.complete, ceiling=plan.ceiling)
     return build(origin, plan.nodes)
@@ -43,13 +44,14 @@ def ceiling(
     delta: float | None = None,
     effort: int = 1,
     time_limit: float | None = None,
+    weights: Weights | None = None,
 ) -> float:
     """An upper bound on the expected releases of any policy that is private on this chain.
 
     With `effort=0` it is the expected number of states that may be released at all, which needs no solver.
     """
-    problem = Problem.of(chain, sensitive, delta)
-    simple = float(chain.prior[problem.releasable].sum())
+    problem = Problem.of(chain, sensitive, delta, weights=weights)
+    simple = float(problem.gains[problem.releasable].sum())
     if rounds_of(effort) == 0:
         return simple
     return min(simple, _plan(problem, effort, time_limit).ceiling)

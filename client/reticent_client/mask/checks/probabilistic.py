@@ -9,7 +9,7 @@ from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.limits import Deadline, whole_number
 from reticent_client.mask.planning.vectors import best_vector, exact_vector, vector_utility
 from reticent_client.mask.policy import VectorPolicy
-from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.problem import Problem, Sensitive, Weights
 from reticent_client.mask.provenance import Provenance
 
 DEFAULT_GRID = 10
@@ -23,6 +23,7 @@ def probabilistic(
     search: Literal["greedy", "exact"] = "greedy",
     grid: int | None = None,
     against: Sequence[MarkovChain] | None = None,
+    weights: Weights | None = None,
 ) -> VectorPolicy:
     """Suppress each state with a probability of its own (section 3.4).
 
@@ -32,7 +33,7 @@ def probabilistic(
     """
     if grid is not None and whole_number(grid, "grid must be a whole number of at least 1") < 1:
         raise ValueError(f"grid must be at least 1: got {grid}")
-    problem = Problem.of(chain, sensitive, delta, against)
+    problem = Problem.of(chain, sensitive, delta, against, weights)
     if search == "exact":
         table = exact_vector(problem, DEFAULT_GRID if grid is None else grid)
     elif search == "greedy":

@@ -3,7 +3,8 @@
     check(chain, sensitive={"hospital"}, delta=0.1)
 
 `sensitive` holds contexts or (step, context) pairs, or maps each to a delta of its own. `against` names the chains that
-an adversary may know for certain, the user's own by default. Every private check keeps one promise: for every output
+an adversary may know for certain, the user's own by default. `weights` says what the release of each context is worth:
+1 by default, and 0 for "unknown", which stands for a gap. Every private check keeps one promise: for every output
 that can occur, every step and every sensitive context, the adversary's belief rises by at most delta.
 
 The command line, the demo, the experiments, the benchmarks and the tests read `CHECKS`. A new check is a file in this

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.planning.release_times import Strategy, release_times
 from reticent_client.mask.policy import ReleaseTimes
-from reticent_client.mask.problem import Problem, Sensitive
+from reticent_client.mask.problem import Problem, Sensitive, Weights
 from reticent_client.mask.provenance import Provenance
 
 
@@ -18,6 +18,7 @@ def simulatable(
     delta: float | None = None,
     plan: Strategy = "greedy",
     against: Sequence[MarkovChain] | None = None,
+    weights: Weights | None = None,
 ) -> ReleaseTimes:
     """Decide by the last release alone, so that the decision itself reveals nothing (section 3.5).
 
@@ -26,6 +27,6 @@ def simulatable(
     """
     if plan not in ("greedy", "best"):
         raise ValueError(f'plan must be "greedy" or "best": got {plan!r}')
-    problem = Problem.of(chain, sensitive, delta, against)
+    problem = Problem.of(chain, sensitive, delta, against, weights)
     times, utility = release_times(problem, plan)
     return ReleaseTimes(Provenance.of(problem, "simulatable", utility), times)

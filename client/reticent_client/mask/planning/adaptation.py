@@ -44,7 +44,7 @@ class AdaptivePlan:
 def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Deadline) -> AdaptivePlan:
     """Choose a table for every release that some private policy may make, from the last step to the start."""
     chain = problem.chain
-    worth = np.ones((chain.horizon, chain.size))
+    worth = np.tile(problem.weights, (chain.horizon, 1))
     tables: dict[tuple[int, int], Table] = {}
     value = 0.0
     for start in range(chain.horizon - 2, START - 1, -1):
@@ -57,7 +57,7 @@ def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Dea
             table, value = best_table(window, safe[i], vector, sweeps)
             tables[start, i] = table
             if start != START:
-                worth[start, i] = 1 + value
+                worth[start, i] += value
     return AdaptivePlan(tables, value)
 
 

@@ -71,8 +71,8 @@ class Planner:
         self.problem = problem
         self.effort = effort
         self.deadline = deadline
-        self.worth = np.ones((chain.horizon, chain.size))  # of the releases of the policy so far
-        self.most = np.ones((chain.horizon, chain.size))  # of the releases of any policy
+        self.worth = np.tile(problem.weights, (chain.horizon, 1))  # of the releases of the policy so far
+        self.most = self.worth.copy()  # of the releases of any policy
         self.after = np.zeros((chain.horizon, chain.size))  # of being suppressed, if nothing had to be protected
         self.spent = 0  # entries of the programs so far
         self.in_trouble = False  # whether the solver gave up on a program
@@ -94,8 +94,8 @@ class Planner:
             for i in indices:
                 best[start, i], value, bound = self._window(start, i)
                 if start != START:
-                    self.worth[start, i] = 1 + value
-                    self.most[start, i] = 1 + bound
+                    self.worth[start, i] += value
+                    self.most[start, i] += bound
         short = bound - value > SHORT and not self.cut
         complete = not (self.deadline.expired or self.in_trouble or short)
         return OptimalPlan(best, value, max(bound, value), complete)

@@ -1,7 +1,8 @@
 """The simulatable check: when to release next is decided by what was released last, never by the current context.
 
 Section 3.5 of Götz's dissertation. `greedy` is its algorithm 5; `best` chooses among the same safe steps those that
-release most, backwards in time: V(t1, i) = max over safe t2, or never, of sum_j Pr[X_t2 = j | X_t1 = i] (1 + V(t2, j)).
+release most, backwards in time: V(t1, i) = max over safe t2, or never, of sum_j Pr[X_t2 = j | X_t1 = i] (w_j +
+V(t2, j)), where w_j is the weight of context j.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def release_times(problem: Problem, strategy: Strategy) -> tuple[Ints, float]:
     value = np.zeros((horizon, n))  # V
     for start in range(horizon - 1, START - 1, -1):
         safe = safe_steps(problem, start)  # (n, T - start - 1); one row for the start
-        worth = _worth(chain, start, value)  # the same shape
+        worth = _worth(chain, start, problem.weights + value)  # the same shape
         if strategy == "best":
             worth = np.where(safe, worth, -np.inf)
             choice = worth.argmax(axis=1) if safe.size else np.zeros(len(safe), dtype=int)
@@ -57,12 +58,12 @@ def safe_steps(problem: Problem, start: int) -> Bools:
     return safe
 
 
-def _worth(chain: MarkovChain, start: int, value: Floats) -> Floats:
-    """(n, T - start - 1): what releasing everything at each later step is worth, in expected releases."""
+def _worth(chain: MarkovChain, start: int, worth: Floats) -> Floats:
+    """(n, T - start - 1): what releasing everything at each later step is worth, given the worth of each release."""
     onward = _onward(chain, start)
     if not onward:
         return np.zeros((chain.size, 0))
-    return np.stack([rows @ (1 + value[start + 1 + gap]) for gap, rows in enumerate(onward)], axis=1)
+    return np.stack([rows @ worth[start + 1 + gap] for gap, rows in enumerate(onward)], axis=1)
 
 
 def _onward(chain: MarkovChain, start: int) -> list[Floats]:

@@ -249,8 +249,8 @@ def thorough_vector(problem: Problem, effort: int, deadline: Deadline) -> Floats
 
 
 def vector_utility(problem: Problem, table: Floats) -> float:
-    """The expected releases of a day: the sum of (1 - p) times the prior."""
-    return float((problem.chain.prior * (1 - table)).sum())
+    """The expected releases of a day: the sum of (1 - p) times the prior and the weight."""
+    return float((problem.gains * (1 - table)).sum())
 
 
 def exact_vector(problem: Problem, grid: int) -> Floats:
@@ -259,16 +259,16 @@ def exact_vector(problem: Problem, grid: int) -> Floats:
     A branch is cut when its lowered coordinates breach with all others at 1, or when releasing all others could not
     beat the best vector so far.
     """
-    prior = problem.chain.prior
-    free = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable & (prior > 0))]
-    free.sort(key=lambda c: (c[0], -prior[c]))
+    gains = problem.gains
+    free = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable & (gains > 0))]
+    free.sort(key=lambda c: (c[0], -gains[c]))
     advice = 'use search="greedy", a coarser grid, or a shorter day'
     if len(free) > EXACT_STATES:
         raise TooLarge(
             f"an exact search chooses for at most {EXACT_STATES} states, this chain has {len(free)}: {advice}"
         )
-    rest = np.append(np.cumsum([prior[c] for c in reversed(free)])[::-1], 0.0)
-    best = np.ones_like(prior)
+    rest = np.append(np.cumsum([gains[c] for c in reversed(free)])[::-1], 0.0)
+    best = np.ones_like(gains)
     most = 0.0
     visited = 0
 
@@ -292,22 +292,22 @@ def exact_vector(problem: Problem, grid: int) -> Floats:
             if lowered < 1:
                 branch.set(t, i, lowered)
                 branch.settle(t)
-            visit(branch, depth + 1, value + prior[t, i] * (1 - lowered))
+            visit(branch, depth + 1, value + gains[t, i] * (1 - lowered))
 
     visit(Lowering(problem), 0, 0.0)
     return best
 
 
 def _orders(problem: Problem, count: int) -> Iterator[list[Group]]:
-    """Orders to try, the most promising first. No order does best for everybody."""
-    prior = problem.chain.prior
-    overall = prior.sum(axis=0)
+    """Orders to try, the most promising first. No order does best for everybody; what gains nothing comes last."""
+    gains = problem.gains
+    overall = gains.sum(axis=0)
     states = [(int(t), int(i)) for t, i in np.argwhere(problem.releasable)]
     rng = np.random.default_rng(0)  # which orders are tried is no secret and must not change between runs
     ranks: list[Callable[[Coordinate], object]] = [
-        lambda c: (-prior[c], c),
-        lambda c: (prior[c], c),
-        lambda c: (c[0], prior[c]),
+        lambda c: (-gains[c], c),
+        lambda c: (gains[c], c),
+        lambda c: (c[0], gains[c]),
         lambda c: (-overall[c[1]], -c[0]),
         lambda c: (overall[c[1]], c),
     ]
@@ -315,8 +315,9 @@ def _orders(problem: Problem, count: int) -> Iterator[list[Group]]:
         if number < len(ranks):
             order = sorted(states, key=ranks[number])  # type: ignore[arg-type]  # all return what can be compared
         else:
-            luck = rng.random(prior.shape) * prior
+            luck = rng.random(gains.shape) * gains
             order = sorted(states, key=luck.__getitem__)
+        order.sort(key=lambda c: problem.weights[c[1]] == 0)
         yield [(t, tuple(i for _, i in group)) for t, group in itertools.groupby(order, key=lambda c: c[0])]
 
 

@@ -1,0 +1,217 @@
+"""`reticent mask policy`: from a chain to a policy, and what it will release."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from cyclopts import Parameter
+
+from reticent.console.options import AsJson
+from reticent.errors import MissingExtra
+from reticent.storage import files
+from reticent_client.cli.mask_files import (
+    Output,
+    busy,
+    new_table,
+    read_chain,
+    sensitive_state,
+    terminal,
+    write_json,
+)
+from reticent_client.mask.chain import UNKNOWN, MarkovChain
+from reticent_client.mask.checks.optimal import ceiling
+from reticent_client.mask.checks.registry import CHECKS, Check
+from reticent_client.mask.explanation_text import percent
+from reticent_client.mask.occupancy import release_probabilities
+from reticent_client.mask.policy import Policy
+from reticent_client.mask.problem import SensitiveState
+
+DEFAULT = "adaptive"
+"""The check that releases most within seconds, on every chain."""
+
+LONGER = "optimal"
+"""The check that releases most, and may take minutes."""
+
+BOUND_SECONDS = 5.0
+"""How long the most that any policy can release is looked for."""
+
+SHOWN = 10  # contexts
+CLOSE = 0.005  # releases a day that are shown as equal
+
+if TYPE_CHECKING:
+    CheckName = str
+else:
+    CheckName = Literal[tuple(CHECKS)]
+
+Weights = Annotated[list[str] | None, Parameter(name="--weight")]
+
+
+def make_policy(
+    chain: Path,
+    /,
+    *,
+    sensitive: list[str],
+    output: Output,
+    check: CheckName = DEFAULT,
+    delta: float | None = None,
+    weights: Weights = None,
+    plan: Literal["greedy", "best"] | None = None,
+    search: Literal["greedy", "exact"] | None = None,
+    grid: int | None = None,
+    effort: int | None = None,
+    time_limit: float | None = None,
+    against: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute a policy, and show what it will release.
+
+    Args:
+        chain: The user's chain, from `fit` or `learn`.
+        sensitive: A sensitive context: LABEL, or STEP:LABEL for one step. May be repeated.
+        output: The file for the policy.
+        check: The algorithm that computes the policy. The default releases most of those that take seconds; optimal
+            may release more, and may take minutes.
+        delta: The most by which the belief in a sensitive context may rise.
+        weights: What the release of a context is worth, from 0 to 1, as work=0.2. May be repeated. The default is 1,
+            and 0 for gaps ("unknown").
+        plan: Where simulatable releases: at the first safe step, or at the safe steps that release most.
+        search: How probabilistic searches.
+        grid: The number of parts into which probabilistic divides a probability.
+        effort: The number of rounds that a check searches.
+        time_limit: The number of seconds after which a search stops.
+        against: The chains that adversaries may know for certain, in place of the user's own.
+        as_json: Write JSON.
+    """
+    files.check_distinct([output], [chain, *(against or ())])
+    options: dict[str, object] = {
+        "delta": delta,
+        "plan": plan,
+        "search": search,
+        "grid": grid,
+        "effort": effort,
+        "time_limit": time_limit,
+        "against": against,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    check_options(CHECKS[check], options)
+    user = read_chain(chain)
+    if against is not None:
+        options["against"] = [read_chain(path) for path in against]
+    states = {sensitive_state(text, user) for text in sensitive}
+    worth = read_weights(weights)
+    with busy(f"Computing the {check} policy") as show:
+        found = CHECKS[check].compute(user, sensitive=states, weights=worth, **options)
+        found.save(output)
+        released = release_probabilities(found).sum(axis=0)
+        bound = found.ceiling
+        if check == DEFAULT and against is None and delta is not None:
+            show("Looking for what a longer search may add")
+            bound = _bound(user, states, delta, worth, time_limit)
+    if as_json:
+        write_json(_facts(found, released, bound))
+    else:
+        _show(found, released, bound, _worth_text(weights))
+
+
+def read_weights(given: Sequence[str] | None) -> dict[str, float]:
+    """The weights of `--weight`, by context."""
+    weights = {}
+    for text in given or ():
+        label, equals, number = text.rpartition("=")
+        try:
+            weights[label] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise ValueError(f"--weight is a context and a number, as in work=0.2: got {text!r}")
+    return weights
+
+
+def check_options(check: Check, options: Collection[str]) -> None:
+    """Refuse what the check does not take, and a missing delta."""
+    for name in options:
+        if name not in check.options:
+            takers = ", ".join(other.name for other in CHECKS.values() if name in other.options)
+            raise ValueError(f"--{name.replace('_', '-')} is no option of the check {check.name}: it is for {takers}")
+    if check.private and "delta" not in options:
+        raise ValueError(f"--delta is missing: the check {check.name} needs it")
+
+
+def _bound(
+    chain: MarkovChain,
+    states: Collection[SensitiveState],
+    delta: float,
+    weights: Mapping[str, float],
+    time_limit: float | None,
+) -> float:
+    """The most that any policy can release, as far as it is found in seconds."""
+    seconds = BOUND_SECONDS if time_limit is None else min(time_limit, BOUND_SECONDS)
+    try:
+        return ceiling(chain, sensitive=states, delta=delta, weights=weights, time_limit=seconds)
+    except MissingExtra:
+        return ceiling(chain, sensitive=states, delta=delta, weights=weights, effort=0)
+
+
+def _facts(found: Policy, released: np.ndarray[Any, np.dtype[np.float64]], bound: float | None) -> dict[str, Any]:
+    expected = found.chain.prior.sum(axis=0)
+    return {
+        "check": found.check,
+        "steps": found.horizon,
+        "readings": found.readings,
+        "utility": found.utility,
+        "ceiling": found.ceiling,
+        "at_most_possible": bound,
+        "complete": found.complete,
+        "contexts": [
+            {"context": label, "weight": found.weights[label], "expected": often, "released": seen}
+            for label, often, seen in zip(found.contexts, expected.tolist(), released.tolist(), strict=True)
+        ],
+    }
+
+
+def _show(
+    found: Policy, released: np.ndarray[Any, np.dtype[np.float64]], bound: float | None, worth: str | None
+) -> None:
+    """Print a policy's expected releases a day, and those of each context."""
+    screen = terminal()
+    rows = list(zip(found.contexts, found.chain.prior.sum(axis=0).tolist(), released.tolist(), strict=True))
+    contexts = [row for row in rows if row[0] != UNKNOWN]
+    seen, often = sum(row[2] for row in contexts), sum(row[1] for row in contexts)
+    screen.print(
+        f"{found.check}: releases {seen:.2f} of {often:.2f} contexts on an average day ({_share(seen, often)})"
+    )
+    if worth is not None:
+        part = _share(found.utility, found.readings)
+        screen.print(f"Weighted by {worth}: {found.utility:.2f} of {found.readings:.2f} ({part}).")
+    for _, gaps, told in (row for row in rows if row[0] == UNKNOWN):
+        screen.print(f"Of {gaps:.2f} steps without a reading, {told:.2f} are released as {UNKNOWN!r}.")
+    if not found.complete:
+        screen.print("The search was cut short. The policy is private; a longer search may release more.")
+    if bound is not None:
+        screen.print(_bound_text(found, bound, "" if worth is None else " by these weights"))
+    screen.print("Most suppressed contexts:\n")
+    table = new_table("context", "steps a day", "suppressed")
+    for label, occurs, told in sorted(contexts, key=lambda row: row[2] - row[1])[:SHOWN]:
+        table.add_row(label, f"{occurs:.2f}", percent(1 - told / occurs) if occurs > 0 else "-")
+    screen.print(table)
+
+
+def _bound_text(found: Policy, bound: float, how: str) -> str:
+    """How far the policy is from the most that is possible."""
+    if bound - found.utility < CLOSE:
+        return f"No private policy releases more{how}."
+    most = f"No private policy releases more than {bound:.2f}{how}"
+    return (
+        f"{most}." if found.check == LONGER else f"{most}: --check {LONGER} may add up to {bound - found.utility:.2f}."
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return percent(part / whole) if whole else "none occurs"
+
+
+def _worth_text(weights: Sequence[str] | None) -> str | None:
+    return ", ".join(text.replace("=", " ") for text in weights) if weights else None
