@@ -12,6 +12,7 @@ from reticent.console.options import AsJson
 from reticent.randomness import secure, seeded
 from reticent.storage import files
 from reticent_client.cli.audit import audit_days
+from reticent_client.cli.compare import compare_checks
 from reticent_client.cli.inspection import inspect_traces
 from reticent_client.cli.learn import learn
 from reticent_client.cli.mask_files import (
@@ -41,6 +42,7 @@ app = App(
 app.command(learn)
 app.command(inspect_traces, name="inspect")
 app.command(make_policy, name="policy")
+app.command(compare_checks, name="compare")
 app.command(audit_days, name="audit")
 
 

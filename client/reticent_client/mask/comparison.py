@@ -1,0 +1,87 @@
+"""All checks side by side: what each releases for several deltas, and how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reticent.errors import MissingExtra
+from reticent_client.mask.chain import MarkovChain
+from reticent_client.mask.checks.registry import CHECKS
+from reticent_client.mask.problem import SensitiveState, Weights
+
+Progress = Callable[[str, float | None], None]
+"""Called with a check and a delta before each policy is computed."""
+
+
+@dataclass(frozen=True)
+class ComparedPolicy:
+    """What a check releases for a delta. Releases are contexts a day, by their weights."""
+
+    check: str
+    delta: float | None
+    """None for a check that promises none."""
+    utility: float
+    readings: float
+    """The utility of releasing everything."""
+    ceiling: float | None
+    """The most that any private policy can release, if the check found it."""
+    complete: bool
+    """Whether the search was finished."""
+    seconds: float
+
+    @property
+    def share(self) -> float:
+        """The released part of the readings."""
+        return self.utility / self.readings if self.readings else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self) | {"share": self.share}
+
+
+def compare(
+    chain: MarkovChain,
+    sensitive: Collection[SensitiveState],
+    deltas: Sequence[float],
+    *,
+    checks: Collection[str] | None = None,
+    weights: Weights | None = None,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> list[ComparedPolicy]:
+    """Compute the policy of each check for each delta; a check whose extra is missing is left out.
+
+    Args:
+        chain: The user's chain.
+        sensitive: Contexts, or (step, context) pairs.
+        deltas: The deltas to compare. A check that promises none is computed once.
+        checks: The names of the checks; all by default.
+        weights: What the release of each context is worth.
+        time_limit: The number of seconds after which each search stops.
+        progress: Called before each policy is computed.
+    """
+    rows = []
+    for check in CHECKS.values():
+        if checks is not None and check.name not in checks:
+            continue
+        for delta in deltas if check.private else [None]:
+            if progress is not None:
+                progress(check.name, delta)
+            options: dict[str, Any] = {"weights": weights}
+            if delta is not None:
+                options["delta"] = delta
+            if time_limit is not None and "time_limit" in check.options:
+                options["time_limit"] = time_limit
+            begin = time.perf_counter()
+            try:
+                found = check.compute(chain, sensitive=sensitive, **options)
+            except MissingExtra:
+                break
+            taken = time.perf_counter() - begin
+            rows.append(
+                ComparedPolicy(check.name, delta, found.utility, found.readings, found.ceiling, found.complete, taken)
+            )
+    return rows
