@@ -5,6 +5,7 @@ from reticent_analyst.analyst import Analyst, Terms
 from reticent_analyst.client import Timeouts
 from reticent_analyst.errors import AnalystError, BadReply, NeverDecided, NotConfirmed, NotDecided
 from reticent_analyst.handle import Handle, Progress
+from reticent_analyst.intervals import Statistic, statistics_of, to_csv
 from reticent_analyst.plan import Plan, plan
 from reticent_analyst.question import Question, QuestionSequence
 
@@ -21,7 +22,10 @@ __all__ = [
     "Question",
     "QuestionSequence",
     "Release",
+    "Statistic",
     "Terms",
     "Timeouts",
     "plan",
+    "statistics_of",
+    "to_csv",
 ]

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,13 +24,16 @@ from reticent_analyst.analyst import Analyst, Terms
 from reticent_analyst.client import Timeouts
 from reticent_analyst.errors import NotConfirmed
 from reticent_analyst.handle import Handle, Progress
+from reticent_analyst.intervals import Statistic, statistics_of, to_csv
 from reticent_analyst.plan import Plan, plan
 from reticent_analyst.progress_display import ProgressDisplay
 from reticent_analyst.question import Question
-from reticent_analyst.render import show_plan, show_queries, show_release, terminal
+from reticent_analyst.render import show_plan, show_queries, show_release, show_statistics, terminal
 from reticent_analyst.resource_estimate import check_key_bits, encryption_seconds
 
 __all__ = ["app"]
+
+PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 app = App(
     name="count",
@@ -72,6 +76,34 @@ class ConnectionOptions:
             yield analyst, display
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StatisticsOptions:
+    """Where the statistics of a release are written: totals, means, shares and ratios, with simultaneous intervals.
+
+    Args:
+        csv: A file for the statistics as CSV.
+        plot: A file for a plot of the statistics; its ending names the format, as in .png, .svg or .pdf.
+    """
+
+    csv: Path | None = None
+    plot: Path | None = None
+
+    def check(self) -> None:
+        """Refuse a plot that cannot be made, before anything is spent."""
+        if self.plot is not None:
+            import_module("reticent_analyst.plot")  # needs an extra
+            if self.plot.suffix not in PLOT_FORMATS:
+                raise ValueError(f"a plot ends with {', '.join(PLOT_FORMATS)}: got {str(self.plot)!r}")
+
+    def write(self, statistics: Sequence[Statistic], title: str) -> None:
+        """Write the files."""
+        if self.csv is not None:
+            self.csv.write_text(to_csv(statistics), encoding="utf-8")
+        if self.plot is not None:
+            import_module("reticent_analyst.plot").save_plot(statistics, self.plot, title=title)
+
+
 @app.command(name="plan")
 def show_expected(
     file: Path, /, *, population: int | None = None, key_bits: int = KEY_BITS[0], as_json: AsJson = False
@@ -104,6 +136,7 @@ def new(
     name: Annotated[str | None, Parameter(name="--id")] = None,
     yes: bool = False,
     wait: Annotated[bool, Parameter(negative="--no-wait")] = True,
+    output: StatisticsOptions | None = None,
     as_json: AsJson = False,
 ) -> int:
     """Announce a query to real phones: show the plan, ask for confirmation, announce, and wait for the release.
@@ -116,8 +149,11 @@ def new(
         name: The query's id, instead of the file's. A second attempt needs a new id.
         yes: Do not ask for confirmation.
         wait: Wait until the query is decided. With --no-wait, get the release later by `reticent count result`.
+        output: Where the statistics are written.
         as_json: Write JSON for machines.
     """
+    output = output or StatisticsOptions()
+    output.check()
     question = Question.load(file)
     if name is not None:
         question = replace(question, id=name)
@@ -138,7 +174,7 @@ def new(
         except KeyboardInterrupt:
             return _stopped(f"to see whether the query was announced: reticent count status {question.id}")
         if wait:
-            return _write_result(handle, display, None, as_json=as_json)
+            return _write_result(handle, display, None, question, output, as_json=as_json)
         _write_progress([handle.progress], as_json=as_json)
         return 0
 
@@ -158,7 +194,14 @@ def status(name: str | None = None, /, *, connection: ConnectionOptions, as_json
 
 @app.command
 def result(
-    name: str, /, *, connection: ConnectionOptions, timeout: float | None = None, as_json: AsJson = False
+    name: str,
+    /,
+    *,
+    connection: ConnectionOptions,
+    timeout: float | None = None,
+    question: Path | None = None,
+    output: StatisticsOptions | None = None,
+    as_json: AsJson = False,
 ) -> int:
     """Wait for the release of a query, and show it. Later calls show the same.
 
@@ -168,10 +211,15 @@ def result(
         name: The query's id.
         connection: The connection to the aggregation server.
         timeout: Seconds to wait; no limit if not given.
+        question: The file of the question, for its means and ratios.
+        output: Where the statistics are written.
         as_json: Write JSON for machines.
     """
+    output = output or StatisticsOptions()
+    output.check()
+    asked = None if question is None else Question.load(question)
     with connection.connected() as (analyst, display):
-        return _write_result(analyst.find(name), display, timeout, as_json=as_json)
+        return _write_result(analyst.find(name), display, timeout, asked, output, as_json=as_json)
 
 
 @app.command
@@ -227,7 +275,15 @@ def _confirm(expected: Plan, terms: Terms, *, yes: bool) -> None:
         raise NotConfirmed(f"{query.id!r} was not announced, and nothing is spent")
 
 
-def _write_result(handle: Handle, display: ProgressDisplay, timeout: float | None, *, as_json: bool) -> int:
+def _write_result(
+    handle: Handle,
+    display: ProgressDisplay,
+    timeout: float | None,
+    question: Question | None,
+    output: StatisticsOptions,
+    *,
+    as_json: bool,
+) -> int:
     try:
         with display.bar(handle.query):
             release = handle.result(timeout, display.on_progress)
@@ -238,10 +294,14 @@ def _write_result(handle: Handle, display: ProgressDisplay, timeout: float | Non
             raise
         _write(_plain_burnt(burnt))
         return BAD_ANSWER
+    statistics = statistics_of(release) if question is None else question.statistics(release)
+    output.write(statistics, release.query)
     if as_json:
-        _write(json.loads(release.to_text()) | {"interval_95": release.interval(0.95).tolist()})
+        plain = [each.to_json() for each in statistics]
+        _write(json.loads(release.to_text()) | {"interval_95": release.interval(0.95).tolist(), "statistics": plain})
     else:
         show_release(terminal(), release, handle.progress)
+        show_statistics(terminal(), statistics)
     return 0
 
 

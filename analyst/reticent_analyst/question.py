@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from reticent.privacy import (
     COST_RANGES,
     MAX_FRACTION_BITS,
+    Bin,
     Counter,
     NoiseKind,
     Query,
+    Release,
     mechanism_of,
     share_variance,
 )
 from reticent_analyst.cohort_odds import MAX_PHONES, CohortPlan, choose_cohorts
+from reticent_analyst.intervals import Statistic, statistics_of
 from reticent_analyst.question_file import fields_of
 
 __all__ = ["DAY", "Question", "QuestionSequence"]
@@ -64,6 +68,10 @@ class Question:
             key servers require. It is more if a cohort would otherwise have more liars with a probability above `risk`.
         closes_after: The duration of collecting, in seconds or as a timedelta.
         enough: Collecting ends as soon as each cohort has this many contributions.
+        means: The counters of which the release is also shown as a mean over the contributors.
+        ratios: The numerator and the denominator of each ratio of two totals, by its name.
+        histograms: The edges of each histogram, by the name of the number that phones have. Each bin is a counter, and
+            contains its lower edge; a phone is in at most one bin.
         sequence: The name of the sequence that the question belongs to: see `QuestionSequence`.
 
     >>> question = Question(id="gym", counters=[Counter("visits", 0, 2)], epsilon=1.0, delta=1e-6, absent=0.3)
@@ -91,6 +99,9 @@ class Question:
     closes_after: int | dt.timedelta = DAY
     enough: int | None = None
     sequence: str | None = None
+    means: Sequence[str] = ()
+    ratios: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("absent", "lying"):
@@ -101,9 +112,10 @@ class Question:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
         if not 0 < self.risk < 1:
             raise ValueError(f"risk must lie in (0, 1): got {self.risk!r}")
-        if not self.counters:
-            raise ValueError("a question needs at least one counter: got none")
+        if not self.counters and not self.histograms:
+            raise ValueError("a question needs at least one counter or histogram: got none")
         self._check_bounds()
+        self._check_statistics()
         object.__setattr__(self, "closes_after", _whole_seconds(self.closes_after))
 
     def _check_bounds(self) -> None:
@@ -117,6 +129,32 @@ class Question:
             raise ValueError(f"scaling must be one of {', '.join(get_args(Scaling))}: got {self.scaling!r}")
         if self.scaling == "balanced" and {self.l1, self.l2_squared} != {None}:
             raise ValueError("l1 and l2_squared bound the scaled vector: with them, each counter must state its scale")
+
+    def _check_statistics(self) -> None:
+        for name, edges in self.histograms.items():
+            if len(edges) < 2 or any(not low < high for low, high in pairwise(edges)):
+                raise ValueError(f"the edges of the histogram {name!r} must be at least two, and grow: got {[*edges]}")
+        names = {counter.name for counter in self._counters()}
+        if unknown := sorted({*self.means, *(name for pair in self.ratios.values() for name in pair)} - names):
+            raise ValueError(f"means and ratios are of counters of the question: got {', '.join(map(repr, unknown))}")
+        for name, (above, below) in self.ratios.items():
+            if above == below:
+                raise ValueError(f"the ratio {name!r} must be of two counters: got {above!r} twice")
+
+    def statistics(self, release: Release, level: float = 0.95) -> list[Statistic]:
+        """The totals, means, shares and ratios of the question's release, with intervals that hold all together.
+
+        Args:
+            release: The release.
+            level: The probability that all intervals contain the truth, if nobody lied.
+
+        Raises:
+            ValueError: The release is of other counters.
+        """
+        names = tuple(counter.name for counter in self._counters())
+        if release.counters != names:
+            raise ValueError(f"the release of {release.query!r} is of other counters: {', '.join(release.counters)}")
+        return statistics_of(release, means=self.means, ratios=self.ratios, level=level)
 
     def to_query(self, population: int, key_id: str) -> Query:
         """The query for this many phones.
@@ -188,20 +226,28 @@ class Question:
         return cls(**fields_of(text))
 
     def _counters(self) -> Sequence[Counter]:
-        """The counters with their scales."""
-        if self.scaling == "none":
-            return self.counters
-        most = [max(-counter.low, counter.high) for counter in self.counters]
+        """The counters with their scales, and those of the histograms' bins."""
+        *scales, of_bins = self._scales()
+        bins = [Bin(name, *pair) for name, edges in self.histograms.items() for pair in pairwise(edges)]
         return [
-            counter._replace(scale=max(1, round(max(most) / each)))
-            for counter, each in zip(self.counters, most, strict=True)
+            *(counter._replace(scale=scale) for counter, scale in zip(self.counters, scales, strict=True)),
+            *(Counter(each.name, 0, 1, of_bins) for each in bins),
         ]
+
+    def _scales(self) -> list[int]:
+        """The scale of each counter, and that of all bins."""
+        if self.scaling == "none":
+            return [*(counter.scale for counter in self.counters), 1]
+        most = [*(max(-counter.low, counter.high) for counter in self.counters), 1]
+        return [max(1, round(max(most) / each)) for each in most]
 
     def _norms(self) -> tuple[int, int]:
         """The L1 bound and the squared L2 bound. Each is as tight as the counters and the other bound imply."""
         if self.sequence is not None and self.l1 is not None and self.l2_squared is not None:
             return self.l1, self.l2_squared  # they are over more than these counters
-        most = [counter.most for counter in self._counters()]
+        counters = self._counters()
+        most = [counter.most for counter in counters[: len(self.counters)]]
+        most += [self._scales()[-1]] * len(self.histograms)  # a phone is in one bin of each
         square = sum(each * each for each in most)
         l2_squared = min(square, square if self.l2_squared is None else self.l2_squared)
         if self.l1 is not None:

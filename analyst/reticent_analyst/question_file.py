@@ -11,7 +11,7 @@ from reticent.times import duration
 
 __all__ = ["fields_of"]
 
-_SECTIONS = {"counters", "bounds", "expected"}
+_OTHERS = {"counters", "bounds", "expected", "means", "ratios", "histograms"}
 _KINDS: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("id", "noise", "sequence", "scaling"), str),
     **dict.fromkeys(("epsilon", "delta", "absent", "lying", "risk"), (int, float)),
@@ -31,7 +31,7 @@ def fields_of(text: str) -> dict[str, Any]:
     """
     content = tomllib.loads(text)
     counters = [_counter(name, bounds) for name, bounds in _table(content, "counters").items()]
-    found = {name: value for name, value in content.items() if name not in _SECTIONS}
+    found = {name: value for name, value in content.items() if name not in _OTHERS}
     for section in ("bounds", "expected"):
         for name, value in _table(content, section).items():
             if name not in _IN_SECTION[section]:
@@ -50,7 +50,19 @@ def fields_of(text: str) -> dict[str, Any]:
             raise ValueError(f"{_named([name])} must be {'text' if _KINDS[name] is str else 'a number'}: got {value!r}")
         if isinstance(value, int | float) and not abs(value) <= MAX_INTEGER:
             raise ValueError(f"{_named([name])} is too large: got {value!r}")
-    return {"counters": counters, **found}
+    return {"counters": counters, **found, **_statistics(content)}
+
+
+def _statistics(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Which statistics to make of the release."""
+    number = (int, float)
+    return {
+        "means": _list("means", content.get("means", []), str),
+        "ratios": {name: _list(f"[ratios] {name}", pair, str, 2) for name, pair in _table(content, "ratios").items()},
+        "histograms": {
+            name: _list(f"[histograms] {name}", edges, number) for name, edges in _table(content, "histograms").items()
+        },
+    }
 
 
 def _table(content: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -58,6 +70,14 @@ def _table(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ValueError(f"[{name}] must be a table: got {table!r}")
     return table
+
+
+def _list(name: str, value: Any, kind: type | tuple[type, ...], length: int | None = None) -> tuple[Any, ...]:
+    if isinstance(value, list) and length in {None, len(value)}:  # noqa: SIM102  # two questions
+        if all(isinstance(each, kind) and not isinstance(each, bool) for each in value):
+            return tuple(value)
+    what = "numbers" if kind is not str else "two names of counters" if length else "names of counters"
+    raise ValueError(f"{name} must be a list of {what}: got {value!r}")
 
 
 def _named(names: Iterable[str]) -> str:

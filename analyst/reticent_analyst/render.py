@@ -12,9 +12,10 @@ from reticent.console.text import printable
 from reticent.privacy import DEFAULT_BUDGET, QueryLimits, Release
 from reticent.protocol.phases import KEY_SERVER_AWAY, outcomes_text
 from reticent_analyst.handle import Progress
+from reticent_analyst.intervals import Statistic
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
 
-__all__ = ["show_plan", "show_queries", "show_release", "terminal"]
+__all__ = ["show_plan", "show_queries", "show_release", "show_statistics", "terminal"]
 
 _LOST = "can no longer be decided: the key server was restored from a backup"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -89,6 +90,21 @@ def show_release(console: Console, release: Release, progress: Progress) -> None
     if release.seeded:
         facts.add_row("seeded", "the noise can be replayed: it protects nobody")
     console.print(facts, highlight=False)
+
+
+def show_statistics(console: Console, statistics: Sequence[Statistic]) -> None:
+    """Show what follows from the totals: means, shares and ratios, with intervals that hold together."""
+    derived = [each for each in statistics if each.kind != "total"]
+    if not derived:
+        return
+    table = _table("statistic", "value", "together 95 % from", "to")
+    for each in derived:
+        name = f"{'mean of ' if each.kind == 'mean' else ''}{printable(each.name)}"
+        show = "{:.1%}".format if each.kind == "share" else "{:,.5g}".format
+        table.add_row(
+            name, *(show(number) if math.isfinite(number) else "-" for number in (each.value, each.low, each.high))
+        )
+    console.print(table)
 
 
 def _facts(plan: Plan) -> list[tuple[str, str]]:

@@ -146,6 +146,43 @@ def test_json_is_one_document(server: CountingServer, run: Run, file: str) -> No
     assert json.loads(again) == content
 
 
+def test_statistics_are_shown_and_written(server: CountingServer, run: Run, file: str, tmp_path: Path) -> None:
+    extra = (
+        'means = ["visits"]\n'
+        + QUESTION
+        + '[ratios]\n"per swim" = ["visits", "swims"]\n[histograms]\nage = [0, 18, 65]\n'
+    )
+    Path(file).write_text(extra.replace("[expected]", "swims = [0, 2]\n[expected]"))
+    server.phones = lambda _: [
+        CohortSum(15, (20, 10, 5, 9)),
+        CohortSum(16, (25, 11, 6, 9)),
+        CohortSum(14, (18, 9, 7, 8)),
+    ]
+    out, err = run("new", file, "--yes", "--csv", "gym.csv", "--plot", "gym.png")
+    assert err == ""
+    table = " ".join(out.split())
+    for shown in ("mean of visits 1.4 ", "per swim 2.1 - -", "age[0,18) 40.0% ", "age[18,65) 57.8% "):
+        assert shown in table, table
+    rows = (tmp_path / "gym.csv").read_text().splitlines()
+    assert rows[0] == "kind,name,value,low,high"
+    assert [row.split(",")[0] for row in rows[1:]] == ["total", "total", "share", "share", "mean", "ratio"]
+    assert (tmp_path / "gym.png").read_bytes().startswith(b"\x89PNG")
+    out, _ = run("result", "gym", "--question", file, "--csv", "again.csv", "--json")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "gym.csv").read_text()
+    [*_, ratio] = json.loads(out)["statistics"]
+    assert ratio == {"kind": "ratio", "name": "per swim", "value": 63 / 30, "low": None, "high": None}
+    out, _ = run("result", "gym", "--json")
+    assert [each["kind"] for each in json.loads(out)["statistics"]] == ["total", "total", "share", "share"]
+
+
+def test_a_plot_of_an_unknown_format_is_refused_before_anything_is_announced(
+    server: CountingServer, run: Run, file: str
+) -> None:
+    _, err = run("new", file, "--yes", "--plot", "gym.doc", code=2)
+    assert err == "reticent: a plot ends with .png, .svg, .pdf: got 'gym.doc'\n"
+    assert server.calls == []
+
+
 def test_without_a_terminal_yes_is_required(
     server: CountingServer, run: Run, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

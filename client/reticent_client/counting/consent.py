@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reticent.privacy import Cost, Query, QueryLimits, min_liars
+from reticent.privacy import Bin, Cost, Query, QueryLimits, min_liars
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["AppReports", "Participation", "Situation"]
@@ -120,7 +120,9 @@ class Participation:
             ("query", query.id, self.queries),
             *(("counter", counter.name, self.counters) for counter in query.counters),
         ):
-            if not any(fnmatchcase(name, pattern) for pattern in patterns):
+            found = Bin.of(name) if what == "counter" else None
+            names = (name,) if found is None else (name, found.number)
+            if not any(fnmatchcase(each, pattern) for each in names for pattern in patterns):
                 allowed = ", ".join(map(repr, patterns)) or "nothing"
                 raise Declined(
                     Reason.NOT_ALLOWED, f"no {what} of the name {name!r} is allowed, but {allowed}", query.id

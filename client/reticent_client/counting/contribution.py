@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reticent.paillier import PublicKey, centred, pad, tag
-from reticent.privacy import Counter, Norms, Query
+from reticent.privacy import Bin, Counter, Norms, Query
 from reticent.protocol import AgreementKey, packing_of, shared_secret, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import is_seeded
@@ -18,7 +18,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.enrolment import Member
 from reticent_client.errors import Declined, Reason
 
-__all__ = ["PreparedContribution", "prepare", "values_of", "within_bounds"]
+__all__ = ["PreparedContribution", "prepare", "source_of", "values_of", "within_bounds"]
 
 KEY = b"reticent.agreement-key.1\n"  # separates these keys from any other use of the signing key
 AGREEMENT_ENTROPY = 32  # bytes
@@ -51,13 +51,16 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
         raise Declined(Reason.NO_COUNTERS, f"there are no counters for {query.id!r}", query.id)
     values = []
     for counter in query.counters:
-        value: Any = counted.get(counter.name, 0.0)  # apps are not checked by anybody else
+        source, found = source_of(counter.name, counted), Bin.of(counter.name)
+        value: Any = counted.get(source, math.nan)  # apps are not checked by anybody else
         try:
             number = _number(value)
         except Exception as error:  # an app's own kind of number may fail in its own way
             raise Declined(
-                Reason.BAD_COUNTERS, f"{counter.name!r} must be a number: got a {type(value).__name__}", query.id
+                Reason.BAD_COUNTERS, f"{source!r} must be a number: got a {type(value).__name__}", query.id
             ) from error
+        if found is not None and source != counter.name:
+            number = float(found.contains(number))
         values.append(within_bounds(counter, number))
     return values
 
@@ -65,6 +68,12 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
 def within_bounds(counter: Counter, number: float) -> float:
     """The number that counts: the nearest within the counter's bounds; 0 for NaN."""
     return 0.0 if math.isnan(number) else min(max(number, float(counter.low)), float(counter.high))
+
+
+def source_of(counter: str, counted: Mapping[str, float]) -> str:
+    """The name of the number that a counter takes: its own, or for a bin that has none, that of the binned number."""
+    found = Bin.of(counter)
+    return counter if found is None or counter in counted else found.number
 
 
 def _number(value: Any) -> float:

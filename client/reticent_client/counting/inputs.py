@@ -11,7 +11,7 @@ from pathlib import Path
 from reticent.privacy import Query
 from reticent.protocol.invitation import Invitation
 from reticent_client.counting.consent import Participation
-from reticent_client.counting.contribution import within_bounds
+from reticent_client.counting.contribution import source_of, within_bounds
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["Counted", "read_invitation", "read_participation"]
@@ -61,15 +61,17 @@ class Counted:
         """
         counted = self.all()
         for query in self._queries:
+            sources = {counter.name: source_of(counter.name, counted) for counter in query.counters}
+            for name in sorted({*sources.values()} - counted.keys()):
+                yield f"{query.id!r} asks for {name!r}, which was not given: it counts as 0"
             for counter in query.counters:
                 if counter.name not in counted:
-                    yield f"{query.id!r} asks for {counter.name!r}, which was not given: it counts as 0"
                     continue
                 given, taken = counted[counter.name], within_bounds(counter, counted[counter.name])
                 if given != taken:
                     bounds = f"its bounds are {counter.low} and {counter.high}"
                     yield f"{query.id!r} takes {counter.name!r} as {taken:g}, not {given:g}: {bounds}"
-        wanted = {counter.name for query in self._queries for counter in query.counters}
+        wanted = {source_of(counter.name, counted) for query in self._queries for counter in query.counters}
         for name in sorted(self._said.keys() - wanted):
             yield f"{name!r} was given and not used: no contribution that was made now asks for it"
 

@@ -95,6 +95,7 @@ EXTRAS = {
     "plan": ("scipy",),
     "cli": _CLI,
     "analyst": (*_CLI, "scipy"),
+    "plot": ("matplotlib",),
     "agg": (*_CLI, "grpc_health"),
     "keys": (*_CLI, "grpc_health", "phe"),
     "server": (*_CLI, *_SERVER),

@@ -1,5 +1,6 @@
 """The mathematics of private counting: mechanisms of noise, queries, releases, and budgets."""
 
+from reticent.privacy._bins import Bin
 from reticent.privacy._cost import Cost, Noise, composed, sum_of_costs
 from reticent.privacy._counts import (
     OUTLIER_DEVIATIONS,
@@ -55,6 +56,7 @@ __all__ = [
     "SELF",
     "THESIS_EPSILON",
     "AlreadyDecided",
+    "Bin",
     "BudgetExceeded",
     "CohortSum",
     "Composition",

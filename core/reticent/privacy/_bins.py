@@ -1,0 +1,49 @@
+"""Bins of a histogram: counters whose name is a range of another number that the phone has."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["Bin"]
+
+_NAME = re.compile(r"(.+)\[([^\[\],)]+),([^\[\],)]+)\)", re.DOTALL)
+
+
+class Bin(NamedTuple):
+    """A range of a number. The counter of its name is 1 on the phones whose number is in the range, and 0 on others.
+
+    Args:
+        number: The name of the number.
+        low: The smallest number in the range.
+        high: The smallest number beyond it.
+
+    >>> Bin("kilometres", 2, 5).name, Bin.of("kilometres[5,inf)"), Bin.of("kilometres")
+    ('kilometres[2,5)', Bin(number='kilometres', low=5.0, high=inf), None)
+    """
+
+    number: str
+    low: float
+    high: float
+
+    @property
+    def name(self) -> str:
+        """The counter's name."""
+        return f"{self.number}[{_text(self.low)},{_text(self.high)})"
+
+    @classmethod
+    def of(cls, counter: str) -> Bin | None:
+        """The bin that a counter's name describes; None if it describes none."""
+        found = _NAME.fullmatch(counter)
+        try:
+            return None if found is None else cls(found[1], float(found[2]), float(found[3]))
+        except ValueError:
+            return None
+
+    def contains(self, number: float) -> bool:
+        """Whether a number is in the range; NaN is in none."""
+        return self.low <= number < self.high
+
+
+def _text(edge: float) -> str:
+    return repr(float(edge)).removesuffix(".0")
