@@ -131,7 +131,7 @@ class MaskRunner:
             if self._owns_store:
                 stack.callback(self._store.close)
             stack.enter_context(self._store.claim())
-            self._wake()
+            self._resume()
             self._open = stack.pop_all()
         self._running = asyncio.create_task(self._run(), name="phone")
         return self
@@ -183,8 +183,8 @@ class MaskRunner:
         """What became of the steps, for each policy that has decided any since the phone began."""
         return [mask.report() for mask in self._masks.values()]
 
-    def _wake(self) -> None:
-        """Go on from what the store holds: the last step that has begun may not have got out."""
+    def _resume(self) -> None:
+        """Go on from what the store holds: the streams, the steps that wait for their beginning, and the day's mask."""
         self._store.keep_only(MASKS, (MASKS + name for name in self._names.values()))
         held = [_Decided(*each) for each in self._store.messages()]
         if held:
@@ -200,13 +200,7 @@ class MaskRunner:
         for each in held[: len(held) - len(self._pending)]:
             self._write(each)
         in_lead = self._in_charge()[0] == upcoming.date
-        date = upcoming.date if in_lead else self.timetable.last(self.clock.now()).date
-        mask = self._mask(date)
-        step = mask.step - 1
-        published = -1 if self.masked.last is None else self.masked.last[0]
-        if step >= 0 and published < position(date, step) < due:
-            with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
-                self._publish(self._keep(date, step, mask.observe(None, step=step), None))
+        self._mask(upcoming.date if in_lead else self.timetable.last(self.clock.now()).date)
 
     def _before(self, newest: Step) -> dt.datetime:
         """Just before the last step that was decided: it may not have begun, and nothing before it is decided again.
