@@ -21,7 +21,7 @@ from reticent_client.errors import FileError
 from reticent_client.habits import learning
 from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
 from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, SampledDays, Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation_text import percent
@@ -89,7 +89,7 @@ def learn(
     )
     others = None if population is None else _chain(population)
     with _busy(f"Reading {traces}") as show:
-        read = Traces.read(traces, zone=zone)
+        read = read_traces(traces, zone=zone)
         show(f"Sampling {len(read)} readings")
         if everybody or (user is None and len(read.users) == 1):
             sampled = sampling.by_user(read)

@@ -8,21 +8,28 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 
 from reticent.errors import MissingExtra
 from reticent_client.habits.traces import COLUMNS, Row, Traces
 
-AnyTraces = TypeVar("AnyTraces", bound=Traces)
 
+def read_traces(path: str | Path, *, zone: str | dt.tzinfo | None = None) -> Traces:
+    """Read CSV (also `.csv.gz`), or Parquet where a file is called `.parquet`.
 
-def read(kind: type[AnyTraces], path: Path, zone: str | dt.tzinfo | None) -> AnyTraces:
-    """The traces of a file."""
+    The first line of CSV names the columns; those beside user, time and context are ignored. An empty context is a
+    reading of nothing.
+
+    Args:
+        path: The file.
+        zone: The time zone of local times, and of the days of instants.
+    """
+    path = Path(path)
     if path.suffix == ".parquet":
-        return kind.gathered(_parquet(path), f"{path}, row {{}}".format, str(path), zone)
+        return Traces.gathered(_parquet(path), f"{path}, row {{}}".format, str(path), zone)
     with path.open("rb") as file:
         text = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
-        return kind.gathered(_csv(text, str(path)), f"{path}:{{}}".format, str(path), zone)
+        return Traces.gathered(_csv(text, str(path)), f"{path}:{{}}".format, str(path), zone)
 
 
 def _csv(file: BinaryIO, place: str) -> Iterator[Row]:
@@ -47,8 +54,8 @@ def _next(reader: Iterator[list[str]], place: str, line: int) -> list[str] | Non
     try:
         return next(reader, None)
     except csv.Error as error:
-        said = "a quote is opened and never closed" if "unexpected end" in str(error) else str(error)
-        raise ValueError(f"{place}:{line}: this is not CSV: {said}") from error
+        cause = "a quote is opened and never closed" if "unexpected end" in str(error) else str(error)
+        raise ValueError(f"{place}:{line}: this is not CSV: {cause}") from error
 
 
 def _lines(file: BinaryIO, place: str) -> Iterator[str]:

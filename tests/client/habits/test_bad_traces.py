@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.habits.traces import MAX_NAME, Traces
 from reticent_client.mask.limits import MAX_LABEL
 from tests.client.habits.trace_files import GOOD, matches, refused, written
@@ -124,7 +125,7 @@ BAD: dict[str, tuple[bytes, str | None, str]] = {
 def test_a_bad_file_is_one_error_with_its_line(tmp_path: Path, kind: str) -> None:
     content, zone, said = BAD[kind]
     path = written(tmp_path, content, "t.csv")
-    text = refused(lambda: Traces.read(path, zone=zone))
+    text = refused(lambda: read_traces(path, zone=zone))
     assert matches(text, f"{tmp_path}/{said}"), text
     assert len(text) < 500
 
@@ -135,12 +136,12 @@ def test_a_damaged_gzip_file_is_one_error(tmp_path: Path, kind: str) -> None:
     whole = gzip.compress(f"user,time,context\n{rows}".encode())
     content = {"cut off": whole[:-2000], "no gzip at all": b"user", "damaged": whole[:2000] + b"?" + whole[2001:]}[kind]
     path = written(tmp_path, content, "t.csv.gz")
-    assert matches(refused(lambda: Traces.read(path)), f"{path}:*: *")
+    assert matches(refused(lambda: read_traces(path)), f"{path}:*: *")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
-        Traces.read(tmp_path / "none.csv")
+        read_traces(tmp_path / "none.csv")
 
 
 @pytest.mark.parametrize(
@@ -155,5 +156,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_bad_questions_are_one_error(tmp_path: Path, action: Callable[[Traces], object], said: str) -> None:
-    traces = Traces.read(written(tmp_path, GOOD), zone="UTC")
+    traces = read_traces(written(tmp_path, GOOD), zone="UTC")
     assert matches(refused(lambda: action(traces)), said)

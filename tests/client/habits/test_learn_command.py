@@ -13,7 +13,7 @@ from reticent.console.program import main
 from reticent_client import MarkovChain
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.days_file import read_days
 
 HOUR = dt.timedelta(hours=1)
@@ -63,7 +63,7 @@ def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 def test_a_chain_is_learned_and_what_was_learned_is_said(run: Run) -> None:
     code, said, errors = run("ada.csv", "-o", "chain.json", "--lead", "0s")
     assert (code, errors) == (0, "")
-    days = Sampling(lead=dt.timedelta()).days(Traces.read("ada.csv")).days
+    days = Sampling(lead=dt.timedelta()).days(read_traces("ada.csv")).days
     assert MarkovChain.load("chain.json").to_json() == learn(days).chain.to_json()
     assert [" ".join(line.split()) for line in said.splitlines()] == [
         "days 42, 0 more left out",
