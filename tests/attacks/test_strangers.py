@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from reticent.v1 import counting_pb2 as wire
 from tests.attacks import large_query
-from tests.attacks.honest import Service
+from tests.attacks.honest import Honest, Service
 from tests.attacks.strangers import hold_connections, services, take_no_answers
 from tests.attacks.target import Finding, Target
 from tests.system.callers import enrolled, members
@@ -22,6 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]  # real processes, a quarter 
 
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 MEGABYTE = 1 << 20
+ROOT = Path(__file__).parents[2]
 ANNOUNCEMENTS = wire.AnnouncementsRequest(phone=bytes(16)).SerializeToString()
 
 
@@ -35,41 +39,68 @@ def attacked(servers: Servers, listener: str) -> Service:
     return services(Target.of(servers), ANALYST)[listener]
 
 
-def flood(servers: Servers, *, honest: str, connections: int, calls: int) -> Finding:
+async def flood(servers: Servers, *, connections: int, calls: int) -> Finding:
     """Calls for announcements, whose replies are not read."""
-    return asyncio.run(
-        take_no_answers(
-            attacked(servers, "collecting"),
-            honest=honest,
-            path="/reticent.v1.Collecting/Announcements",
-            message=ANNOUNCEMENTS,
-            connections=connections,
-            calls=calls,
-        )
+    return await take_no_answers(
+        attacked(servers, "collecting"),
+        path="/reticent.v1.Collecting/Announcements",
+        message=ANNOUNCEMENTS,
+        connections=connections,
+        calls=calls,
     )
 
 
-@pytest.mark.parametrize("listener", ["enrolment", "collecting"])
-def test_whoever_takes_no_answers_keeps_nobody_out(servers: Servers, listener: str) -> None:
-    """Anybody can ask for the health of a server, and be answered."""
-    finding = asyncio.run(take_no_answers(attacked(servers, listener), connections=5))
-    assert not finding.succeeded, finding
+def test_whoever_takes_no_answers_keeps_nobody_out(servers: Servers) -> None:
+    """Anybody can ask for the health of a server, and be answered. Both servers are attacked at the same time."""
+
+    async def attacks() -> list[Finding]:
+        listeners = [attacked(servers, listener) for listener in ("enrolment", "collecting")]
+        return await asyncio.gather(*(take_no_answers(each, connections=5) for each in listeners))
+
+    findings = asyncio.run(attacks())
+    assert not any(finding.succeeded for finding in findings), findings
 
 
-@pytest.mark.parametrize("honest", ["127.0.0.1", "127.0.0.2"])
 @pytest.mark.parametrize(("connections", "calls"), [(20, 600), (100, 8)])
-def test_many_connections_with_many_calls_keep_nobody_out(
-    servers: Servers, honest: str, connections: int, calls: int
-) -> None:
+def test_many_connections_with_many_calls_keep_nobody_out(servers: Servers, connections: int, calls: int) -> None:
     """Neither at the attacker's address nor at another one. All calls wait for admission in one queue."""
-    finding = flood(servers, honest=honest, connections=connections, calls=calls)
-    assert not finding.succeeded, finding
+    elsewhere = Honest(attacked(servers, "collecting"), "127.0.0.2")
+
+    async def attack() -> Finding:
+        async with elsewhere.calling():
+            return await flood(servers, connections=connections, calls=calls)
+
+    for finding in (asyncio.run(attack()), elsewhere.finding("replies not read", "the same")):
+        assert not finding.succeeded, finding
 
 
-@pytest.mark.parametrize("listener", ["enrolment", "deciding", "collecting", "counting"])
-def test_whoever_holds_connections_keeps_nobody_out(servers: Servers, listener: str) -> None:
-    finding = asyncio.run(hold_connections(attacked(servers, listener)))
-    assert not finding.succeeded, finding
+@pytest.mark.parametrize("listeners", [("enrolment", "collecting"), ("deciding", "counting")], ids="-".join)
+def test_whoever_holds_connections_keeps_nobody_out(servers: Servers, listeners: tuple[str, str]) -> None:
+    """Each server is attacked at one of its listeners, by a process of its own."""
+    with ThreadPoolExecutor() as attackers:
+        for done in attackers.map(partial(connections_held, servers), listeners):
+            assert (done.returncode, done.stderr) == (0, ""), done.stdout
+            assert "connections: stopped" in done.stdout
+
+
+def connections_held(servers: Servers, listener: str) -> subprocess.CompletedProcess[str]:
+    keys, aggregation = servers.both
+    where: tuple[str | Path, ...] = (
+        *("--certs", servers.certs, "--enrolment", keys.phones, "--deciding", keys.others),
+        *("--collecting", aggregation.phones, "--counting", aggregation.others),
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "tests.attacks",
+        "connections",
+        *where,
+        "--analyst",
+        ANALYST,
+        "--listener",
+        listener,
+    ]
+    return subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_no_phone_is_lost_while_connections_are_cut(tmp_path: Path) -> None:
@@ -130,7 +161,7 @@ def lacking(folder: Path, guard: str) -> tuple[str | Path, ...]:
 def test_a_server_whose_unread_replies_give_way_to_nobody_keeps_honest_callers_out(tmp_path: Path) -> None:
     program = lacking(tmp_path, "CallLimits._evict_one = refuse")
     with running(tmp_path, keys_options=OPTIONS, aggregation_program=program) as servers:
-        finding = flood(servers, honest="127.0.0.1", connections=100, calls=8)
+        finding = asyncio.run(flood(servers, connections=100, calls=8))
     assert finding.succeeded, finding
 
 
