@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from reticent.protocol import Refusal, Refused
 from reticent.storage.database import Database, Execute, Reader
+from reticent.storage.files import drafted
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sqlite_schema as sql
 from reticent_agg.store import (
@@ -65,8 +66,23 @@ class SqliteStore(AggregationStore):
         return self.database.claim()
 
     def close(self) -> None:
+        if self._reader is not self.database:
+            self._reader.close()
         self.database.close()
-        self._reader.close()
+
+    def backup(self, path: Path) -> None:
+        """Copy the present content to a new file, whole or not at all; other processes continue meanwhile.
+
+        All open queries are aborted in the copy, as by `abort_restored`: a server on it never sends a sum that the
+        original may send too.
+
+        Raises:
+            FileExistsError: The name is taken.
+        """
+        with drafted(path) as draft:
+            self.database.backup(draft)
+            with closing(SqliteStore(draft)) as copy:
+                copy.abort_restored()
 
     # Public keys.
 
