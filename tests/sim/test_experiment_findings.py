@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent_sim.experiments.cli import EXPERIMENTS
+from reticent_sim.cli import EXPERIMENTS
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.results import Result
 from reticent_sim.experiments.runner import Runner, Settings

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.rivals.thesis import ThesisProbabilistic
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
-from reticent_sim.experiments import published, statistics
+from reticent_sim.experiments import statistics
 from reticent_sim.experiments.subjects import Subject, from_population
 from reticent_sim.experiments.systems import (
     COMPUTED,
@@ -22,6 +21,8 @@ from reticent_sim.experiments.systems import (
     hybrid_result,
     run_trial,
 )
+from reticent_sim.rivals.listed_probabilistic import listed_probabilistic
+from reticent_sim.rivals.thesis import ThesisProbabilistic
 
 # Subjects
 
@@ -69,7 +70,7 @@ def test_the_probabilistic_check_is_the_one_that_the_text_lists() -> None:
         rows = seeded(seed, "listed").dirichlet(np.full(3, 0.4), size=(4, 3))
         chain = MarkovChain(["a", "b", "s"], rows[0, 0], rows[1:])
         listed = ThesisProbabilistic(chain.initial, chain.transitions, {2}, 0.1).initialize()
-        table = published.probabilistic(chain, {"s"}, 0.1).table
+        table = listed_probabilistic(chain, {"s"}, 0.1).table
         assert np.abs(table - listed)[chain.prior > 0].max() < 1e-9
         between += bool(((table > 0) & (table < 1)).any())
     assert between >= 4

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from reticent.console import program
-from reticent_sim.experiments.cli import EXPERIMENTS
+from reticent_sim.cli import EXPERIMENTS
 from reticent_sim.experiments.runner import LIBRARIES, Runner, Settings
 from reticent_sim.experiments.subjects import from_traces
 from reticent_sim.experiments.systems import (

@@ -64,6 +64,9 @@ def test_the_import_contract_holds(copy: Path) -> None:
         ("client/reticent_client/mask", "reticent_client.habits"),
         ("server_agg/reticent_agg/counting", "reticent_agg.sqlite_store"),
         ("simulation/reticent_sim/world", "reticent_sim.experiments"),
+        ("simulation/reticent_sim/rivals", "reticent_sim.experiments"),
+        ("simulation/reticent_sim/experiments", "reticent_sim.report"),
+        ("simulation/reticent_sim/report", "reticent_sim.cli"),
     ],
 )
 def test_the_import_contract_breaks(copy: Path, importer: str, imported: str) -> None:

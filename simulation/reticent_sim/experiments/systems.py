@@ -10,8 +10,8 @@ from functools import partial
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_sim.experiments import published
 from reticent_sim.experiments.subjects import Day, Subject
+from reticent_sim.rivals import listed_probabilistic as listed
 
 LEAKY, SIMULATABLE, PROBABILISTIC, HYBRID = "mask_sensitive", "simulatable", "probabilistic", "hybrid"
 ORDERS, ADAPTIVE, OPTIMAL = "many_orders", "adaptive", "optimal"
@@ -27,8 +27,8 @@ SWEPT = (*PUBLISHED, *OURS)
 
 COMPUTED: Mapping[str, Callable[[MarkovChain, set[str], float], Policy]] = {
     **{name: check.policy for name, check in CHECKS.items() if name != HYBRID},
-    PROBABILISTIC: published.probabilistic,
-    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=published.GRID),
+    PROBABILISTIC: listed.listed_probabilistic,
+    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=listed.GRID),
 }
 """The function that computes each system except the hybrid. `many_orders` is the library's probabilistic check on the
 same grid."""

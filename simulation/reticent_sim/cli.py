@@ -12,15 +12,15 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
-from reticent_sim.experiments.pictures.bars import draw_checks
-from reticent_sim.experiments.pictures.curves import draw_activities, draw_contexts, draw_delta
-from reticent_sim.experiments.pictures.durations import draw_times
-from reticent_sim.experiments.pictures.people import draw_users
 from reticent_sim.experiments.results import Result
 from reticent_sim.experiments.runner import PEOPLE, Runner, Settings
+from reticent_sim.report.bars import draw_checks
+from reticent_sim.report.curves import draw_activities, draw_contexts, draw_delta
+from reticent_sim.report.durations import draw_times
+from reticent_sim.report.findings import show
+from reticent_sim.report.users import draw_users
 from reticent_sim.world import resident, write_traces
 
 app = App(name="experiment")
@@ -93,7 +93,9 @@ def _command(experiments: Sequence[Experiment]) -> Callable[..., None]:
             console.print_json(data=shown if len(experiments) > 1 else shown[0])
             return
         for result in results:
-            _show(console, result, options.output)
+            show(console, result)
+            files = ", ".join(f"{result.name}.{ending}" for ending in ("csv", "json", "png"))
+            console.print(f"Written to {options.output}: {files}\n", soft_wrap=True, highlight=False)
 
     return command
 
@@ -132,8 +134,8 @@ def population(
 
 
 def _run(experiments: Sequence[Experiment], settings: Settings) -> Iterator[tuple[Experiment, Result]]:
-    with _progress() as (show, name):
-        runner = Runner(settings, show)
+    with _progress() as (update, name):
+        runner = Runner(settings, update)
         for experiment in experiments:
             name(experiment.name)
             yield experiment, experiment.run(runner)
@@ -157,25 +159,3 @@ def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[str], No
             lambda done, total: bar.update(task, completed=done, total=total),
             lambda name: bar.update(task, description=name, completed=0, total=None),
         )
-
-
-def _show(console: Console, result: Result, output: Path) -> None:
-    """Print the findings."""
-    settings = result.settings
-    console.print(Text(result.title, style="bold"))
-    console.print(
-        f"{settings['people']} people ({settings['source']}), {settings['steps']} steps a day. "
-        f"{settings['judged_days_off_model']} of the {settings['judged_days']} test days leave the chains."
-    )
-    for finding in result.findings:
-        console.print()
-        verdict = Text("holds  ", style="bold green") if finding.holds else Text("does not hold  ", style="bold red")
-        console.print(verdict + Text(finding.claim))
-        if finding.published:
-            console.print(Text(f"  published  {finding.published}"))
-        console.print(Text(f"  here       {finding.ours}"))
-        console.print(Text(f"  holds if   {finding.rule}", style="dim"))
-    if settings["seeded"]:
-        console.print(f"\nEverything follows from seed {settings['seed']}: this is a simulation and protects nobody.")
-    files = ", ".join(f"{result.name}.{ending}" for ending in ("csv", "json", "png"))
-    console.print(f"Written to {output}: {files}\n", soft_wrap=True, highlight=False)

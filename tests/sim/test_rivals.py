@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.rivals.thesis import ThesisProbabilistic, ThesisSimulatable
+from reticent_sim.rivals.thesis import ThesisProbabilistic, ThesisSimulatable
 
 Array = npt.NDArray[np.float64]
 Output = tuple[int | None, ...]

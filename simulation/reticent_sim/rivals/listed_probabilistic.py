@@ -1,7 +1,7 @@
-"""The probabilistic check as the text lists it: the coordinates in their order, once, on a grid.
+"""The probabilistic check of section 3.4 of Götz's dissertation: each coordinate once, in the order of the vector.
 
-Section 3.4 of Götz's dissertation, algorithm 3. The library's own `probabilistic` tries several orders, puts off what
-can only fall a little, and keeps the best; which order is taken changes much of what the check is worth.
+It is algorithm 3 on a grid, computed with the library's closed form; `thesis` has the listing itself. The library's own
+`probabilistic` tries several orders and keeps the best. The order changes the utility considerably.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ ROUNDING = 1e-9
 """A floor this close above a point of the grid is that point."""
 
 
-def probabilistic(chain: MarkovChain, sensitive: Sensitive, delta: float) -> VectorPolicy:
+def listed_probabilistic(chain: MarkovChain, sensitive: Sensitive, delta: float) -> VectorPolicy:
     """Lower each suppression probability to the least on the grid that is private, by time and then by context.
 
     >>> chain = MarkovChain(["s", "x"], [0.5, 0.5], [])
-    >>> probabilistic(chain, {"s"}, 0.25).table.tolist()  # a third, but for the grid
+    >>> listed_probabilistic(chain, {"s"}, 0.25).table.tolist()  # a third, but for the grid
     [[1.0, 0.4]]
     """
     problem = Problem.of(chain, sensitive, delta)
