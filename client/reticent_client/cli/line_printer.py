@@ -15,6 +15,8 @@ UNREAD = 1000
 """Lines that wait for the reader."""
 TIMEOUT = 1.0
 """Seconds in which they may be read at the end."""
+POLL_INTERVAL = 0.01
+"""Seconds between two looks whether they are read."""
 
 
 class LinePrinter:
@@ -41,7 +43,7 @@ class LinePrinter:
         """Wait a moment for what is not written yet."""
         end = time.monotonic() + TIMEOUT
         while self._lines.unfinished_tasks and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(POLL_INTERVAL)
 
     def _write(self, out: int) -> None:
         """Write past Python's buffer: its lock, held by a thread that waits, would keep the process from ending."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock
 from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol.refusals import Remedy
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.consent import Situation
@@ -42,8 +43,6 @@ MAX_ANNOUNCEMENTS = 1000
 """Announcements of one reply that are looked at."""
 
 _threads = ThreadPoolExecutor(32, "counting")
-
-_NOT_ENROLLED = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
 
 
 class Failed(NamedTuple):
@@ -112,7 +111,7 @@ async def enrol(participant: Participant, servers: Servers) -> None:
             return
         if refused.refusal is Refusal.INVITATION and isinstance(request, wire.JoinRequest):
             enrolment.refused()
-        if refused.refusal not in _NOT_ENROLLED:
+        if refused.refusal.remedy is not Remedy.MEMBERSHIP:
             raise
         if isinstance(request, wire.LeaveRequest):
             enrolment.left()  # the key server has no such phone

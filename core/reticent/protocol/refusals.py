@@ -11,29 +11,37 @@ from enum import Enum
 
 from reticent.errors import ReticentError
 
-__all__ = ["Refusal", "Refused", "Unreachable"]
+__all__ = ["Refusal", "Refused", "Remedy", "Unreachable"]
 
-RETRY = "retry"
+
+class Remedy(Enum):
+    """What must change before a refused call can succeed."""
+
+    TIME = "nothing: retry later"
+    MESSAGE = "the message"
+    MEMBERSHIP = "the membership"
+    PERMISSION = "what the operator permits"
 
 
 class Refusal(Enum):
-    """A reason, with its meaning, its gRPC status and whether to retry. A refused call has changed nothing."""
+    """A reason, with its meaning, its gRPC status and its remedy. A refused call has changed nothing."""
 
     MALFORMED = "the message cannot be parsed, or a field has the wrong size", "INVALID_ARGUMENT"
     OVERSIZED = "the message is larger than the method allows", "RESOURCE_EXHAUSTED"
     BUSY = (
         "too many calls, or too many unread replies: retry after the stated delay",
         "RESOURCE_EXHAUSTED",
-        RETRY,
+        Remedy.TIME,
     )
     NOT_PERMITTED = (
         "the certificate does not name a role that may call this method, or the query's owner",
         "PERMISSION_DENIED",
+        Remedy.PERMISSION,
     )
     INVITATION = "the invitation is unknown, expired or taken by another phone", "PERMISSION_DENIED"
-    UNKNOWN_PHONE = "no such phone is enrolled", "UNAUTHENTICATED"
-    REVOKED = "the phone was revoked or has left", "PERMISSION_DENIED"
-    EXPIRED = "the phone's membership has expired", "PERMISSION_DENIED"
+    UNKNOWN_PHONE = "no such phone is enrolled", "UNAUTHENTICATED", Remedy.MEMBERSHIP
+    REVOKED = "the phone was revoked or has left", "PERMISSION_DENIED", Remedy.MEMBERSHIP
+    EXPIRED = "the phone's membership has expired", "PERMISSION_DENIED", Remedy.MEMBERSHIP
     BAD_SIGNATURE = "the signature was not made with the key of the named party", "UNAUTHENTICATED"
     UNKNOWN_QUERY = "there is no such query", "NOT_FOUND"
     NOT_ASKED = "the query was not dealt to this phone", "PERMISSION_DENIED"
@@ -55,14 +63,18 @@ class Refusal(Enum):
         "INVALID_ARGUMENT",
     )
     ALREADY_DECIDED = "this cohort was decided by another request", "ALREADY_EXISTS"
-    UNAVAILABLE = "the server cannot do this at present", "UNAVAILABLE", RETRY
+    UNAVAILABLE = "the server cannot do this at present", "UNAVAILABLE", Remedy.TIME
 
-    def __init__(self, meaning: str, status: str, retry: str = "") -> None:
+    def __init__(self, meaning: str, status: str, remedy: Remedy = Remedy.MESSAGE) -> None:
         self.meaning = meaning
         self.status = status
         """The name of the gRPC status; this module needs no gRPC."""
-        self.retry = retry == RETRY
-        """Whether the same message may succeed later; if not, something else must change first."""
+        self.remedy = remedy
+
+    @property
+    def retry(self) -> bool:
+        """Whether the same message may succeed later, although nothing else changes."""
+        return self.remedy is Remedy.TIME
 
 
 class Refused(ReticentError):

@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 RECEIPTS_AT_ONCE = 1000
 """Receipts in a message."""
 FINAL_REFUSALS = frozenset({Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY})
-"""A key server that was restored from a backup refuses to decide for these reasons: it will never decide."""
+"""In reply to a request to decide, these are final: the key server was restored from a backup, and never decides it.
+
+In reply to other requests they are not, so the table of refusals does not have this.
+"""
 
 
 class Closing:

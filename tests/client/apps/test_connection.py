@@ -11,14 +11,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent_client.apps.broker import Broker
+from reticent_client.apps.broker import STREAMS_PER_APP, Broker
 from reticent_client.apps.connection import Connection, connect
 from reticent_client.apps.messages import Step, position
 from reticent_client.errors import AppRefused
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.addresses import free_address
-from tests.client.apps.phones import MONDAY, House, at, house, limited, releasing, until
+from tests.client.apps.phones import MONDAY, App, House, at, house, limited, releasing, until
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 # Made once, for these tests, and good for a hundred years:
@@ -59,6 +59,14 @@ class Hearer:
 async def connected(home: House, seconds: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
     """A connection of an app."""
     with connect(home.broker.address, home.phone.apps.add(name), timeout=seconds) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def again(home: House, app: App, seconds: float = 10) -> AsyncGenerator[Connection, None]:
+    """A second connection of an app."""
+    assert app.token is not None
+    with connect(home.broker.address, app.token, timeout=seconds) as connection:
         yield connection
 
 
@@ -149,6 +157,29 @@ async def test_a_refused_app_is_told_why_at_once() -> None:
             for refused in (connection.current, lambda: next(connection.stream()), lambda: next(connection.stream(5))):
                 with pytest.raises(AppRefused, match=r"^the phone says: a token is needed"):
                     await asyncio.to_thread(refused)
+
+
+@limited
+async def test_a_stream_that_the_phone_refuses_as_one_too_many_waits_until_another_ends() -> None:
+    async with house() as home, home.app() as app, again(home, app) as connection:
+        calls = [await app.listen() for _ in range(STREAMS_PER_APP)]
+        await home.live("home")
+        waiting = Hearer(connection.stream(0))
+        await asyncio.sleep(0.5)
+        assert not waiting.heard
+        calls.pop().cancel()
+        assert await waiting.has(1) == [(25, "home")]
+
+
+@limited
+async def test_a_stream_that_the_phone_refuses_as_one_too_many_ends_after_the_timeout() -> None:
+    async with house() as home, home.app() as app, again(home, app, seconds=1.5) as connection:
+        _ = [await app.listen() for _ in range(STREAMS_PER_APP)]
+        began = time.monotonic()
+        error = await Hearer(connection.stream(0)).fails()
+        assert str(error) == "the phone says: 'weather' has 8 streams open already"
+        assert isinstance(error, AppRefused)
+        assert time.monotonic() - began > 1
 
 
 @limited
