@@ -20,10 +20,9 @@ import grpc
 from reticent.clock import Clock
 from reticent.errors import ReticentError
 from reticent.privacy import Query
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import Refusal, Refused, Remedy, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.phases import KEY_SERVER_AWAY
-from reticent.protocol.refusals import Remedy
 from reticent.retry import Backoff
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire

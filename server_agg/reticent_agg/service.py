@@ -20,10 +20,9 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
 from reticent.retry import Backoff
-from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, unary
+from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, Rate, Rates, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
-from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches
 from reticent_agg.counting.closing import abort

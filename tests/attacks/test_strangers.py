@@ -141,8 +141,8 @@ LACKING = """
 import sys
 from reticent.console.program import main
 from reticent.protocol import Refusal, Refused
-from reticent.rpc.call_limits import CallLimits
-from reticent.rpc.connections import ConnectionLimits, Connections
+from reticent.rpc._call_limits import CallLimits
+from reticent.rpc._connections import ConnectionLimits, Connections
 
 def refuse(limits, network):
     raise Refused(Refusal.BUSY, "too many concurrent calls", retry_after=1.0)

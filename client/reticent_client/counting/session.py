@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock
-from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.refusals import Remedy
+from reticent.protocol import Refusal, Refused, Remedy, Unreachable
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.consent import Situation

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import grpc
 
-from reticent.protocol.refusals import Refusal, Refused, Unreachable
+from reticent.protocol._refusals import Refusal, Refused, Unreachable
 
 __all__ = ["REFUSAL", "RETRY_AFTER", "failure_of", "reply_of"]
 

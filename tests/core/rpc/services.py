@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import grpc
 
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import channel
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Admission, Caller, Limits, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import HEALTH, Listener

@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from reticent.clock import ManualClock
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.rpc.simulated_clock import SERVICE, check_local, simulated_clock

@@ -13,8 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import reply_of
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Admission, Limits
 from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire

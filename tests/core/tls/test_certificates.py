@@ -18,7 +18,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from reticent.console import program
 from reticent.storage.files import create as put
 from reticent.tls import certificates
-from reticent.tls.authority import common_name, host_name, hosts_of
+from reticent.tls._authority import common_name, host_name, hosts_of
 from reticent.tls.certificates import Certificate, CertificateError, create, renew
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.connections import Peer
+from reticent.protocol import Refusal, Refused
+from reticent.rpc._connections import Peer
 
 __all__ = ["ReplyLimits"]
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.connections import Peer
+from reticent.protocol import Refusal, Refused
+from reticent.rpc._connections import Peer
 
 __all__ = ["AdmittedCall", "CallLimits"]
 
