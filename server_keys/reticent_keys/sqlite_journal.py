@@ -17,12 +17,12 @@ from reticent_keys.journal import (
     IN_USE,
     CountersignedQuery,
     Deal,
+    EnrolledPhone,
     Journal,
     Key,
     KeyServerSummary,
     KeyState,
     KeySummary,
-    Phone,
     PhoneSummary,
     RecordedDecision,
 )
@@ -168,7 +168,7 @@ class SqliteJournal(Journal):
             for each in hashes:
                 run("INSERT INTO invitations (hash, expires) VALUES (?, ?)", (each, expires))
 
-    def enrol(self, invitation: bytes, phone: Phone) -> Phone:
+    def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         with self.database.transaction() as run:
             found = run("SELECT expires, phone FROM invitations WHERE hash = ?", (invitation,)).fetchone()
             if found is None:
@@ -187,14 +187,14 @@ class SqliteJournal(Journal):
             run("UPDATE invitations SET phone = ? WHERE hash = ?", (number, invitation))
         return phone
 
-    def phone(self, phone_id: bytes) -> Phone:
+    def phone(self, phone_id: bytes) -> EnrolledPhone:
         with self.database.reading() as run:
             row = run("SELECT * FROM phones WHERE id = ?", (phone_id,)).fetchone()
         if row is None:
             raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone_id.hex()}")
         return _phone(row)
 
-    def change_phone(self, phone_id: bytes, change: Callable[[Phone], Phone]) -> Phone:
+    def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         with self.database.transaction() as run:
             phone = change(self.phone(phone_id))
             run(
@@ -363,8 +363,8 @@ class SqliteJournal(Journal):
         return f"SqliteJournal({self.database.path})"
 
 
-def _phone(row: tuple[object, ...]) -> Phone:
-    return Phone(*row[1:])  # type: ignore[arg-type]  # the schema says so
+def _phone(row: tuple[object, ...]) -> EnrolledPhone:
+    return EnrolledPhone(*row[1:])  # type: ignore[arg-type]  # the schema says so
 
 
 def _key(row: tuple[str, int, bytes, str]) -> Key:

@@ -16,7 +16,7 @@ from reticent.randomness import is_seeded, secure, seeded
 from reticent.storage.database import Database
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadReply, SqliteStore
+from reticent_agg import AggregationServer, BadKeyServerReply, SqliteStore
 from reticent_agg.administration import summaries
 from reticent_agg.store import WorkItem
 from tests.agg import parties
@@ -147,7 +147,7 @@ def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_bel
     contribute(server, query, 0, 1)
     keys = KeyServer()
     early = wire.DecideHead(query=query.digest, cohort=0, contributors=2)
-    with pytest.raises(BadReply):
+    with pytest.raises(BadKeyServerReply):
         server.closing.decide(keys.decision(early))  # nothing was asked yet
     (head,) = parties.closed(server, time, query)
     forged = keys.decision(head)
@@ -160,12 +160,12 @@ def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_bel
         keys.decision(head, outcome=wire.OUTCOME_UNSPECIFIED),
         wire.Decision(),
     ):
-        with pytest.raises(BadReply):
+        with pytest.raises(BadKeyServerReply):
             server.closing.decide(wrong)
     assert parties.requests(server) == [head]
     decision = decide(server, head)
     server.closing.decide(decision)  # again
-    with pytest.raises(BadReply, match="before"):
+    with pytest.raises(BadKeyServerReply, match="before"):
         server.closing.decide(keys.decision(head, outcome=wire.VOID))
     assert status_of(server, query).cohorts[0].decision == decision
 
@@ -256,10 +256,10 @@ def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> N
     contribute(server, query, 0, 1, 2)
     (head,) = parties.closed(server, time, query)
     keys = KeyServer()
-    with pytest.raises(BadReply, match="was to be decrypted, and the key server says that it was burnt"):
+    with pytest.raises(BadKeyServerReply, match="was to be decrypted, and the key server says that it was burnt"):
         server.closing.decide(keys.decision(head, outcome=wire.BURNT))
     for contributors in (2, 4):
-        with pytest.raises(BadReply, match=f"has 3 contributions, and the key server says {contributors}"):
+        with pytest.raises(BadKeyServerReply, match=f"has 3 contributions, and the key server says {contributors}"):
             server.closing.decide(keys.decision(head, contributors=contributors))
     assert not decisions_for_phones(server, query)
     released = decide(server, head)

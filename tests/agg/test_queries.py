@@ -12,7 +12,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadReply, BadStore, SqliteStore
+from reticent_agg import AggregationServer, BadKeyServerReply, BadStore, SqliteStore
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
 
@@ -153,7 +153,7 @@ def other_deals(kind: str, query: Any) -> list[wire.Deal]:
 def test_a_deal_that_the_key_server_cannot_mean_changes_nothing(server: AggregationServer, kind: str) -> None:
     query = parties.ask(cohorts=2)
     announce(server, query)
-    with pytest.raises(BadReply):
+    with pytest.raises(BadKeyServerReply):
         server.queries.countersign(query, other_deals(kind, query))
     assert parties.uncountersigned(server) == [query]
     server.queries.countersign(query, KeyServer().deals(query))
@@ -230,10 +230,10 @@ def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time:
     for each in (other, key):  # which drains
         assert server.queries.can_judge(parties.ask(population=9, key_id=each.key_id.hex()))
         assert not server.queries.can_judge(parties.ask(population=10, key_id=each.key_id.hex()))
-    with pytest.raises(BadReply):
+    with pytest.raises(BadKeyServerReply):
         server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
     strict = AggregationServer(SqliteStore(None), identity=KeyServer.identity.public, now=time, rng=seeded(1))
-    with pytest.raises(BadReply, match="bits"):
+    with pytest.raises(BadKeyServerReply, match="bits"):
         strict.queries.learn(KeyServer().terms())  # 2048 bits are for simulation
     strict.close()
 

@@ -110,3 +110,12 @@ def test_names_that_a_package_of_the_core_exports_are_imported_from_it() -> None
         and each.name in exported[package]
         and ROOT / "core" / Path(*package.split(".")) not in each.file.parents
     ] == []
+
+
+def test_a_class_name_means_one_thing_in_all_packages() -> None:
+    files: dict[str, list[Path]] = {}
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if GENERATED not in path.parents):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT))
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}

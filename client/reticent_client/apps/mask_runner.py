@@ -45,7 +45,7 @@ OnStep = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _LatestReading:
     context: str | None
     instant: dt.datetime
 
@@ -113,7 +113,7 @@ class MaskRunner:
         self._rng = rng
         self._first_day = first_day or store is None
         self._on_step = on_step
-        self._reading = _Reading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
+        self._reading = _LatestReading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
         self._names = {each: each.fingerprint() for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
@@ -162,12 +162,14 @@ class MaskRunner:
 
         It says nothing before the next step, and then only if it is the last one before it.
         """
-        self._reading = _Reading(None, self.clock.now())  # what was read before is over, whatever this turns out to be
+        self._reading = _LatestReading(
+            None, self.clock.now()
+        )  # what was read before is over, whatever this turns out to be
         if context is not None:
             if not isinstance(context, str):
                 raise ValueError(f"a context is a string, or None for no reading: got {context!r}")
             check_label(context)
-        self._reading = _Reading(context, self.clock.now())
+        self._reading = _LatestReading(context, self.clock.now())
 
     @property
     def dark(self) -> bool:

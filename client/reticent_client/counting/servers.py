@@ -33,7 +33,7 @@ KEYS_KEPT = 8
 """Public keys that are kept for all phones of a channel."""
 
 
-class _Connection:
+class _ServerChannels:
     """The channels to both servers, for all phones of an event loop that use these servers."""
 
     def __init__(self, invitation: Invitation) -> None:
@@ -50,7 +50,7 @@ class _Connection:
         await self.to_aggregation.close()
 
 
-_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str, str], _Connection]] = (
+_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str, str], _ServerChannels]] = (
     WeakKeyDictionary()
 )
 
@@ -85,7 +85,7 @@ class Servers:
         """Connections are made when they are needed."""
         shared = _connections.setdefault(asyncio.get_running_loop(), {})
         if self._name not in shared:
-            shared[self._name] = _Connection(self._invitation)
+            shared[self._name] = _ServerChannels(self._invitation)
         self._connection = shared[self._name]
         self._connection.users += 1
         self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._connection.to_keys)

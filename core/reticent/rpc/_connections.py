@@ -74,7 +74,7 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class _Connection:
+class _OpenConnection:
     """A connection of a listener, as its descriptor shows it."""
 
     descriptor: int
@@ -177,18 +177,18 @@ class ConnectionLimits:
         _shut_down(excess)
         return len(excess)
 
-    def _beyond_limits(self, found: Collection[_Connection]) -> list[_Connection]:
-        networks: dict[str, list[_Connection]] = defaultdict(list)
+    def _beyond_limits(self, found: Collection[_OpenConnection]) -> list[_OpenConnection]:
+        networks: dict[str, list[_OpenConnection]] = defaultdict(list)
         for each in found:
             networks[each.peer.network].append(each)
         limit = _fair_limit([len(each) for each in networks.values()], self._limit, self._limit_per_network)
-        excess: list[_Connection] = []
+        excess: list[_OpenConnection] = []
         for of_one in networks.values():
             idle = sorted((each for each in of_one if self._connections.is_idle(each.peer)), key=self._age)
             excess += idle[: max(0, len(of_one) - limit)]
         return excess
 
-    def _age(self, connection: _Connection) -> tuple[int, int]:
+    def _age(self, connection: _OpenConnection) -> tuple[int, int]:
         return self._first_seen[connection.peer], connection.descriptor
 
 
@@ -212,7 +212,7 @@ def _descriptors() -> list[int]:
     return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208  # no paths are needed
 
 
-def _connections() -> list[_Connection]:
+def _connections() -> list[_OpenConnection]:
     """All connections of this process to one of its own listening sockets."""
     found, listening = [], set()
     for descriptor in _descriptors():
@@ -222,11 +222,11 @@ def _connections() -> list[_Connection]:
             if held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 listening.add(int(held.getsockname()[1]))
             elif (peer := _peer(held)) is not None:
-                found.append(_Connection(descriptor, peer))
+                found.append(_OpenConnection(descriptor, peer))
     return [each for each in found if each.peer.listener in listening]
 
 
-def _shut_down(connections: Collection[_Connection]) -> None:
+def _shut_down(connections: Collection[_OpenConnection]) -> None:
     if not connections:
         return
     for each in connections:

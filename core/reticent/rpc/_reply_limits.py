@@ -21,7 +21,7 @@ _OVERHEAD = 16 << 10
 
 
 @dataclass
-class _Connection:
+class _ConnectionReplies:
     """The unread replies of a connection."""
 
     bytes: int = 0
@@ -38,7 +38,7 @@ class _Network:
     """The unread replies of a network, without those of connections that are being cut."""
 
     bytes: int = 0
-    connections: dict[Peer, _Connection] = field(default_factory=dict)
+    connections: dict[Peer, _ConnectionReplies] = field(default_factory=dict)
 
 
 class ReplyLimits:
@@ -103,13 +103,13 @@ class ReplyLimits:
         self._make_room(peer, _OVERHEAD)
         return self._added(peer, _OVERHEAD)
 
-    def _find(self, peer: Peer) -> _Connection | None:
+    def _find(self, peer: Peer) -> _ConnectionReplies | None:
         network = self._networks.get(peer.network)
         return None if network is None else network.connections.get(peer)
 
     def _added(self, peer: Peer, size: int) -> Callable[[], None]:
         network = self._networks.setdefault(peer.network, _Network())
-        connection = network.connections.setdefault(peer, _Connection())
+        connection = network.connections.setdefault(peer, _ConnectionReplies())
         reply = object()
         connection.began[reply] = self._now()
         connection.bytes += size
@@ -151,7 +151,7 @@ class ReplyLimits:
     def _bytes_with(self, name: str, peer: Peer, size: int) -> int:
         return self._networks[name].bytes + (size if name == peer.network else 0)
 
-    def _longest_waiting(self, name: str) -> tuple[Peer, _Connection] | None:
+    def _longest_waiting(self, name: str) -> tuple[Peer, _ConnectionReplies] | None:
         connections = self._networks[name].connections if name in self._networks else {}
         waiting = [each for each in connections.items() if each[0].is_known and not each[1].is_cut]
         return min(waiting, key=lambda each: each[1].waiting_since, default=None)

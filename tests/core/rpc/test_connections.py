@@ -364,7 +364,7 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
     scans = 0
     scan = connections._connections
 
-    def counted() -> list[connections._Connection]:
+    def counted() -> list[connections._OpenConnection]:
         nonlocal scans
         scans += 1
         return scan()
