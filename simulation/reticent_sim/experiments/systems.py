@@ -138,9 +138,18 @@ class TrialResult:
         return self.followed + self.strayed
 
 
-def run_trials(subject: Subject, trials: Sequence[Trial], seed: int) -> list[TrialResult]:
+@dataclass(frozen=True)
+class TrialJob:
+    """Trials of one person, for a worker process."""
+
+    subject: Subject
+    trials: list[Trial]
+    seed: int
+
+
+def run_trials(job: TrialJob) -> list[TrialResult]:
     """Run the trials of one person. Run by a worker process."""
-    return [run_trial(subject, trial, seed) for trial in trials]
+    return [run_trial(job.subject, trial, job.seed) for trial in job.trials]
 
 
 def run_trial(subject: Subject, trial: Trial, seed: int) -> TrialResult:
