@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from reticent.clock import Clock, SystemClock
+from reticent.storage.documents import DocumentFormat
 from reticent_client.apps.messages import Step, check_label, position
 from reticent_client.apps.stream import Stream
 from reticent_client.apps.tokens import Apps
@@ -38,6 +38,7 @@ _TICK = dt.timedelta(microseconds=1)
 APPS = "apps"  # the slot of the apps that may connect
 MASKED, RAW = "masked", "raw"  # the streams
 MASKS = "mask/"  # the slots of the states of masks, each with its policy's fingerprint
+FORMAT = DocumentFormat("reticent-mask-day", 1, "the last day of a mask")
 _DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
 
 OnStep = Callable[[Step], None]
@@ -162,9 +163,7 @@ class MaskRunner:
 
         It says nothing before the next step, and then only if it is the last one before it.
         """
-        self._reading = _LatestReading(
-            None, self.clock.now()
-        )  # what was read before is over, whatever this turns out to be
+        self._reading = _LatestReading(None, self.clock.now())  # an earlier reading is void, even if this one is wrong
         if context is not None:
             if not isinstance(context, str):
                 raise ValueError(f"a context is a string, or None for no reading: got {context!r}")
@@ -235,7 +234,7 @@ class MaskRunner:
             mask.next_day(day)
         else:
             mask = MaskIt(policy, self._rng, store=slot, day=day)
-        self._store.slot(_DAY).write(json.dumps([day, name]))
+        self._store.slot(_DAY).write(FORMAT.text({"day": day, "policy": name}))
         self._masks[name] = mask
         self._today = date, mask
         report = mask.report()
@@ -254,9 +253,9 @@ class MaskRunner:
         if text is None:
             return None, None
         try:
-            day, name = json.loads(text)
-            return dt.date.fromisoformat(day), name
-        except (TypeError, ValueError) as error:
+            content = FORMAT.parse(text)
+            return dt.date.fromisoformat(content["day"]), content["policy"]
+        except (TypeError, ValueError, KeyError) as error:
             raise FileError("the store is damaged: it does not say which day was the last") from error
 
     async def _run(self) -> None:

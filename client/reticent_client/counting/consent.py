@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -11,9 +10,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from reticent.privacy import Cost, Query, QueryLimits, min_liars
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["AppReports", "Participation", "Situation"]
+
+FORMAT = DocumentFormat("reticent-participation", 1, "a participation policy")
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,8 @@ class Participation:
             )
 
     def to_text(self) -> str:
-        """The policy as one line of JSON, from which `from_text` makes an equal one."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The policy as a JSON document of one line, from which `from_text` makes an equal one."""
+        return FORMAT.text(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Participation:
@@ -199,11 +201,7 @@ class Participation:
         Raises:
             ValueError: The text is no policy.
         """
-        try:
-            content = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"this is no policy: {error}") from error
-        return cls._of(content)
+        return cls._of(FORMAT.parse(text))
 
     @classmethod
     def from_toml(cls, text: str) -> Participation:

@@ -1,5 +1,6 @@
 """What a user may allow, as data; and when to come back."""
 
+import json
 from typing import Any
 
 import hypothesis.strategies as st
@@ -64,10 +65,24 @@ def test_bad_policies_are_one_sentence(arguments: dict[str, Any], sentence: str)
         Participation(**arguments)
 
 
-@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"max_epsilon": -1}'])
+@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"max_epsilon": 1}'])
 def test_text_that_is_no_policy(text: str) -> None:
-    with pytest.raises(ValueError, match=r"this is no policy|a policy is|a policy has the keys|max_epsilon must"):
+    with pytest.raises(ValueError, match=r"^this is not a participation policy written by Reticent$"):
         Participation.from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"colour": "red"}, "a policy has the keys"),
+        ({"max_epsilon": -1}, "max_epsilon must"),
+        ({"version": 2}, "the participation policy has format version 2: this program reads 1"),
+    ],
+    ids=str,
+)
+def test_a_policy_that_is_wrong_is_refused(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        Participation.from_text(json.dumps(json.loads(Participation().to_text()) | change))
 
 
 def test_what_is_exactly_allowed_is_allowed() -> None:
