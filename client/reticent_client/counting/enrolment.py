@@ -104,8 +104,21 @@ class Enrolment:
     def __init__(self, slot: StoreSlot, now: Now) -> None:
         self._slot = slot
         self._now = now
-        text = slot.read()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the membership from the store again: another process may have changed it."""
+        text = self._slot.read()
         self.member = None if text is None else Member.from_text(text)
+
+    @property
+    def invitation(self) -> Invitation:
+        """By which the phone has joined, or is joining.
+
+        Raises:
+            NotJoined: There is none.
+        """
+        return self._held().invitation
 
     @property
     def current(self) -> Member | None:

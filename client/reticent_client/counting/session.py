@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -124,7 +124,8 @@ async def take_part(participant: Participant, servers: Servers, situation: Situa
     """One round: renew the membership, contribute to announced queries, and take decisions.
 
     Contributions that were not acknowledged are sent again. A call that fails raises nothing: it is made again in
-    another round. Contributions are made in a thread, which also calls the participant's counters.
+    another round. Contributions are made in a thread, which also calls the participant's counters. Where this is
+    cancelled, a contribution that is being made is finished first.
 
     Args:
         participant: The phone's side.
@@ -135,27 +136,22 @@ async def take_part(participant: Participant, servers: Servers, situation: Situa
 
 
 async def run(
-    participant: Participant,
-    servers: Servers,
+    next_round: Callable[[], Awaitable[Round | None]],
     *,
     clock: Clock,
-    situation: Callable[[], Situation],
     backoff: Backoff,
     on_round: Callable[[Round], None] | None = None,
 ) -> None:
-    """Run rounds until it is cancelled, within a round as well; a contribution that is being made is finished first.
+    """Run rounds until one returns None, or until it is cancelled, within a round as well.
 
     Args:
-        participant: The phone's side.
-        servers: Both servers.
+        next_round: One round, such as `take_part`.
         clock: What time it is.
-        situation: Asked before each round how the phone is.
         backoff: The delays after rounds with failures.
         on_round: Called with what came of each round.
     """
     failures = 0
-    while True:
-        done = await take_part(participant, servers, situation())
+    while (done := await next_round()) is not None:
         if on_round is not None:
             on_round(done)
         failures = failures + 1 if done.failures else 0

@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,10 +187,8 @@ def _running(
     phone: Device, servers: Channels, stop: asyncio.Event, tell: Callable[[Round], None]
 ) -> asyncio.Task[None]:
     rounds = run(
-        phone.participant,
-        servers,
+        partial(take_part, phone.participant, servers, SITUATION),
         clock=Quick(),
-        situation=lambda: SITUATION,
         backoff=Backoff(random=seeded(1).random),
         on_round=tell,
     )

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -352,10 +353,8 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                         stop.set()
 
                 work = run(
-                    phone.participant,
-                    servers,
+                    partial(take_part, phone.participant, servers, NOW),
                     clock=clock,
-                    situation=lambda: NOW,
                     backoff=Backoff(first=2.0, random=seeded(1).random),
                     on_round=tell,
                 )
