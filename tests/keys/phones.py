@@ -271,3 +271,9 @@ def sums(decision: wire.Decision) -> list[int]:
 
 def expected(contributions: Sequence[Contribution]) -> list[int]:
     return [sum(column) for column in zip(*(each.values for each in contributions), strict=True)]
+
+
+def decisions(local: LocalServer) -> int:
+    """How many cohorts are decided."""
+    with local.database.reading() as run:
+        return int(run("SELECT count(*) FROM decisions").fetchone()[0])
