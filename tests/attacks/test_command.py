@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reticent_sim.engine import ANALYST, ServerPair, launched
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
 from tests.attacks.target import Target
-from tests.system.processes import ANALYST, running
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,11 +41,11 @@ def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_attack_that_cannot_be_tried_has_not_succeeded(tmp_path: Path) -> None:
     """The command says what it needs instead, and exits with 2."""
-    with running(tmp_path, keys_options=("--min-honest", "2", "--min-liars-share", "0")) as servers:
-        (keys, aggregation), folder = servers.both, tmp_path / "invitations-1"
+    with launched(ServerPair(tmp_path, keys_options=("--min-honest", "2", "--min-liars-share", "0"))) as servers:
+        target, folder = Target.of(servers), tmp_path / "invitations-1"
         where = (
-            *("--certs", servers.certs, "--enrolment", keys.phones, "--deciding", keys.others),
-            *("--collecting", aggregation.phones, "--counting", aggregation.others),
+            *("--certs", servers.certs, "--enrolment", target.enrolment, "--deciding", target.deciding),
+            *("--collecting", target.collecting, "--counting", target.counting),
         )
         servers.invitations(5)
         done = run("known-number", *where, "--invitations", folder)

@@ -16,11 +16,11 @@ from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
 from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqliteJournal, administration
+from reticent_sim.engine import ServerPair
 from tests.attacks.lying_keys import LyingDecider, serving
 from tests.core.paillier.keys import pair
 from tests.keys.phones import Phone
 from tests.system.callers import message_of
-from tests.system.processes import ANALYST, Servers
 
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
@@ -33,9 +33,9 @@ def now() -> dt.datetime:
 
 
 @contextlib.asynccontextmanager
-async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, KeyServer, LyingDecider]]:
+async def attacked(folder: Path) -> AsyncIterator[tuple[ServerPair, KeyServer, LyingDecider]]:
     """A real aggregation server whose key server lies."""
-    servers, identity = Servers(folder), Identity()
+    servers, identity = ServerPair(folder), Identity()
     with contextlib.closing(SqliteJournal(folder / "journal.db")) as journal:
         query_keys = QueryKeyStore(None)
         keys = KeyServer(
@@ -50,16 +50,14 @@ async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, KeyServer, Lyin
         keys.decider = liar = LyingDecider(journal, identity, keys.keyring, query_keys, now)
         liar.kept = []
         async with serving(keys, servers.certs) as service:
-            servers.keys.phones, servers.keys.others = service.phones.address, service.decisions.address
+            servers.deciding.address = service.decisions.address
             servers.keys.log.write_text(f"identity {identity.public.hex()}\n")
-            try:
+            with servers:
                 await asyncio.to_thread(servers.aggregation.start)
                 yield servers, keys, liar
-            finally:
-                servers.end()
 
 
-async def contributed(servers: Servers, keys: KeyServer) -> wire.DecisionsRequest:
+async def contributed(servers: ServerPair, keys: KeyServer) -> wire.DecisionsRequest:
     """A query to which all phones contribute; what they ask then."""
     tokens = administration.invite(keys.journal, PHONES, expires=dt.datetime(2099, 1, 1, tzinfo=dt.UTC))
     phones = [Phone(token) for token in tokens]
@@ -82,10 +80,7 @@ async def contributed(servers: Servers, keys: KeyServer) -> wire.DecisionsReques
         closes_after=3600,
         enough=PHONES,
     )
-    async with (
-        servers.channel(servers.aggregation.others, ANALYST) as analysts,
-        servers.channel(servers.aggregation.phones) as way,
-    ):
+    async with servers.counting.channel() as analysts, servers.collecting.channel() as way:
         counting, collecting = CountingStub(analysts), CollectingStub(way)
         await counting.Announce(wire.AnnounceRequest(query=query.to_bytes()))
         for phone in phones:
@@ -96,8 +91,8 @@ async def contributed(servers: Servers, keys: KeyServer) -> wire.DecisionsReques
     return wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
 
 
-async def told(servers: Servers, wanted: wire.DecisionsRequest) -> list[wire.Decision]:
-    async with servers.channel(servers.aggregation.phones) as way:
+async def told(servers: ServerPair, wanted: wire.DecisionsRequest) -> list[wire.Decision]:
+    async with servers.collecting.channel() as way:
         return list((await CollectingStub(way).Decisions(wanted)).decisions)
 
 

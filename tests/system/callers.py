@@ -15,8 +15,8 @@ from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
+from reticent_sim.engine import ServerPair, ServerProcess
 from tests.keys.phones import Contribution, Phone
-from tests.system.processes import ANALYST, Process, Servers
 
 TIMEOUT = 30.0
 """Seconds that a call may take, and that anything else may take to come about."""
@@ -66,31 +66,31 @@ class Flights:
             longest = min(0.4, 2 * longest)
 
 
-def joins(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.EnrolmentAsyncStub]:
+def joins(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.EnrolmentAsyncStub]:
     """A phone's way to the key server."""
-    channel = servers.channel(servers.keys.phones)
+    channel = servers.enrolment.channel()
     return channel, counting_pb2_grpc.EnrolmentStub(channel)
 
 
-def collecting(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CollectingAsyncStub]:
+def collecting(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CollectingAsyncStub]:
     """A phone's way to the aggregation server."""
-    channel = servers.channel(servers.aggregation.phones)
+    channel = servers.collecting.channel()
     return channel, counting_pb2_grpc.CollectingStub(channel)
 
 
-def deciding(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.DecidingAsyncStub]:
+def deciding(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.DecidingAsyncStub]:
     """The aggregation server's way to the key server."""
-    channel = servers.channel(servers.keys.others, "aggregation")
+    channel = servers.deciding.channel()
     return channel, counting_pb2_grpc.DecidingStub(channel)
 
 
-def counting(servers: Servers) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CountingAsyncStub]:
+def counting(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CountingAsyncStub]:
     """An analyst's way to the aggregation server."""
-    channel = servers.channel(servers.aggregation.others, ANALYST)
+    channel = servers.counting.channel()
     return channel, counting_pb2_grpc.CountingStub(channel)
 
 
-async def enrolled(servers: Servers, count: int, chance: random.Random) -> list[Phone]:
+async def enrolled(servers: ServerPair, count: int, chance: random.Random) -> list[Phone]:
     """New phones, which join by the real key server."""
     phones = [Phone(each.token) for each in await asyncio.to_thread(servers.invitations, count)]
     flights, (channel, stub) = Flights(chance), joins(servers)
@@ -101,7 +101,7 @@ async def enrolled(servers: Servers, count: int, chance: random.Random) -> list[
     return phones
 
 
-async def members(servers: Servers, phones: Sequence[Phone], chance: random.Random) -> int:
+async def members(servers: ServerPair, phones: Sequence[Phone], chance: random.Random) -> int:
     """How many phones can renew their membership."""
     flights, (channel, stub) = Flights(chance), joins(servers)
     found = 0
@@ -150,7 +150,7 @@ class Killer:
         least: How many must be in flight.
     """
 
-    def __init__(self, process: Process, flights: Flights, least: int) -> None:
+    def __init__(self, process: ServerProcess, flights: Flights, least: int) -> None:
         self._process = process
         self._flights = flights
         self._least = least
@@ -168,7 +168,7 @@ class Killer:
             await until(lambda: self._flights.inside >= self._least, "enough requests in flight")
             # From here on nothing else runs in this process until the server is dead.
             self.in_flight.append(self._flights.inside)
-            assert self._process.runs
+            assert self._process.is_running
             self._process.kill()
             assert self.in_flight[-1] >= self._least
             self._before = self._flights.answers

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import grpc
-
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
-from reticent.protocol import Refusal, Refused, signed_by, statements
+from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
+from reticent_sim.engine import ServerPair
 from tests.agg.parties import requests
 from tests.keys.phones import Phone, sums
 from tests.system.callers import (
@@ -39,7 +38,6 @@ from tests.system.callers import (
     message_of,
     until,
 )
-from tests.system.processes import Servers
 
 MIN_IN_FLIGHT = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -115,7 +113,7 @@ class Campaign:
         chance: When they are killed, and all else that is left to chance.
     """
 
-    def __init__(self, servers: Servers, chance: random.Random) -> None:
+    def __init__(self, servers: ServerPair, chance: random.Random) -> None:
         self.servers = servers
         self.chance = chance
         self.to_keys = Flights(chance)
@@ -228,8 +226,9 @@ class Campaign:
             await moving
 
     async def _move(self, asked: CampaignQuery) -> None:
-        with contextlib.suppress(grpc.RpcError):  # it is killed, and begins at that time then
-            await asyncio.to_thread(self.servers.move, START + asked.query.closes_after * dt.timedelta(seconds=1))
+        end = START + dt.timedelta(seconds=asked.query.closes_after)
+        with contextlib.suppress(Unreachable):  # it is killed, and begins at that time then
+            await asyncio.to_thread(self.servers.move_clocks, end)
 
     async def _contribute(self, stub: Any, asked: CampaignQuery, number: int) -> None:
         """Say the same until it is acknowledged or refused, some by two ways at a time."""
@@ -337,7 +336,7 @@ class Campaign:
 
 
 async def campaign(
-    servers: Servers, chance: random.Random, *, phones: int, by_clock: Sequence[bool], kills: tuple[int, int, int]
+    servers: ServerPair, chance: random.Random, *, phones: int, by_clock: Sequence[bool], kills: tuple[int, int, int]
 ) -> Campaign:
     """All of it, in the order of a query's life, and what must be true in the end.
 

@@ -16,9 +16,11 @@ from reticent.protocol.calls import failure_of
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
+from reticent_sim.engine import ServerPair
 from tests.keys.phones import Contribution, Phone, request, summed
-from tests.system.processes import TIMEOUT, Servers, reticent
 
+TIMEOUT = 60.0
+"""Seconds that a call may take."""
 PHONES, COHORTS = 16, 2
 MIN_CONTRIBUTIONS = 5  # of the eight of a cohort
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
@@ -34,14 +36,14 @@ class Forwarder:
         servers: The key server of which runs.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerPair) -> None:
         self.servers = servers
-        self.channel = grpc.secure_channel(servers.keys.others, servers.credentials("aggregation"))
+        self.channel = servers.deciding.blocking_channel()
         self.stub = counting_pb2_grpc.DecidingStub(self.channel)
-        self.enrolment_channel = grpc.secure_channel(servers.keys.phones, servers.credentials())
+        self.enrolment_channel = servers.enrolment.blocking_channel()
         self.enrolment = counting_pb2_grpc.EnrolmentStub(self.enrolment_channel)
         self.revoked, *others = map(self.joined, servers.invitations(1 + PHONES))
-        reticent("keys", "revoke", self.revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
+        servers.run("keys", "revoke", self.revoked.id.hex())
         self.phones = {phone.id: phone for phone in others}
 
     def joined(self, invitation: Invitation) -> Phone:

@@ -17,7 +17,7 @@ from reticent_client.apps.messages import Step, position
 from reticent_client.errors import AppRefused
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
-from tests.addresses import free_address
+from reticent_sim.engine import free_address
 from tests.client.apps.phones import MONDAY, App, House, at, house, limited, releasing, until
 
 VECTORS = Path(__file__).parents[2] / "vectors"

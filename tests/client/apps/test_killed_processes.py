@@ -17,7 +17,7 @@ from reticent_client.apps.mask_runner import APPS
 from reticent_client.apps.messages import Step
 from reticent_client.apps.tokens import Apps
 from reticent_client.store import PhoneStore
-from tests.addresses import free_address
+from reticent_sim.engine import free_address
 from tests.client.apps.test_connection import Hearer
 
 ROOT = Path(__file__).parents[3]
