@@ -12,6 +12,7 @@ import pytest
 from reticent_sim.engine import ANALYST, ServerPair, launched
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
+from tests.attacks.__main__ import main
 from tests.attacks.target import Target
 
 ROOT = Path(__file__).parents[2]
@@ -76,12 +77,18 @@ def test_an_attack_that_cannot_be_tried_has_not_succeeded(tmp_path: Path) -> Non
     ids=str,
 )
 def test_whoever_asks_for_an_attack_wrongly_is_told_why(
-    tmp_path: Path, arguments: tuple[str, ...], reason: str
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = run(*arguments, "--certs", tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert reason in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setattr(sys, "argv", ["attacks", *arguments, "--certs", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert reason in err
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7101", "10.0.0.1:7101", "example.org:7101", "[2001:db8::1]:7101"])

@@ -68,13 +68,24 @@ def test_no_day_tells_more_than_delta_where_every_step_is_sensitive(
     assert_each_day_is_bounded(check, LINKED, strength, {"sensitive": {"s"}, "delta": 0.1}, days=3)
 
 
-@pytest.mark.parametrize("check", [check for check in PRIVATE if check is not simulatable])
-@pytest.mark.parametrize(("chain", "days"), [(ERRAND, 3), (TRIPLE, 3), (chains.common(), 3), (LINKED, 4)])
+MANY_HISTORIES = [(ERRAND, 3), (TRIPLE, 3), (chains.common(), 3), (LINKED, 4)]
+
+
+@pytest.mark.parametrize("check", [check for check in PRIVATE if check not in {simulatable, optimal}])
+@pytest.mark.parametrize(("chain", "days"), MANY_HISTORIES)
 def test_no_day_of_many_more_histories_tells_more_than_delta(
     check: Callable[..., Policy], chain: MarkovChain, days: int
 ) -> None:
     """The same on larger chains."""
     assert_each_day_is_bounded(check, chain, 0.3, {"sensitive": {"s"}, "delta": 0.15}, days)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chain", "days"), MANY_HISTORIES)
+def test_no_day_of_many_more_histories_tells_more_than_delta_by_the_optimal_check(
+    chain: MarkovChain, days: int
+) -> None:
+    assert_each_day_is_bounded(optimal, chain, 0.3, {"sensitive": {"s"}, "delta": 0.15}, days)
 
 
 def test_a_policy_that_is_kept_breaks_delta_on_some_history() -> None:

@@ -19,7 +19,7 @@ BATCH = 256
 ENOUGH_FOR_A_TABLE = 20
 
 
-@pytest.mark.parametrize("bits", [1024, 2048, 3072])
+@pytest.mark.parametrize("bits", [1024, 2048, pytest.param(3072, marks=pytest.mark.slow)])
 class TestBesidePhe:
     def test_phe_decrypts_what_we_encrypt(self, bits: int) -> None:
         ours, (_, private) = pair(bits), as_phe(pair(bits))
