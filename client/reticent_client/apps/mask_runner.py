@@ -150,8 +150,8 @@ class MaskRunner:
 
     def close_streams(self) -> None:
         """Let the readers of the streams have what is there, and end."""
-        for _, stream in self._streams:
-            stream.close()
+        self.masked.close()
+        self.raw.close()
 
     async def wait(self) -> None:
         """Return when it has stopped, with the error that stopped it."""
@@ -309,10 +309,5 @@ class MaskRunner:
             self._on_step(Step.decode(decided.messages[MASKED]))
 
     def _write(self, decided: _Decided) -> None:
-        for name, stream in self._streams:
-            if name in decided.messages:
-                stream.write(decided.position, decided.messages[name])
-
-    @property
-    def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:
-        return (MASKED, self.masked), (RAW, self.raw)
+        for name, message in decided.messages.items():
+            (self.raw if name == RAW else self.masked).write(decided.position, message)

@@ -114,7 +114,7 @@ class CountingRunner:
 
     def report(self, app: str, counters: Mapping[str, float]) -> None:
         """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""
-        self._reports.add(app, counters, self._policy())
+        self._reports.add(app, counters, kept_participation(self._store))
 
     async def leave(self) -> None:
         """Contribute to nothing new, and tell the key server. If no reply comes, it is tried again.
@@ -135,10 +135,7 @@ class CountingRunner:
             await asyncio.shield(self._running)
 
     def _reported(self, query: Query) -> Mapping[str, float] | None:
-        return self._reports.for_query(query, self._policy())
-
-    def _policy(self) -> Participation:
-        return kept_participation(self._store)
+        return self._reports.for_query(query, kept_participation(self._store))
 
     async def _run(self) -> None:
         """Make rounds while the phone takes part, and wait while it does not."""
@@ -179,7 +176,7 @@ class CountingRunner:
     def _opened(self) -> Participant:
         """The participant, by what the store has now."""
         if self.participant is not None:
-            self.participant.refresh(self._policy())
+            self.participant.refresh(kept_participation(self._store))
         else:
             budget = self._budget
             self.participant = Participant(
@@ -187,7 +184,7 @@ class CountingRunner:
                 kept_budget(self._store) if budget is None else kept_budget(self._store, budget.epsilon, budget.delta),
                 rng=_secure() if self._rng is None else self._rng,
                 now=self._clock.now,
-                policy=self._policy(),
+                policy=kept_participation(self._store),
                 counters=self._counters,
                 backoff=Backoff(random=_secure().random),
                 simulation=self._simulation,

@@ -208,7 +208,8 @@ class _RoundRun:
 
     async def _contribute(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)
-        key = await self._key(self._participant.key_id(announcement, query))
+        key_id = self._participant.key_id(announcement, query)
+        key = b"" if key_id is None else await self._servers.key(key_id)
         try:
             contribution = await _in_thread(self._participant.contribute, announcement, query, key, self._situation)
         except Declined as declined:
@@ -231,12 +232,6 @@ class _RoundRun:
                 raise
             self._note("a query", self._servers.aggregation, refused)
             return b""
-
-    async def _key(self, key_id: bytes | None) -> bytes:
-        """The public key of an id."""
-        if key_id is None:
-            return b""
-        return await self._servers.key(key_id)
 
     def _decline_not_countersigned(self) -> None:
         """Report how many announcements have no countersignature, and keep nothing of them."""

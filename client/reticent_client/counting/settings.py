@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from reticent.privacy import DEFAULT_BUDGET, Cost
 from reticent.storage.documents import DocumentFormat
 from reticent_client.counting.consent import Participation
@@ -48,9 +50,15 @@ def kept_participation(store: PhoneStore, policy: Participation | None = None) -
     if policy is None:
         text = slot.read()
         try:
-            return Participation() if text is None else Participation.from_text(text)
+            return _participation(text)
         except ValueError as error:
             raise FileError(f"the store is damaged: what the user allows cannot be read ({error})") from error
     if slot.read() != policy.to_text():
         slot.write(policy.to_text())
     return policy
+
+
+@lru_cache(maxsize=16)
+def _participation(text: str | None) -> Participation:
+    """A policy; the last ones are kept, because a phone reads its policy in each round."""
+    return Participation() if text is None else Participation.from_text(text)

@@ -118,4 +118,4 @@ def test_a_store_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
-        assert store.read("mask") == "second"
+        assert store.slot("mask").read() == "second"

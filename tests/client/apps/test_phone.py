@@ -17,7 +17,7 @@ from reticent_client import Schedule
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.errors import FileError
 from reticent_client.mask.timetable import time_zone
-from reticent_client.store import PhoneStore
+from reticent_client.store import PhoneStore, StoreSlot
 from tests.client.apps.phones import at, house, limited, releasing, tossing
 from tests.client.apps.published_steps import PublishedSteps, phone_of, phone_on
 
@@ -275,7 +275,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
         for broken in (False, True, False):
             with monkeypatch.context() as patch:
                 if broken and part == "write":
-                    patch.setattr(PhoneStore, "write", full)
+                    patch.setattr(StoreSlot, "write", full)
                 elif broken:
                     patch.setattr(store.database, "_execute", no_commit)
                 phone.sense("home")

@@ -43,7 +43,7 @@ def test_a_replay_leaves_the_store_as_it_was(folder: Path, run: Run) -> None:
 
 def _content(path: Path) -> list[object]:
     with contextlib.closing(PhoneStore(path)) as store:
-        return [store.read("apps"), store.read("day"), store.messages()]
+        return [store.slot("apps").read(), store.slot("day").read(), store.messages()]
 
 
 @pytest.mark.parametrize("speed", ["1000000", "100000000"])

@@ -34,7 +34,7 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 def membership(folder: Path) -> dict[str, Any]:
     """What a phone keeps of its membership."""
     with closing(PhoneStore(folder / "phone.db")) as store:
-        kept: dict[str, Any] = json.loads(store.read("counting/membership") or "")
+        kept: dict[str, Any] = json.loads(store.slot("counting/membership").read() or "")
     return kept
 
 
