@@ -1,7 +1,10 @@
 """A malicious aggregation server: whatever it requests, it gets nothing but the one sum."""
 
 import math
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import gmpy2
 import pytest
@@ -16,21 +19,43 @@ COHORT = 0
 COUNTERS = [Counter(f"counter {place}", 0, 2**14) for place in range(100)]  # more than one plaintext
 
 
-@pytest.fixture
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+@dataclass(frozen=True)
+class Prepared:
+    """A key server with a query that collects, and what the phones have sent: each test attacks a copy."""
+
+    local: LocalServer
+    query: Query
+    inputs: list[Contribution]
+    others: dict[str, list[Contribution]]
+    """Contributions to another query, and to another cohort."""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    with LocalServer(tmp_path_factory.mktemp("attacked") / "journal.db") as local:
         local.enrolled(20)
+        query, other = (local.query(id=name, counters=COUNTERS, l1=2**14, l2_squared=2**28) for name in "ab")
+        others = {"query": contributions(local, other, COHORT), "cohort": contributions(local, query, 1)}
+        return Prepared(local, query, contributions(local, query, COHORT), others)
+
+
+@pytest.fixture
+def local(prepared: Prepared, tmp_path: Path) -> Iterator[LocalServer]:
+    made = prepared.local
+    assert made.path is not None
+    copy = Path(shutil.copy(made.path, tmp_path / "journal.db"))
+    with LocalServer(copy, identity=made.identity, pairs=made.pairs, query_keys=made.query_keys) as local:
         yield local
 
 
 @pytest.fixture
-def query(local: LocalServer) -> Query:
-    return local.query(counters=COUNTERS, l1=2**14, l2_squared=2**28)
+def query(prepared: Prepared) -> Query:
+    return prepared.query
 
 
 @pytest.fixture
-def inputs(local: LocalServer, query: Query) -> list[Contribution]:
-    return contributions(local, query, COHORT)
+def inputs(prepared: Prepared) -> list[Contribution]:
+    return prepared.inputs
 
 
 def contributions(local: LocalServer, query: Query, cohort: int) -> list[Contribution]:
@@ -145,14 +170,10 @@ def test_one_receipt_for_one_ciphertext_is_burnt(local: LocalServer, query: Quer
 @pytest.mark.parametrize("how_many", [1, 9, 10])
 @pytest.mark.parametrize("which", ["query", "cohort"])
 def test_contributions_to_something_else_are_worth_nothing(
-    local: LocalServer, query: Query, inputs: list[Contribution], which: str, how_many: int
+    local: LocalServer, prepared: Prepared, which: str, how_many: int
 ) -> None:
-    key = local.key
-    if which == "query":
-        others = contributions(local, local.query(id="b", counters=COUNTERS, l1=2**14, l2_squared=2**28), COHORT)
-    else:
-        others = contributions(local, query, 1)
-    mixed = others[:how_many] + inputs[how_many:]
+    key, query, inputs = local.key, prepared.query, prepared.inputs
+    mixed = prepared.others[which][:how_many] + inputs[how_many:]
     foreign = request(query, COHORT, key, summed(key, mixed), receipts(mixed))
     refused(Refusal.BAD_RECEIPTS, lambda: local.server.decider.decide(*foreign))
     made = local.server.decider.decide(*request(query, COHORT, key, summed(key, mixed), receipts(inputs)))

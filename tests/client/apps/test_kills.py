@@ -43,7 +43,7 @@ def test_killed_once_at_any_moment(check: Callable[..., Policy], name: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", EXAMPLES)
 @checks
 def test_killed_once_on_all_examples(check: Callable[..., Policy], name: str) -> None:
     """The same, on the longer days."""
