@@ -211,8 +211,8 @@ class SqliteStore(AggregationStore):
 
     def cohorts(self, digest: bytes) -> list[CohortState]:
         return [
-            CohortState(contributors, None if answer is None else wire.Decision.FromString(answer))
-            for contributors, answer in self._rows(sql.COHORTS, digest)
+            CohortState(contributors, None if content is None else wire.Decision.FromString(content))
+            for contributors, content in self._rows(sql.COHORTS, digest)
         ]
 
     def receipts(self, digest: bytes, cohort: int, after: bytes, limit: int) -> list[wire.Receipt]:
@@ -242,12 +242,12 @@ class SqliteStore(AggregationStore):
             run(sql.DECIDED, (wire.DECIDED, now, number, wire.CLOSING))
             place = number, decision.cohort
             run("DELETE FROM leases WHERE query = ? AND cohort = ?", place)
-            (answer,) = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
-            return wire.Decision.FromString(answer)
+            (content,) = run("SELECT decision FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
+            return wire.Decision.FromString(content)
 
     def decision_for_phones(self, digest: bytes, cohort: int) -> wire.Decision | None:
-        answer = self._value(sql.DECISION_FOR_PHONES, digest, cohort)
-        return None if answer is None else wire.Decision.FromString(answer)
+        content = self._value(sql.DECISION_FOR_PHONES, digest, cohort)
+        return None if content is None else wire.Decision.FromString(content)
 
     def withdraw_burn(self, digest: bytes, cohort: int) -> None:
         with self.database.transaction() as run:
@@ -336,7 +336,7 @@ def _burn(run: Execute, digest: bytes) -> None:
 
 
 def _to_send(run: Execute, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
-    """What the key server is asked about an item, as of now; None where nothing is to be asked."""
+    """The request to the key server about an item, as of now; None where none is due."""
     if item.cohort is None:
         row = run(sql.UNCOUNTERSIGNED, (item.query, wire.ANNOUNCED)).fetchone()
         return None if row is None else wire.CountersignRequest(query=row[0])

@@ -86,7 +86,7 @@ CREATE TABLE decisions (
     query INTEGER NOT NULL,
     cohort INTEGER NOT NULL,
     request BLOB NOT NULL,
-    answer BLOB NOT NULL,
+    decision BLOB NOT NULL,
     made INTEGER NOT NULL,
     PRIMARY KEY (query, cohort)
 );
@@ -335,7 +335,7 @@ class SqliteJournal(Journal):
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:
         with self.database.reading() as run:
             row = run(
-                "SELECT request, answer FROM decisions WHERE query = ? AND cohort = ?", (query, cohort)
+                "SELECT request, decision FROM decisions WHERE query = ? AND cohort = ?", (query, cohort)
             ).fetchone()
         return None if row is None else RecordedDecision(*row)
 

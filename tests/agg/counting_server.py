@@ -191,31 +191,31 @@ class CountingServer:
         self._called("standing")
         return wire.Terms(population=self.population, public_key=self.key.to_bytes())
 
-    async def _announce(self, asked: wire.AnnounceRequest, _: Caller) -> wire.QueryStatus:
+    async def _announce(self, request: wire.AnnounceRequest, _: Caller) -> wire.QueryStatus:
         self._called("announce")
-        query = Query.from_bytes(asked.query)
+        query = Query.from_bytes(request.query)
         if self.refused.pop(query.id, None) is not None:
             del self.standing[query.id]
         there = self.standing.get(query.id)
         if there is not None:
-            if there.query != asked.query:
+            if there.query != request.query:
                 raise Refused(Refusal.CONFLICT)
             return there
         if self.phones is not None:
             return self.decided(query, self.phones(query))
         return self.collecting(query)
 
-    async def _status(self, asked: wire.StatusRequest, _: Caller) -> wire.QueryStatus:
+    async def _status(self, request: wire.StatusRequest, _: Caller) -> wire.QueryStatus:
         self._called("status")
-        if asked.id not in self.standing:
+        if request.id not in self.standing:
             raise Refused(Refusal.UNKNOWN_QUERY)
-        if asked.id in self.refused:
-            raise self.refused[asked.id]
-        return self.standing[asked.id]
+        if request.id in self.refused:
+            raise self.refused[request.id]
+        return self.standing[request.id]
 
-    async def _abort(self, asked: wire.AbortRequest, _: Caller) -> wire.QueryStatus:
+    async def _abort(self, request: wire.AbortRequest, _: Caller) -> wire.QueryStatus:
         self._called("abort")
-        query = Query.from_bytes(self.standing[asked.id].query)
+        query = Query.from_bytes(self.standing[request.id].query)
         return self.decided(query, [CohortSum(0, None)] * query.cohorts)
 
     async def _list(self, _: wire.ListRequest, __: Caller) -> wire.ListReply:

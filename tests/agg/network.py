@@ -75,8 +75,8 @@ class Deciding:
     async def standing(self, _: wire.StandingRequest, _caller: Caller) -> wire.Terms:
         return self.keys.terms()
 
-    async def countersign(self, asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
-        query = Query.from_bytes(asked.query)
+    async def countersign(self, request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
+        query = Query.from_bytes(request.query)
         self.countersigned.append(query.digest)
         self._fail(query.digest)
         await self._hang(query.digest)

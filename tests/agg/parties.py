@@ -140,7 +140,7 @@ def cohort_of(query: Query, number: int) -> int:
     return number % query.cohorts
 
 
-def ask(population: int = 6, **others: Any) -> Query:
+def make_query(population: int = 6, **others: Any) -> Query:
     """A query; each one has another id."""
     parts: dict[str, Any] = {
         "id": f"query {next(names)}",
@@ -207,7 +207,7 @@ def requests(server: AggregationServer) -> list[wire.DecideHead]:
 
 
 _REQUESTS = """
-SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL ORDER BY query, cohort
 """
 
 

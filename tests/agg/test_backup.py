@@ -33,13 +33,13 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: Time) -> Itera
 def test_a_restored_copy_keeps_decisions_and_has_open_queries_burnt(
     served: AggregationServer, time: Time, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    released = parties.collecting(served, parties.ask())
+    released = parties.collecting(served, parties.make_query())
     served.collection.contribute([Phone(number).contribution(released) for number in range(3)])
     (head,) = parties.closed(served, time, released)
     decision = KeyServer().decision(head)
     served.closing.decide(decision)
-    is_open = parties.collecting(served, parties.ask())
-    waiting = parties.ask()
+    is_open = parties.collecting(served, parties.make_query())
+    waiting = parties.make_query()
     parties.announce(served, waiting)
     served.collection.contribute([Phone(number).contribution(is_open) for number in range(2)])
     assert main(["agg", "backup", "copy"]) == 0
@@ -65,7 +65,7 @@ def test_a_restored_copy_keeps_decisions_and_has_open_queries_burnt(
 
 
 def test_a_copy_that_is_made_while_phones_contribute_is_of_one_moment(served: AggregationServer) -> None:
-    query = parties.collecting(served, parties.ask(population=PHONES))
+    query = parties.collecting(served, parties.make_query(population=PHONES))
     begun, copied = threading.Event(), threading.Event()
     served.collection.contribute([Phone(0).contribution(query)])
 
@@ -97,7 +97,7 @@ def test_a_copy_that_is_made_while_phones_contribute_is_of_one_moment(served: Ag
 def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
     served: AggregationServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     assert parties.announce(served, query).phase == wire.ANNOUNCED
     assert main(["agg", "backup", "copy"]) == 0
     assert main(["agg", "backup", "copy"]) != 0

@@ -53,12 +53,14 @@ def prepared(path: Path) -> tuple[list[Query], list[Query]]:
     """Queries to be countersigned, and closed ones to be decided."""
     time = Time()
     server = parties.opened(path, time)
-    closed = [parties.collecting(server, parties.ask(population=2 * COHORTS, cohorts=COHORTS)) for _ in range(QUERIES)]
+    closed = [
+        parties.collecting(server, parties.make_query(population=2 * COHORTS, cohorts=COHORTS)) for _ in range(QUERIES)
+    ]
     for query in closed:
         server.collection.contribute([Phone(number).contribution(query) for number in range(2 * COHORTS)])
     time.pass_(closed[0].closes_after)
     server.closing.close_due()
-    announced = [parties.ask() for _ in range(QUERIES)]
+    announced = [parties.make_query() for _ in range(QUERIES)]
     for query in announced:
         parties.announce(server, query)
     server.close()

@@ -27,7 +27,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "aggregation.db"
     server = parties.opened(path, Time())
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     for number in range(3):
         server.collection.contribute([Phone(number).contribution(query)])
     done = run("log", "--database", path)  # beside the server, as whoever copies the files

@@ -187,7 +187,7 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(local: LocalServer, same
     inputs = local.contributions(query, 0)
     key = local.key
     barrier = threading.Barrier(2)
-    answers: list[object] = []
+    results: list[object] = []
 
     def meeting(contributions: list[Contribution]) -> Iterator[wire.Receipt]:
         """Both have read their receipts before either decides."""
@@ -195,26 +195,26 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(local: LocalServer, same
             yield each.receipt
         barrier.wait(10)
 
-    def ask(contributions: list[Contribution]) -> None:
+    def decide(contributions: list[Contribution]) -> None:
         head, _ = request(query, 0, key, sum_of[len(contributions)], [each.receipt for each in contributions])
         try:
-            answers.append(local.server.decider.decide(head, meeting(contributions)))
+            results.append(local.server.decider.decide(head, meeting(contributions)))
         except Exception as error:  # noqa: BLE001  # looked at below
-            answers.append(error)
+            results.append(error)
 
     sum_of = {size: summed(key, inputs[:size]) for size in (9, 10)}
-    threads = [threading.Thread(target=ask, args=(inputs[:size],)) for size in (10, 10 if same else 9)]
+    threads = [threading.Thread(target=decide, args=(inputs[:size],)) for size in (10, 10 if same else 9)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
     assert len(decryptions) == 1
-    made = [each for each in answers if isinstance(each, wire.Decision)]
+    made = [each for each in results if isinstance(each, wire.Decision)]
     assert made[0].outcome == wire.RELEASED
     if same:
         assert made == [made[0], made[0]]
     else:
-        (error,) = (each for each in answers if each not in made)
+        (error,) = (each for each in results if each not in made)
         assert getattr(error, "refusal", None) is Refusal.ALREADY_DECIDED
 
 
@@ -227,14 +227,14 @@ def test_two_servers_on_one_journal_decide_once(local: LocalServer) -> None:
 
         def late() -> Iterator[wire.Receipt]:
             """While the other one reads, the first decides."""
-            answers.append(local.server.decider.decide(*honest(query, 1, local.key, second)))
+            results.append(local.server.decider.decide(*honest(query, 1, local.key, second)))
             yield from (each.receipt for each in second)
 
         second = local.contributions(query, 1)
-        answers: list[wire.Decision] = []
+        results: list[wire.Decision] = []
         head, _ = request(query, 1, local.key, [], [each.receipt for each in second])
         refused(Refusal.ALREADY_DECIDED, lambda: other.server.decider.decide(head, late()))
-        assert answers[0].outcome == made.outcome == wire.RELEASED
+        assert results[0].outcome == made.outcome == wire.RELEASED
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after it"])
@@ -269,4 +269,4 @@ def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
     assert made.outcome == wire.RELEASED
     assert len(decryptions) == (2 if commit == 2 and before else 1)
     with local.database.reading() as run:
-        assert run("SELECT answer FROM decisions").fetchone() == (made.SerializeToString(deterministic=True),)
+        assert run("SELECT decision FROM decisions").fetchone() == (made.SerializeToString(deterministic=True),)

@@ -141,11 +141,11 @@ def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder:
             assert server.decider.decide(head, sent) == made
             refused(Refusal.ALREADY_DECIDED, lambda: server.decider.decide(*request(before[0], 0, key, [], [])))
             for query, cohort in ((before[0], 1), (before[1], 0), (before[1], 1)):
-                for ask in (
+                for message in (
                     honest(query, cohort, key, inputs[query.id, cohort][1:]),
                     request(query, cohort, key, [], []),
                 ):
-                    refused(Refusal.KEY_RETIRED, lambda ask=ask: server.decider.decide(*ask))  # type: ignore[misc]
+                    refused(Refusal.KEY_RETIRED, lambda message=message: server.decider.decide(*message))  # type: ignore[misc]
             refused(Refusal.UNKNOWN_QUERY, lambda: server.decider.decide(*honest(after, 0, key, inputs["after", 0])))
             for query in (*before, after):
                 refused(Refusal.KEY_RETIRED, lambda query=query: dealt(server, query))  # type: ignore[misc]

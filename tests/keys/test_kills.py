@@ -150,8 +150,8 @@ def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Pa
         async def prepare() -> tuple[wire.DecideHead, list[wire.Receipt], list[int]]:
             async with place.deciding.channel() as to:
                 query, key, cohorts = await contributions(to, phones, "killed")
-                ask = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
-                return *ask, expected(cohorts[0])
+                message = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+                return *message, expected(cohorts[0])
 
         head, receipts, right = asyncio.run(prepare())
         for pause in (0.0, 0.005, 0.01, 0.02, 0.04):

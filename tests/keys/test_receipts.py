@@ -120,8 +120,8 @@ def test_bad_ciphertexts_are_refused_and_change_nothing(local: LocalServer, decr
     good = summed(key, inputs)
     receipts = [each.receipt for each in inputs]
     for wrong in ([0], [key.n**2], [key.n], [*good, *good]):
-        ask = request(query, 0, key, wrong, receipts)
-        refused(Refusal.BAD_CIPHERTEXTS, lambda ask=ask: local.server.decider.decide(*ask))  # type: ignore[misc]
+        message = request(query, 0, key, wrong, receipts)
+        refused(Refusal.BAD_CIPHERTEXTS, lambda message=message: local.server.decider.decide(*message))  # type: ignore[misc]
     head, _ = request(query, 0, key, good, receipts)
     head.ciphertexts += b"\0"
     refused(Refusal.BAD_CIPHERTEXTS, lambda: local.server.decider.decide(head, receipts))

@@ -82,12 +82,12 @@ def test_phones_renew_and_leave(served: Site) -> None:
 
 
 def test_only_the_aggregation_server_has_anything_decided(served: Site) -> None:
-    async def ask(name: str) -> None:
+    async def call(name: str) -> None:
         async with served.deciding.channel(served.credentials(name)) as to:
             await standing(to)
 
     for name in ("ann", "keys"):
-        assert refusal(ask(name)) is Refusal.NOT_PERMITTED
+        assert refusal(call(name)) is Refusal.NOT_PERMITTED
 
     async def nobody() -> None:
         async with served.deciding.channel(served.credentials()) as to:
@@ -115,23 +115,23 @@ def test_only_the_aggregation_server_has_anything_decided(served: Site) -> None:
     ids=["nothing", "an empty one", "no head", "an empty one after it"],
 )
 def test_a_stream_that_is_no_request_is_refused(served: Site, parts: list[wire.DecideRequest]) -> None:
-    async def ask() -> None:
+    async def call() -> None:
         async with served.deciding.channel() as to:
             stub: Any = services.DecidingStub(to)
             await reply_of(stub.Decide(iter(parts), timeout=TIMEOUT))
 
-    assert refusal(ask()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
+    assert refusal(call()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
 
 
 def test_two_heads_are_refused(served: Site, phones: dict[bytes, Phone]) -> None:
-    async def ask() -> None:
+    async def call() -> None:
         async with served.deciding.channel() as to:
             query, _, _ = await contributions(to, phones, "two heads")
             head = wire.DecideRequest(head=wire.DecideHead(query=query.digest, contributors=1))
             stub: Any = services.DecidingStub(to)
             await reply_of(stub.Decide(iter([head, head]), timeout=TIMEOUT))
 
-    assert refusal(ask()) is Refusal.MALFORMED
+    assert refusal(call()) is Refusal.MALFORMED
 
 
 def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: dict[bytes, Phone]) -> None:

@@ -371,7 +371,7 @@ async def campaign(
         for question, answer in (
             ("SELECT count(*) FROM phones", phones),
             ("SELECT count(*) FROM decisions", cohorts),
-            ("SELECT count(DISTINCT answer) FROM decisions", cohorts),
+            ("SELECT count(DISTINCT decision) FROM decisions", cohorts),
         ):
             assert journal.execute(question).fetchone() == (answer,), question
     return held

@@ -142,9 +142,9 @@ def test_a_folder_that_cannot_be_filled_is_left_as_it_was(tmp_path: Path, monkey
     ],
 )
 def test_what_makes_no_certificates_leaves_no_folder(tmp_path: Path, wrong: dict[str, object], sentence: str) -> None:
-    asked = {"hosts": HOSTS, "analysts": ["ada"], "days": 10, **wrong}
+    arguments = {"hosts": HOSTS, "analysts": ["ada"], "days": 10, **wrong}
     with pytest.raises(ValueError, match=sentence):
-        create(tmp_path / "certs", now=NOW, **asked)  # type: ignore[arg-type]
+        create(tmp_path / "certs", now=NOW, **arguments)  # type: ignore[arg-type]
     assert not (tmp_path / "certs").exists()
 
 
