@@ -19,20 +19,14 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.counting import closing
 from reticent_agg.store import Lease, WorkItem
-from reticent_keys import KeyPair
+from tests.parties.key_pairs import pair
 
+BITS = 2048
 START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
 DIGIT = 16  # bits between the contributions of two phones in a plaintext
 SECONDS = 3600
 QUERY_KEY = bytes(range(32))  # by which nobody shares a secret here
 names = itertools.count()
-
-
-@functools.cache
-def pair(number: int = 0) -> KeyPair:
-    """A key pair for the whole run."""
-    del number  # tells them apart in the cache
-    return KeyPair.generate(2048, simulation=True)
 
 
 class Time:
@@ -61,7 +55,7 @@ class Phone:
         cohort = others.pop("cohort", cohort_of(query, self.number))
         ciphertexts = others.pop("ciphertexts", None)
         if ciphertexts is None:
-            ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair().public.bits))
+            ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair(BITS).public.bits))
         message = wire.Contribution(
             query=query.digest,
             phone=others.pop("phone", self.id),
@@ -91,7 +85,7 @@ def ciphertexts_of(number: int, attempt: int, places: int) -> bytes:
     """Of the digit of this number; another attempt hides the same one."""
     rng = seeded(1, "phone", number, attempt)
     plaintexts = [(1 << DIGIT * number) + place for place in range(places)]
-    return ciphertexts_to(pair().public.encrypt(plaintexts, rng), pair().public)
+    return ciphertexts_to(pair(BITS).public.encrypt(plaintexts, rng), pair(BITS).public)
 
 
 class KeyServer:
@@ -100,7 +94,7 @@ class KeyServer:
     identity = SigningKey(bytes(range(32)))
 
     def terms(self, population: int = 1000) -> wire.Terms:
-        return wire.Terms(population=population, public_key=pair().public.to_bytes())
+        return wire.Terms(population=population, public_key=pair(BITS).public.to_bytes())
 
     def deals(self, query: Query, **others: Any) -> list[wire.Deal]:
         """The deal in two messages."""
@@ -154,7 +148,7 @@ def make_query(population: int = 6, **others: Any) -> Query:
         "cohorts": 1,
         "min_contributions": 2,
         "liars": 0,
-        "key_id": pair().public.key_id.hex(),
+        "key_id": pair(BITS).public.key_id.hex(),
         "closes_after": SECONDS,
     }
     return Query(**parts | others)
@@ -228,7 +222,7 @@ def collecting(server: AggregationServer, query: Query) -> Query:
 
 def counted(head: wire.DecideHead) -> list[list[int]]:
     """How often each phone is in each plaintext of a sum, after the place that all of them have added is taken off."""
-    sums = pair().decrypt(ciphertexts_from(head.ciphertexts, pair().public))
+    sums = pair(BITS).decrypt(ciphertexts_from(head.ciphertexts, pair(BITS).public))
     return [digits(plain - place * head.contributors) for place, plain in enumerate(sums)]
 
 

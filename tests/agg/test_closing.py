@@ -21,6 +21,7 @@ from reticent_agg.administration import summaries
 from reticent_agg.store import WorkItem
 from tests.agg import parties
 from tests.agg.parties import START, KeyServer, Phone, Time
+from tests.parties.key_pairs import pair
 
 
 def status_of(server: AggregationServer, query: Query) -> wire.QueryStatus:
@@ -59,7 +60,7 @@ def test_a_query_closes_as_soon_as_every_cohort_has_enough(server: AggregationSe
 
 def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, time: Time) -> None:
     query = parties.collecting(server, parties.make_query())
-    key = parties.pair().public
+    key = pair(parties.BITS).public
     sent = contribute(server, query, 1, 4)
     plain = [
         key.add(column) for column in zip(*(ciphertexts_from(each.ciphertexts, key) for each in sent), strict=True)
@@ -67,7 +68,7 @@ def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, t
     (head,) = parties.closed(server, time, query)
     found = ciphertexts_from(head.ciphertexts, key)
     assert not set(found) & set(plain)
-    assert parties.pair().decrypt(found) == parties.pair().decrypt(plain)
+    assert pair(parties.BITS).decrypt(found) == pair(parties.BITS).decrypt(plain)
     assert (head.query, head.cohort, head.contributors) == (query.digest, 0, 2)
 
 

@@ -14,6 +14,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
+from tests.parties.key_pairs import pair
 
 
 def everything(path: Path) -> list[str]:
@@ -50,9 +51,9 @@ def other_key(query: Query) -> bytes:
 
 def bad(query: Query, kind: str) -> wire.Contribution:
     """A contribution of phone 0 that must be refused."""
-    phone, size = Phone(0), parties.pair().public.ciphertext_bytes
+    phone, size = Phone(0), pair(parties.BITS).public.ciphertext_bytes
     good = phone.contribution(query).ciphertexts
-    n = parties.pair().public.n
+    n = pair(parties.BITS).public.n
     kinds: dict[str, dict[str, Any]] = {
         "short signature": {"signature": bytes(63)},
         "no signature": {"signature": b""},

@@ -15,6 +15,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadKeyServerReply, BadStore, SqliteStore
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
+from tests.parties.key_pairs import pair
 
 
 def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:
@@ -118,7 +119,7 @@ def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
     counters = [(f"counter {number}", 0, 1) for number in range(1000)]
     smaller = parties.make_query(counters=counters[:100])
     with pytest.MonkeyPatch.context() as patch:
-        largest = contribution_bytes(smaller, parties.pair().public.bits)
+        largest = contribution_bytes(smaller, pair(parties.BITS).public.bits)
         patch.setattr("reticent_agg.counting.queries.MAX_CONTRIBUTION_BYTES", largest)
         announce(server, smaller)
         with pytest.raises(Refused, match="does not fit a message"):
@@ -225,9 +226,9 @@ def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
 
 
 def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time: Time) -> None:
-    key = parties.pair().public
+    key = pair(parties.BITS).public
     assert server.replies.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
-    other = parties.pair(1).public
+    other = pair(parties.BITS, 1).public
     with pytest.raises(Refused):
         server.replies.key(wire.KeyRequest(key_id=other.key_id))
     server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()))

@@ -21,7 +21,8 @@ from reticent_agg import SqliteStore
 from tests.agg import parties
 from tests.agg.network import Deciding, network, refusal_of, run, until
 from tests.agg.parties import START, KeyServer, Phone
-from tests.calls import all_replies
+from tests.parties.calls import all_replies
+from tests.parties.key_pairs import pair
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -42,7 +43,7 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
             wanted_query.phone = Phone(2).id  # somebody else's signature
             assert (await refusal_of(phones.Query(wanted_query))).refusal is Refusal.BAD_SIGNATURE
             key = await phones.Key(wire.KeyRequest(key_id=bytes.fromhex(query.key_id)))
-            assert key.public_key == parties.pair().public.to_bytes()
+            assert key.public_key == pair(parties.BITS).public.to_bytes()
             sent = [Phone(number).contribution(query) for number in range(6)]
             await asyncio.gather(*(phones.Contribute(each) for each in [*sent, *sent]))  # enough, and each twice
             await until(lambda: not parties.requests(net.server) and bool(keys.heads))

@@ -12,11 +12,11 @@ from reticent.privacy import Counter, Query
 from reticent.protocol import statements
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
-from reticent.v1.counting_pb2_grpc import CountingStub, EnrolmentStub
+from reticent.v1.counting_pb2_grpc import CountingStub
 from tests.attacks.honest import Service
 from tests.attacks.strangers import take_no_answers
 from tests.attacks.target import TIMEOUT, Finding, NotReadyError, Target
-from tests.keys.phones import Phone
+from tests.parties.phone import Phone, joined
 
 __all__ = ["MIN_PHONES", "announced", "fetch"]
 
@@ -34,10 +34,8 @@ def announced(target: Target, invitations: Sequence[Invitation], analyst: str) -
     """A large query that collects contributions, and the enrolled phones that it was dealt to."""
     if len(invitations) < MIN_PHONES:
         raise NotReadyError(f"this attack needs {MIN_PHONES} invitations: got {len(invitations)}")
-    phones = [Phone(each.token) for each in invitations[:MIN_PHONES]]
     with grpc.secure_channel(target.enrolment, target.credentials()) as channel:
-        for phone in phones:
-            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=TIMEOUT)
+        phones = joined(channel, invitations[:MIN_PHONES])
     with grpc.secure_channel(target.counting, target.credentials(analyst)) as channel:
         stub = CountingStub(channel)
         key = PublicKey.from_bytes(stub.Standing(wire.StandingRequest()).public_key, simulation=True)

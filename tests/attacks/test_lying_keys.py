@@ -12,15 +12,13 @@ import pytest
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query, QueryLimits
-from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
 from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqliteJournal, administration
 from reticent_sim.engine import ServerPair
 from tests.attacks.lying_keys import LyingDecider, serving
-from tests.core.paillier.keys import pair
-from tests.keys.phones import Phone
-from tests.system.callers import message_of
+from tests.parties.key_pairs import pair
+from tests.parties.phone import Phone
 
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
@@ -86,8 +84,7 @@ async def contributed(servers: ServerPair, keys: KeyServer) -> wire.DecisionsReq
         for phone in phones:
             asked = wire.AnnouncementsRequest(phone=phone.id)
             [announcement] = (await collecting.Announcements(asked)).announcements
-            made = phone.contribution(query, key, announcement.agreement_key, 0, (1,))
-            await collecting.Contribute(message_of(query, phone, 0, made, ciphertexts_to(made.ciphertexts, key)))
+            await collecting.Contribute(phone.message(query, key, announcement.agreement_key, 0, (1,)))
     return wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
 
 

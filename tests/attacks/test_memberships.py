@@ -11,14 +11,13 @@ import pytest
 
 from reticent.protocol import Refusal, Refused, statements
 from reticent.protocol.calls import failure_of
-from reticent.protocol.layout import ciphertexts_to
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import EnrolmentStub
 from reticent_sim.engine import ServerPair, launched
 from tests.attacks.lying_aggregation import LyingAggregation, TargetQuery
 from tests.attacks.target import TIMEOUT, Target
-from tests.keys.phones import START, Phone
-from tests.system.callers import message_of
+from tests.parties.key_server import START
+from tests.parties.phone import Phone, joined
 
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
@@ -34,17 +33,13 @@ def servers(tmp_path: Path) -> Iterator[ServerPair]:
 
 
 def join(servers: ServerPair, count: int) -> list[Phone]:
-    phones = [Phone(each.token) for each in servers.invitations(count)]
     with servers.enrolment.blocking_channel() as channel:
-        for phone in phones:
-            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=TIMEOUT)
-    return phones
+        return joined(channel, servers.invitations(count))
 
 
 def said(asked: TargetQuery, phone: Phone) -> wire.Contribution:
     """What a phone contributes, whether or not it was asked."""
-    made = phone.contribution(asked.query, asked.key, asked.deal.agreement_key, 0, (1,))
-    return message_of(asked.query, phone, 0, made, ciphertexts_to(made.ciphertexts, asked.key))
+    return phone.message(asked.query, asked.key, asked.deal.agreement_key, 0, (1,))
 
 
 def renewal(servers: ServerPair, request: wire.RenewRequest) -> Refusal | None:

@@ -20,7 +20,7 @@ import pytest
 from reticent_keys.folder import Folder
 from reticent_sim.engine import RETICENT, ServerExited, ServerPair, ServerProcess, launched
 from tests.attacks.power_loss import SECTOR, Disk, library
-from tests.system.callers import enrolled, members
+from tests.parties.callers import enrolled, members
 from tests.system.campaign import ALLOWED, START, Campaign, campaign
 
 pytestmark = pytest.mark.slow  # real processes, begun again and again

@@ -19,7 +19,7 @@ from tests.attacks import large_query
 from tests.attacks.honest import Honest, Service
 from tests.attacks.strangers import hold_connections, services, take_no_answers
 from tests.attacks.target import Finding, Target
-from tests.system.callers import enrolled, members
+from tests.parties.callers import enrolled, members
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]  # real processes, a quarter of a minute each
 

@@ -34,7 +34,7 @@ from tests.keys.journal_setting import (
     phone,
     states,
 )
-from tests.keys.phones import refused
+from tests.parties.key_server import refused
 
 __all__ = [
     "CHECKS",

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from reticent_keys import Journal
 from reticent_keys.journal import CountersignedQuery, Deal, EnrolledPhone, Key, RecordedDecision
-from tests.keys.phones import QUERY
+from tests.parties.key_server import QUERY
 
 NOW = 1_000_000
 LATER = NOW + 1000

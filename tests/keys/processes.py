@@ -14,13 +14,13 @@ import grpc
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
-from reticent.protocol import signed_by, statements
 from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_sim.engine import ServerPair
 from reticent_sim.engine.process import environment
-from tests.keys.phones import QUERY, Contribution, Phone
+from tests.parties.key_server import QUERY
+from tests.parties.phone import Contribution, Phone, joined
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 TIMEOUT = 60.0
@@ -92,18 +92,10 @@ async def decided(
     return made
 
 
-async def joined(place: Site, count: int) -> dict[bytes, Phone]:
-    """Phones that have joined by their invitations."""
-    inputs = place.invitations(count, days=9999)
-    found = [Phone(each.token) for each in inputs]
-    async with place.enrolment.channel() as to:
-        stub: Any = services.EnrolmentStub(to)
-        for phone, invitation in zip(found, inputs, strict=True):
-            phone.membership = await reply_of(stub.Join(phone.joining(), timeout=TIMEOUT))
-            made = phone.membership
-            statement = statements.membership(made.phone, phone.signing.public, made.expires)
-            assert signed_by(invitation.identity, statement, made.signature)
-    return {phone.id: phone for phone in found}
+def members(place: Site, count: int) -> dict[bytes, Phone]:
+    """New phones that have joined, by their ids."""
+    with place.enrolment.blocking_channel() as channel:
+        return {phone.id: phone for phone in joined(channel, place.invitations(count, days=9999))}
 
 
 async def contributions(

@@ -9,7 +9,9 @@ from reticent.protocol import Refusal, signed_by, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import Contribution, LocalServer, decisions, expected, honest, refused, request, summed, sums
+from tests.parties.aggregation_server import expected, honest, request, summed, sums
+from tests.parties.key_server import LocalKeyServer, decisions, refused
+from tests.parties.phone import Contribution
 
 
 class Crash(BaseException):
@@ -17,13 +19,13 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalServer]:
-    with LocalServer(tmp_path / "journal.db") as local:
+def local(tmp_path: Path) -> Iterator[LocalKeyServer]:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         local.enrolled(20)
         yield local
 
 
-def test_the_sum_of_all_contributions_is_released_exactly(local: LocalServer) -> None:
+def test_the_sum_of_all_contributions_is_released_exactly(local: LocalKeyServer) -> None:
     query = local.query()
     for cohort in range(query.cohorts):
         inputs = local.contributions(query, cohort)
@@ -35,7 +37,7 @@ def test_the_sum_of_all_contributions_is_released_exactly(local: LocalServer) ->
         assert signed_by(local.server.identity, statements.decision(made), made.signature)
 
 
-def test_sums_may_be_negative_and_take_several_plaintexts(local: LocalServer) -> None:
+def test_sums_may_be_negative_and_take_several_plaintexts(local: LocalKeyServer) -> None:
     counters = [Counter(f"counter {place}", -(2**13), 2**13) for place in range(100)]
     query = local.query(counters=counters, l1=2**14, l2_squared=2**28)
     key, query_key, cohort = local.key, local.query_key(query), 1
@@ -53,7 +55,7 @@ def test_sums_may_be_negative_and_take_several_plaintexts(local: LocalServer) ->
     assert min(sums(made)) < 0
 
 
-def test_the_fewest_are_enough_and_one_replayable_share_is_told(local: LocalServer) -> None:
+def test_the_fewest_are_enough_and_one_replayable_share_is_told(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)[: query.min_contributions]
     phone = local.phones[inputs[0].receipt.phone]
@@ -64,7 +66,7 @@ def test_the_fewest_are_enough_and_one_replayable_share_is_told(local: LocalServ
     assert made.seeded
 
 
-def test_too_few_are_burnt_and_nothing_is_decrypted(local: LocalServer, decryptions: list[int]) -> None:
+def test_too_few_are_burnt_and_nothing_is_decrypted(local: LocalKeyServer, decryptions: list[int]) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)[: query.min_contributions - 1]
     made = local.server.decider.decide(*honest(query, 0, local.key, inputs))
@@ -75,7 +77,9 @@ def test_too_few_are_burnt_and_nothing_is_decrypted(local: LocalServer, decrypti
     assert not decryptions
 
 
-def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(local: LocalServer, decryptions: list[int]) -> None:
+def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(
+    local: LocalKeyServer, decryptions: list[int]
+) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     head, receipts = request(query, 0, local.key, [], [each.receipt for each in inputs])
@@ -87,7 +91,7 @@ def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(local: LocalS
 
 @pytest.mark.parametrize("other", ["given up", "fewer", "another sum"])
 def test_what_was_decrypted_before_a_crash_is_never_burnt(
-    local: LocalServer, monkeypatch: pytest.MonkeyPatch, other: str
+    local: LocalKeyServer, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """Its phones would take their budget back for a sum that was seen."""
     query = local.query()
@@ -113,7 +117,7 @@ def test_what_was_decrypted_before_a_crash_is_never_burnt(
 
 
 def test_the_same_request_gets_the_same_answer_for_ever_and_is_decrypted_once(
-    local: LocalServer, decryptions: list[int]
+    local: LocalKeyServer, decryptions: list[int]
 ) -> None:
     query = local.query()
     head, receipts = honest(query, 0, local.key, local.contributions(query, 0))
@@ -131,7 +135,7 @@ def test_the_same_request_gets_the_same_answer_for_ever_and_is_decrypted_once(
 
 @pytest.mark.parametrize("first", ["released", "burnt", "void"])
 def test_another_request_is_refused_whatever_was_decided(
-    local: LocalServer, first: str, decryptions: list[int]
+    local: LocalKeyServer, first: str, decryptions: list[int]
 ) -> None:
     """Two different subsets of the same contributions would tell their difference, noise and all."""
     query = local.query()
@@ -162,7 +166,7 @@ def test_another_request_is_refused_whatever_was_decided(
     assert local.server.decider.decide(*honest(query, 1, key, local.contributions(query, 1))).outcome == wire.RELEASED
 
 
-def test_what_was_not_countersigned_is_not_decided(local: LocalServer) -> None:
+def test_what_was_not_countersigned_is_not_decided(local: LocalKeyServer) -> None:
     query = local.query()
     refused(Refusal.UNKNOWN_QUERY, lambda: local.server.decider.decide(wire.DecideHead(query=query.digest), []))
     refused(Refusal.UNKNOWN_QUERY, lambda: local.server.decider.decide(wire.DecideHead(), []))
@@ -171,7 +175,7 @@ def test_what_was_not_countersigned_is_not_decided(local: LocalServer) -> None:
     refused(Refusal.MALFORMED, lambda: local.server.decider.decide(head, []), "2 cohorts")
 
 
-def test_a_phone_that_left_after_the_deal_counts(local: LocalServer) -> None:
+def test_a_phone_that_left_after_the_deal_counts(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     for each in inputs[:4]:
@@ -182,7 +186,9 @@ def test_a_phone_that_left_after_the_deal_counts(local: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_of_two_that_race_one_wins_and_one_is_decrypted(local: LocalServer, same: bool, decryptions: list[int]) -> None:
+def test_of_two_that_race_one_wins_and_one_is_decrypted(
+    local: LocalKeyServer, same: bool, decryptions: list[int]
+) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     key = local.key
@@ -218,10 +224,10 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(local: LocalServer, same
         assert getattr(error, "refusal", None) is Refusal.ALREADY_DECIDED
 
 
-def test_two_servers_on_one_journal_decide_once(local: LocalServer) -> None:
+def test_two_servers_on_one_journal_decide_once(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
-    with LocalServer(local.path, identity=local.identity, pairs=local.pairs) as other:
+    with LocalKeyServer(local.path, identity=local.identity, pairs=local.pairs) as other:
         made = local.server.decider.decide(*honest(query, 0, local.key, inputs))
         refused(Refusal.ALREADY_DECIDED, lambda: other.server.decider.decide(*honest(query, 0, local.key, inputs[1:])))
 
@@ -240,7 +246,7 @@ def test_two_servers_on_one_journal_decide_once(local: LocalServer) -> None:
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after it"])
 @pytest.mark.parametrize("commit", [1, 2], ids=["what is about to be decrypted", "the decision"])
 def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
-    local: LocalServer, commit: int, before: bool, monkeypatch: pytest.MonkeyPatch, decryptions: list[int]
+    local: LocalKeyServer, commit: int, before: bool, monkeypatch: pytest.MonkeyPatch, decryptions: list[int]
 ) -> None:
     query = local.query()
     head, receipts = honest(query, 0, local.key, local.contributions(query, 0))

@@ -11,8 +11,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, SqliteJournal, WrongPassphrase
 from reticent_keys.folder import Folder
 from reticent_keys.keypair import KeyPair
-from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, DAY, LIMITS, PASSPHRASE, START, LocalServer, dealt, honest, refused, request
+from tests.parties.aggregation_server import honest, request
+from tests.parties.key_pairs import pair
+from tests.parties.key_server import BITS, DAY, LIMITS, PASSPHRASE, START, LocalKeyServer, dealt, refused
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "keys", bits=BITS, simulation=True)
 
 
-class Folded(LocalServer):
+class Folded(LocalKeyServer):
     """The server of a folder."""
 
     def __init__(self, server: KeyServer) -> None:

@@ -17,17 +17,18 @@ from reticent.protocol import Refused, Unreachable
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys.service import RECEIPT_TIMEOUT
-from tests.keys.phones import Phone, expected, request, summed, sums
 from tests.keys.processes import (
     POPULATION,
     Site,
     contributions,
     countersigned,
     decided,
-    joined,
+    members,
     site,
     standing,
 )
+from tests.parties.aggregation_server import expected, request, summed, sums
+from tests.parties.phone import Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -60,7 +61,7 @@ def pairs(place: Site) -> int:
 
 def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
     with site(tmp_path) as place:
-        phones = asyncio.run(joined(place, POPULATION))
+        phones = members(place, POPULATION)
         before = asyncio.run(first_replies(place, phones))
         place.keys.restart()
 
@@ -95,7 +96,7 @@ async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
 
 def test_a_backup_repeats_decisions_and_leaves_later_queries_closed(tmp_path: Path) -> None:
     with site(tmp_path) as place:
-        before = asyncio.run(first_replies(place, asyncio.run(joined(place, POPULATION))))
+        before = asyncio.run(first_replies(place, members(place, POPULATION)))
         place.command("backup", "copy")
 
         async def after_the_backup() -> Query:
@@ -145,7 +146,7 @@ def test_the_log_tells_of_a_key_pair_that_cannot_be_opened(tmp_path: Path) -> No
 def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Path) -> None:
     """Killed at different moments of the same request, which in the end gets one answer for ever."""
     with site(tmp_path) as place:
-        phones = asyncio.run(joined(place, POPULATION))
+        phones = members(place, POPULATION)
 
         async def prepare() -> tuple[wire.DecideHead, list[wire.Receipt], list[int]]:
             async with place.deciding.channel() as to:
@@ -182,7 +183,7 @@ def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Pa
 
 def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) -> None:
     with site(tmp_path) as place:
-        phones = asyncio.run(joined(place, POPULATION))
+        phones = members(place, POPULATION)
 
         async def run() -> None:
             async with place.deciding.channel() as to:

@@ -7,51 +7,52 @@ import pytest
 
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import LocalServer, decisions, honest, refused, request, summed
+from tests.parties.aggregation_server import honest, request, summed
+from tests.parties.key_server import LocalKeyServer, decisions, refused
 
-Change = Callable[[list[wire.Receipt], LocalServer], None]
+Change = Callable[[list[wire.Receipt], LocalKeyServer], None]
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalServer]:
-    with LocalServer(tmp_path / "journal.db") as local:
+def local(tmp_path: Path) -> Iterator[LocalKeyServer]:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         local.enrolled(20)
         yield local
 
 
-def other_phone(receipts: list[wire.Receipt], local: LocalServer) -> None:
+def other_phone(receipts: list[wire.Receipt], local: LocalKeyServer) -> None:
     receipts[3].phone = next(phone for phone in local.phones if all(phone != each.phone for each in receipts))
 
 
-def unknown_phone(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def unknown_phone(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts[3].phone = bytes(16)
 
 
-def repeated(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def repeated(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts[3].CopyFrom(receipts[2])
 
 
-def forged(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def forged(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts[3].signature = receipts[2].signature
 
 
-def unsigned(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def unsigned(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts[3].signature = b""
 
 
-def other_ciphertexts(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def other_ciphertexts(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts[3].ciphertexts_hash = receipts[2].ciphertexts_hash
 
 
-def other_flag(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def other_flag(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts[3].seeded = True
 
 
-def one_less(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def one_less(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts.pop()
 
 
-def one_more(receipts: list[wire.Receipt], _: LocalServer) -> None:
+def one_more(receipts: list[wire.Receipt], _: LocalKeyServer) -> None:
     receipts.append(receipts[0])
 
 
@@ -60,7 +61,7 @@ def one_more(receipts: list[wire.Receipt], _: LocalServer) -> None:
     [other_phone, unknown_phone, repeated, forged, unsigned, other_ciphertexts, other_flag, one_less, one_more],
 )
 def test_bad_receipts_are_refused_and_change_nothing(
-    local: LocalServer, change: Change, decryptions: list[int]
+    local: LocalKeyServer, change: Change, decryptions: list[int]
 ) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
@@ -73,7 +74,7 @@ def test_bad_receipts_are_refused_and_change_nothing(
     assert local.server.decider.decide(head, receipts).outcome == wire.RELEASED
 
 
-def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(local: LocalServer) -> None:
+def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     liar = next(local.phones[phone] for phone, cohort in local.deal(query).items() if cohort == 1)
@@ -82,7 +83,7 @@ def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(loca
     assert not decisions(local)
 
 
-def test_more_receipts_than_phones_were_dealt_are_refused_before_they_are_read(local: LocalServer) -> None:
+def test_more_receipts_than_phones_were_dealt_are_refused_before_they_are_read(local: LocalKeyServer) -> None:
     query = local.query()
     local.deal(query)
 
@@ -100,7 +101,7 @@ def test_more_receipts_than_phones_were_dealt_are_refused_before_they_are_read(l
     assert not decisions(local)
 
 
-def test_receipts_without_end_are_refused_in_the_end(local: LocalServer) -> None:
+def test_receipts_without_end_are_refused_in_the_end(local: LocalKeyServer) -> None:
     query = local.query()
     local.deal(query)
 
@@ -113,7 +114,7 @@ def test_receipts_without_end_are_refused_in_the_end(local: LocalServer) -> None
         refused(Refusal.BAD_RECEIPTS, lambda head=head: local.server.decider.decide(head, endless()))  # type: ignore[misc]
 
 
-def test_bad_ciphertexts_are_refused_and_change_nothing(local: LocalServer, decryptions: list[int]) -> None:
+def test_bad_ciphertexts_are_refused_and_change_nothing(local: LocalKeyServer, decryptions: list[int]) -> None:
     query = local.query()
     key = local.key
     inputs = local.contributions(query, 0)

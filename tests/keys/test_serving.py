@@ -14,18 +14,19 @@ from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from tests.calls import all_replies
-from tests.keys.phones import Phone, expected, request, summed, sums
 from tests.keys.processes import (
     POPULATION,
     TIMEOUT,
     Site,
     contributions,
     decided,
-    joined,
+    members,
     site,
     standing,
 )
+from tests.parties.aggregation_server import expected, request, summed, sums
+from tests.parties.calls import all_replies
+from tests.parties.phone import Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -39,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def phones(served: Site) -> dict[bytes, Phone]:
-    return asyncio.run(joined(served, POPULATION))
+    return members(served, POPULATION)
 
 
 def refusal(call: Any) -> Refusal:
@@ -68,8 +69,9 @@ def test_a_query_goes_from_the_countersignature_to_the_decision(served: Site, ph
 
 
 def test_phones_renew_and_leave(served: Site) -> None:
+    (phone,) = members(served, 1).values()
+
     async def run() -> None:
-        (phone,) = (await joined(served, 1)).values()
         async with served.enrolment.channel() as to:
             stub: Any = services.EnrolmentStub(to)
             phone.membership = await reply_of(stub.Renew(phone.renewing(), timeout=TIMEOUT))
@@ -227,7 +229,7 @@ def test_the_environment_and_a_file_say_what_flags_do_not(served: Site, monkeypa
 def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC).replace(microsecond=0)
     with site(tmp_path, "--membership-days", "2", clock=start) as place:
-        asyncio.run(joined(place, 3))
+        members(place, 3)
 
         async def run() -> None:
             async with place.deciding.channel() as to, place.enrolment.channel() as door:

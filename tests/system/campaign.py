@@ -19,14 +19,13 @@ from typing import Any
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
-from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_sim.engine import ServerPair
 from tests.agg.parties import requests
-from tests.keys.phones import Phone, sums
-from tests.system.callers import (
+from tests.parties.aggregation_server import sums
+from tests.parties.callers import (
     Flights,
     Killer,
     at_shares,
@@ -35,9 +34,9 @@ from tests.system.callers import (
     deciding,
     in_turn,
     joins,
-    message_of,
     until,
 )
+from tests.parties.phone import Phone
 
 MIN_IN_FLIGHT = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -188,9 +187,8 @@ class Campaign:
 
     def _prepare(self, asked: CampaignQuery, number: int, announced: wire.Announcement, key: PublicKey) -> None:
         phone, cohort = self.phones[number], announced.cohort
-        made = phone.contribution(asked.query, key, announced.agreement_key, cohort, vector(number, len(self.phones)))
-        content = ciphertexts_to(made.ciphertexts, key)
-        asked.messages.append(message_of(asked.query, phone, cohort, made, content))
+        values = vector(number, len(self.phones))
+        asked.messages.append(phone.message(asked.query, key, announced.agreement_key, cohort, values))
         asked.cohorts.append(cohort)
 
     async def contribute(self, kills: int) -> None:

@@ -17,11 +17,10 @@ from reticent.privacy import Counter as Asking
 from reticent.privacy import Query
 from reticent.protocol import Refused, statements
 from reticent.protocol.calls import REFUSAL, failure_of
-from reticent.protocol.layout import ciphertexts_to
+from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent_sim.engine import ANALYST, Endpoint, ServerPair, ServerProcess, launched
-from tests.keys.phones import Phone
-from tests.system.callers import message_of
+from tests.parties.phone import Phone, joined
 
 TIMEOUT = 60.0
 """Seconds that a call may take."""
@@ -66,7 +65,7 @@ class City:
     left: Phone
     expired: Phone
     late_invitation: bytes
-    spare: bytes
+    spare: Invitation
     """An invitation that nobody has taken."""
     key: PublicKey
     open: Query
@@ -98,8 +97,7 @@ class City:
         asked = query or self.open
         phone = self.phones[number]
         cohort = self.cohorts[asked.id, phone.id]
-        made = phone.contribution(asked, self.key, self.query_keys[asked.id], cohort, (1,))
-        message = message_of(asked, phone, cohort, made, ciphertexts_to(made.ciphertexts, self.key))
+        message = phone.message(asked, self.key, self.query_keys[asked.id], cohort, (1,))
         for name, value in changes.items():
             setattr(message, name, value)
         if changes:
@@ -137,13 +135,9 @@ def call(channel: grpc.Channel, method: str, chunks: Sequence[bytes]) -> list[by
         raise failure from error
 
 
-def join(servers: ServerPair, tokens: Sequence[bytes]) -> list[Phone]:
-    phones = [Phone(token) for token in tokens]
+def join(servers: ServerPair, invitations: Sequence[Invitation]) -> list[Phone]:
     with servers.enrolment.blocking_channel() as channel:
-        for phone in phones:
-            [answer] = call(channel, "Enrolment/Join", [phone.joining().SerializeToString()])
-            phone.membership = wire.Membership.FromString(answer)
-    return phones
+        return joined(channel, invitations)
 
 
 def ask(servers: ServerPair, query_id: str, key: PublicKey, seconds: int, population: int = PHONES) -> Query:
@@ -180,12 +174,11 @@ def question(query_id: str, key_id: str, seconds: int = 3600, population: int = 
 def inhabited(folder: Path) -> Iterator[City]:
     """A city in an empty folder."""
     with launched(ServerPair(folder, clock=START, keys_options=OPTIONS)) as servers:
-        tokens = [each.token for each in servers.invitations(PHONES + 4)]
+        spare, first, *others = servers.invitations(PHONES + 4)
         [late] = servers.invitations(1, days=1)
-        spare, *tokens = tokens
-        [expired] = join(servers, tokens[:1])
+        [expired] = join(servers, [first])
         servers.move_clocks(START + dt.timedelta(days=2))
-        revoked, left, *phones = join(servers, tokens[1:])
+        revoked, left, *phones = join(servers, others)
         servers.run("keys", "revoke", revoked.id.hex())
         with servers.enrolment.blocking_channel() as channel:
             call(channel, "Enrolment/Leave", [left.leaving().SerializeToString()])

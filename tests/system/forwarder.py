@@ -13,11 +13,11 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.calls import failure_of
-from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_sim.engine import ServerPair
-from tests.keys.phones import Contribution, Phone, request, summed
+from tests.parties.aggregation_server import request, summed
+from tests.parties.phone import Contribution, Phone, joined
 
 TIMEOUT = 60.0
 """Seconds that a call may take."""
@@ -42,14 +42,9 @@ class Forwarder:
         self.stub = counting_pb2_grpc.DecidingStub(self.channel)
         self.enrolment_channel = servers.enrolment.blocking_channel()
         self.enrolment = counting_pb2_grpc.EnrolmentStub(self.enrolment_channel)
-        self.revoked, *others = map(self.joined, servers.invitations(1 + PHONES))
+        self.revoked, *others = joined(self.enrolment_channel, servers.invitations(1 + PHONES))
         servers.run("keys", "revoke", self.revoked.id.hex())
         self.phones = {phone.id: phone for phone in others}
-
-    def joined(self, invitation: Invitation) -> Phone:
-        phone = Phone(invitation.token)
-        phone.membership = self.enrolment.Join(phone.joining(), timeout=TIMEOUT)
-        return phone
 
     @property
     def key(self) -> PublicKey:

@@ -20,7 +20,8 @@ from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.errors import ForeignReply
 from reticent_sim.engine import ServerPair, launched
 from tests.core.paillier.test_tags import _factors
-from tests.keys.phones import Phone, expected, summed, sums
+from tests.parties.aggregation_server import expected, summed, sums
+from tests.parties.phone import Phone
 from tests.system.forwarder import (
     COHORTS,
     MIN_CONTRIBUTIONS,

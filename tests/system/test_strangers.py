@@ -23,9 +23,9 @@ from reticent.tls import certificates
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_sim.engine import ANALYST, Endpoint
-from tests.keys.phones import Phone
+from tests.parties.callers import in_turn
+from tests.parties.phone import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad
-from tests.system.callers import in_turn
 from tests.system.city import (
     MAX_BYTES,
     METHODS,
@@ -106,7 +106,7 @@ def test_random_bytes_get_a_typed_refusal_or_an_answer_that_changes_nothing(city
 @pytest.mark.parametrize("method", ["Enrolment/Join", "Enrolment/Renew", "Enrolment/Leave", "Collecting/Contribute"])
 def test_a_phones_message_in_which_a_byte_is_wrong_is_refused(city: City, method: str) -> None:
     good = {
-        "Enrolment/Join": Phone(city.spare).joining(),
+        "Enrolment/Join": Phone(city.spare.token).joining(),
         "Enrolment/Renew": city.phones[1].renewing(),
         "Enrolment/Leave": city.phones[1].leaving(),
         "Collecting/Contribute": city.said(1),

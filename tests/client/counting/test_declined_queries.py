@@ -11,14 +11,15 @@ from reticent_client import Declined, Participation, Situation
 from reticent_client.counting import contribution, participant
 from reticent_client.counting.records import DeclinedQueries
 from reticent_client.errors import Reason
-from tests.client.counting.world import Servers, device, key_pair, query
+from tests.client.counting.world import BITS, Servers, device, query
+from tests.parties.key_pairs import pair
 
 
 def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with device(tmp_path, policy=Participation(max_epsilon=0.5)) as phone:
         announcement = phone.servers.announce(query())
         assert phone.participant.query_request(announcement) is not None
-        assert phone.participant.key_id(announcement, query().to_bytes()) == key_pair().public.key_id
+        assert phone.participant.key_id(announcement, query().to_bytes()) == pair(BITS).public.key_id
         with pytest.raises(Declined) as first:
             phone.ask(query())
         phone.restart()

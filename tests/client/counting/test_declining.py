@@ -17,7 +17,8 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_client import Declined, Participant, Participation
 from reticent_client.counting import announcements
 from reticent_client.errors import Reason
-from tests.client.counting.world import Device, Servers, device, key_pair, query
+from tests.client.counting.world import BITS, Device, Servers, device, query
+from tests.parties.key_pairs import pair
 
 Attempt = Callable[[Device], Any]
 
@@ -247,7 +248,7 @@ def test_a_contribution_that_no_server_would_take_is_not_made(tmp_path: Path, mo
 def test_the_largest_contribution_that_a_server_takes_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: int
 ) -> None:
-    size = contribution_bytes(query(), key_pair().public.bits)
+    size = contribution_bytes(query(), pair(BITS).public.bits)
     monkeypatch.setattr(announcements, "MAX_CONTRIBUTION_BYTES", size + spare)
     with device(tmp_path) as phone:
         if spare < 0:

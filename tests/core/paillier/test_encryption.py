@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from reticent.paillier import BadCiphertexts, Packing, PublicKey
 from reticent.randomness import secure, seeded
-from tests.core.paillier.keys import as_phe, pair, primes
+from tests.core.paillier.keys import as_phe
+from tests.parties.key_pairs import pair, primes
 
 BATCH = 256
 ENOUGH_FOR_A_TABLE = 20

@@ -18,8 +18,8 @@ from reticent.privacy._ledger import BudgetExceeded, Composition, Contradiction
 from reticent.randomness import seeded
 from reticent_analyst.analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
-from tests.agg.counting_server import CountsOverTls
-from tests.queries import bits
+from tests.parties.counting_server import CountsOverTls
+from tests.parties.queries import bits
 
 ROOT = Path(__file__).parents[3]
 COMPOSITIONS: tuple[Composition, ...] = get_args(Composition)

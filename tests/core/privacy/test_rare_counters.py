@@ -12,7 +12,7 @@ from reticent.privacy._counts import OUTLIER_DEVIATIONS, OUTLIER_PHONES, CohortS
 from reticent.privacy._query import Counter, Query
 from reticent.privacy._release import Release
 from reticent.randomness import seeded
-from tests.queries import bits
+from tests.parties.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 SIZE = 40  # counters of a query, each a run of its own

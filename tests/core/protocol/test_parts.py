@@ -17,8 +17,8 @@ from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.keys import identity_of
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, packing_of
-from tests.core.paillier.keys import pair
-from tests.queries import bits
+from tests.parties.key_pairs import pair
+from tests.parties.queries import bits
 
 
 @pytest.mark.parametrize("kind", [SigningKey, AgreementKey])

@@ -30,7 +30,8 @@ from reticent_sim.engine import (
     free_address,
     launched,
 )
-from tests.keys.phones import Phone
+from tests.parties import phone as phones
+from tests.parties.phone import Phone
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -45,11 +46,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPair]:
 
 def joined(servers: ServerPair) -> Phone:
     """A new member, by an invitation."""
-    [invitation] = servers.invitations(1)
-    assert invitation.identity == servers.identity
-    phone = Phone(invitation.token)
     with servers.enrolment.blocking_channel() as channel:
-        phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=TIMEOUT)
+        [phone] = phones.joined(channel, servers.invitations(1))
     return phone
 
 

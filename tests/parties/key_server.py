@@ -1,20 +1,19 @@
-"""Phones, and what stands around a key server, as its tests need them: they say what real ones say, without noise."""
+"""A key server in the process of the test, on a journal that can be closed and opened again, with its phones."""
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from reticent.clock import ManualClock
-from reticent.paillier import PublicKey, centred, pad, tag
+from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query, QueryLimits
-from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey, packing_of, shared_secret, statements
-from reticent.protocol.layout import ciphertexts_to
-from reticent.randomness import secure, seeded
+from reticent.protocol import Refusal, Refused
+from reticent.randomness import seeded
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import (
@@ -27,7 +26,8 @@ from reticent_keys import (
     SqliteJournal,
     administration,
 )
-from tests.core.paillier.keys import pair
+from tests.parties.key_pairs import pair
+from tests.parties.phone import Contribution, Phone
 
 START = dt.datetime(2027, 3, 1, tzinfo=dt.UTC)
 BITS = 2048
@@ -53,70 +53,7 @@ QUERY = Query(
 """What the tests ask, under a key that is there."""
 
 
-@dataclass
-class Contribution:
-    """What a phone sends, and its receipt."""
-
-    ciphertexts: list[int]
-    receipt: wire.Receipt
-    values: Sequence[int]
-
-
-@dataclass
-class Phone:
-    """A phone that is enrolled."""
-
-    token: bytes
-    signing: SigningKey = field(default_factory=SigningKey)
-    membership: wire.Membership = field(default_factory=wire.Membership)
-
-    @property
-    def id(self) -> bytes:
-        return self.membership.phone
-
-    def joining(self) -> wire.JoinRequest:
-        statement = statements.joining(self.token, self.signing.public)
-        return wire.JoinRequest(
-            invitation=self.token,
-            verify_key=self.signing.public,
-            signature=self.signing.sign(statement),
-        )
-
-    def renewing(self) -> wire.RenewRequest:
-        expires = self.membership.expires
-        signature = self.signing.sign(statements.renewal(self.id, expires))
-        return wire.RenewRequest(phone=self.id, expires=expires, signature=signature)
-
-    def leaving(self) -> wire.LeaveRequest:
-        return wire.LeaveRequest(phone=self.id, signature=self.signing.sign(statements.leaving(self.id)))
-
-    def contribution(
-        self,
-        query: Query,
-        key: PublicKey,
-        query_key: bytes,
-        cohort: int,
-        values: Sequence[int],
-        *,
-        seeded: bool = False,
-        own: AgreementKey | None = None,
-    ) -> Contribution:
-        own = own or AgreementKey()
-        secret = shared_secret(own, phone=self.id, phone_key=own.public, query_key=query_key)
-        packing = packing_of(query, key.bits)
-        tags = [tag(secret, query.digest, cohort, place) for place in range(packing.plaintexts)]
-        padded = [
-            centred(plaintext + pad(secret, query.digest, cohort, place, key.n), key.n)
-            for place, plaintext in enumerate(packing.pack(values, tags))
-        ]
-        ciphertexts = key.encrypt(padded, secure())
-        digest = statements.ciphertexts_hash(ciphertexts_to(ciphertexts, key))
-        receipt = wire.Receipt(phone=self.id, agreement_key=own.public, ciphertexts_hash=digest, seeded=seeded)
-        receipt.signature = self.signing.sign(statements.contribution_of(query.digest, query.key_id, cohort, receipt))
-        return Contribution(ciphertexts, receipt, values)
-
-
-class LocalServer:
+class LocalKeyServer:
     """A key server on a journal that can be closed and opened again, its phones, and a clock.
 
     Whoever makes one closes it: it is its own context.
@@ -241,39 +178,7 @@ def dealt(server: KeyServer, query: Query) -> list[wire.Dealt]:
     return [phone for deal in server.dealer.countersign(query.to_bytes()) for phone in deal.phones]
 
 
-def summed(key: PublicKey, contributions: Sequence[Contribution]) -> list[int]:
-    """What an honest aggregation server makes of contributions."""
-    return [key.add(column) for column in zip(*(each.ciphertexts for each in contributions), strict=True)]
-
-
-def request(
-    query: Query, cohort: int, key: PublicKey, ciphertexts: list[int], receipts: Iterable[wire.Receipt]
-) -> tuple[wire.DecideHead, list[wire.Receipt]]:
-    """To decide a cohort."""
-    sent = list(receipts)
-    head = wire.DecideHead(
-        query=query.digest, cohort=cohort, contributors=len(sent), ciphertexts=ciphertexts_to(ciphertexts, key)
-    )
-    return head, sent
-
-
-def honest(
-    query: Query, cohort: int, key: PublicKey, contributions: Sequence[Contribution]
-) -> tuple[wire.DecideHead, Iterator[wire.Receipt]]:
-    """To decide the sum of these contributions."""
-    head, receipts = request(query, cohort, key, summed(key, contributions), (each.receipt for each in contributions))
-    return head, iter(receipts)
-
-
-def sums(decision: wire.Decision) -> list[int]:
-    return [int.from_bytes(each, "big", signed=True) for each in decision.sums]
-
-
-def expected(contributions: Sequence[Contribution]) -> list[int]:
-    return [sum(column) for column in zip(*(each.values for each in contributions), strict=True)]
-
-
-def decisions(local: LocalServer) -> int:
+def decisions(local: LocalKeyServer) -> int:
     """How many cohorts are decided."""
     with local.database.reading() as run:
         return int(run("SELECT count(*) FROM decisions").fetchone()[0])

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
-from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_sim.engine import ServerPair, ServerProcess
-from tests.keys.phones import Contribution, Phone
+from tests.parties.phone import Phone
 
 TIMEOUT = 30.0
 """Seconds that a call may take, and that anything else may take to come about."""
@@ -116,19 +114,6 @@ async def members(servers: ServerPair, phones: Sequence[Phone], chance: random.R
                 assert renewed.phone == phone.id
                 found += 1
     return found
-
-
-def message_of(query: Query, phone: Phone, cohort: int, made: Contribution, ciphertexts: bytes) -> wire.Contribution:
-    """What a phone sends."""
-    return wire.Contribution(
-        query=query.digest,
-        phone=phone.id,
-        cohort=cohort,
-        agreement_key=made.receipt.agreement_key,
-        ciphertexts=ciphertexts,
-        seeded=made.receipt.seeded,
-        signature=made.receipt.signature,
-    )
 
 
 async def until(true: Callable[[], bool], what: str, within: float = TIMEOUT) -> None:
