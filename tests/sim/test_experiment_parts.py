@@ -117,7 +117,14 @@ def test_the_interval_of_a_mean_is_students() -> None:
 
 @pytest.mark.parametrize(
     "found",
-    [statistics.mean([0.3]), statistics.extended([0.1, 0.5], [0.0]), statistics.ratio([0, 0], [0, 0], 1)],
+    [
+        statistics.mean([0.3]),
+        statistics.extended([0.1, 0.5], [0.0]),
+        statistics.ratio([0] * 9, [0] * 9, 1),
+        statistics.ratio([1], [2], 1),
+        statistics.difference_of_ratios(([1], [2]), ([1], [2]), 1),
+        statistics.difference_of_ratios(([1] * 9, [2] * 9), ([0] * 9, [0] * 9), 1),
+    ],
 )
 def test_there_is_no_interval_where_nothing_says_how_wide(found: statistics.Estimate) -> None:
     assert (found.low, found.high) == (None, None)
@@ -131,6 +138,18 @@ def test_a_ratio_is_of_totals_and_its_interval_is_of_resampled_people() -> None:
     assert found.low is not None
     assert found.high is not None
     assert 0 <= found.low < 0.4 < found.high <= 0.75
+
+
+def test_a_difference_of_ratios_is_of_the_same_people() -> None:
+    """So it is certain where each person's ratios differ by the same, however much people differ."""
+    wholes = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    one, other = [0.1, 0.9, 0.3, 0.7, 0.2, 0.8], [0.2, 1.0, 0.4, 0.8, 0.3, 0.9]
+    found = statistics.difference_of_ratios((one, wholes), (other, wholes), 1, "here")
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((-0.1, -0.1, -0.1, 6))
+    found = statistics.difference_of_ratios((one, wholes), (other[::-1], wholes), 1, "here")
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < -0.2 < 0 < found.high
 
 
 def test_what_is_known_of_a_few_is_extended_by_what_is_known_of_all() -> None:

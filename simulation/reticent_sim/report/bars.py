@@ -15,6 +15,8 @@ from reticent_sim.report.style import BLUE, DARK, LIGHT_GREY, RED
 
 HEIGHT = 4.7  # inches
 THICK = 0.62
+NUMBER_END = 0.1
+"""The number in a bar ends before this share of the states."""
 PARTS = {
     "released_other": ("released", "#77aadd"),
     "released_sensitive": ("released, sensitive", BLUE),
@@ -60,7 +62,11 @@ def _bar(axes: Axes, place: float, row: Row) -> None:
     utility = estimate(row, "utility")
     below, above = error_lengths([utility])
     axes.errorbar(utility.value, place, xerr=(below, above), color=DARK, elinewidth=1.1, capsize=3, linestyle="none")
-    axes.text(0.012, place, f"{100 * utility.value:.1f} %", va="center", fontsize=10, fontweight="bold")
+    text = axes.text(
+        0.012, place, f"{100 * utility.value:.1f} %", va="center", fontsize=10, fontweight="bold", zorder=5
+    )
+    if utility.low is not None and utility.low < NUMBER_END:
+        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})  # the error bar passes behind the number
     breaches = int(number(row, "breaches"))
     note = f"{breaches} breaches\nof {int(number(row, 'sensitive_states'))}" if breaches else "no breach"
     axes.text(1.015, place, note, va="center", fontsize=9, color=RED if breaches else DARK, linespacing=1.3)

@@ -6,6 +6,13 @@ from rich.console import Console
 from rich.text import Text
 
 from reticent_sim.experiments.results import Result
+from reticent_sim.experiments.verdicts import Verdict
+
+_VERDICTS = {
+    Verdict.HOLDS: Text("holds", style="bold green"),
+    Verdict.FAILS: Text("does not hold", style="bold red"),
+    Verdict.UNDECIDED: Text("undecided: too few people", style="bold yellow"),
+}
 
 
 def show(console: Console, result: Result) -> None:
@@ -18,8 +25,7 @@ def show(console: Console, result: Result) -> None:
     )
     for finding in result.findings:
         console.print()
-        verdict = Text("holds  ", style="bold green") if finding.holds else Text("does not hold  ", style="bold red")
-        console.print(verdict + Text(finding.claim))
+        console.print(_VERDICTS[finding.verdict] + Text(f"  {finding.claim}"))
         if finding.published:
             console.print(Text(f"  published  {finding.published}"))
         console.print(Text(f"  here       {finding.ours}"))
