@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,12 +166,6 @@ async def network(
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, DEADLINE))
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for what happens in a moment."""
-    while not true():  # noqa: ASYNC110  # nobody tells a test
-        await asyncio.sleep(0.01)
 
 
 async def refusal_of(call: Any) -> Refused:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reticent.privacy import Counter, Query
+from reticent.privacy import Query
 from reticent.protocol import Refused, SigningKey, statements
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, plaintext_count
 from reticent.randomness import seeded
@@ -20,13 +19,12 @@ from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.counting import closing
 from reticent_agg.store import Lease, WorkItem
 from tests.parties.key_pairs import pair
+from tests.parties.queries import visits
 
 BITS = 2048
 START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
 DIGIT = 16  # bits between the contributions of two phones in a plaintext
-SECONDS = 3600
 QUERY_KEY = bytes(range(32))  # by which nobody shares a secret here
-names = itertools.count()
 
 
 class Time:
@@ -136,22 +134,7 @@ def cohort_of(query: Query, number: int) -> int:
 
 def make_query(population: int = 6, **others: Any) -> Query:
     """A query; each one has another id."""
-    parts: dict[str, Any] = {
-        "id": f"query {next(names)}",
-        "counters": [Counter("visits", 0, 1)],
-        "epsilon": 1.0,
-        "delta": 1e-3,
-        "l2_squared": 1,
-        "l1": 1,
-        "noise": "skellam",
-        "population": population,
-        "cohorts": 1,
-        "min_contributions": 2,
-        "liars": 0,
-        "key_id": pair(BITS).public.key_id.hex(),
-        "closes_after": SECONDS,
-    }
-    return Query(**parts | others)
+    return visits(pair(BITS).public, population, **{"delta": 1e-3, "min_contributions": 2} | others)
 
 
 def opened(path: Path | None, time: Time) -> AggregationServer:

@@ -176,7 +176,7 @@ def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_clo
     server = parties.opened(path, time)
     query = parties.collecting(server, parties.make_query())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
-    time.pass_(parties.SECONDS - 0.001)
+    time.pass_(query.closes_after - 0.001)
     assert parties.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     time.pass_(0.001)
     assert parties.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]

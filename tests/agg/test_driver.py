@@ -12,8 +12,9 @@ from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
 from tests.agg import parties
-from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run, until
+from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run
 from tests.agg.parties import KeyServer, Phone
+from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

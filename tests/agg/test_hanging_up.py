@@ -16,8 +16,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
 from reticent_agg.store import CountersignedDeal, NewQuery, StoredQuery
 from tests.agg import parties
-from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, run, until
+from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, run
 from tests.agg.parties import START
+from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real connections
 

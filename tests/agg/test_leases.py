@@ -22,8 +22,9 @@ from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.driver import LEASE, Driver
 from tests.agg import parties
 from tests.agg.broken_stores import LeasesToAnybody
-from tests.agg.network import DEADLINE, Deciding, run, until
+from tests.agg.network import DEADLINE, Deciding, run
 from tests.agg.parties import START, KeyServer, Phone, Time
+from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real connections, and a process
 

@@ -19,10 +19,11 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import SqliteStore
 from tests.agg import parties
-from tests.agg.network import Deciding, network, refusal_of, run, until
+from tests.agg.network import Deciding, network, refusal_of, run
 from tests.agg.parties import START, KeyServer, Phone
 from tests.parties.calls import all_replies
 from tests.parties.key_pairs import pair
+from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

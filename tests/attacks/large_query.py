@@ -17,6 +17,7 @@ from tests.attacks.honest import Service
 from tests.attacks.strangers import take_no_answers
 from tests.attacks.target import TIMEOUT, Finding, NotReadyError, Target
 from tests.parties.phone import Phone, joined
+from tests.parties.queries import visits
 
 __all__ = ["MIN_PHONES", "announced", "fetch"]
 
@@ -39,20 +40,11 @@ def announced(target: Target, invitations: Sequence[Invitation], analyst: str) -
     with grpc.secure_channel(target.counting, target.credentials(analyst)) as channel:
         stub = CountingStub(channel)
         key = PublicKey.from_bytes(stub.Standing(wire.StandingRequest()).public_key, simulation=True)
-        query = Query(
+        query = visits(
+            key,
+            MIN_PHONES,
             id=f"large {secrets.token_hex(4)}",
             counters=[Counter(f"{number:0{NAME}}", 0, 1) for number in range(COUNTERS)],
-            epsilon=1.0,
-            delta=1e-5,
-            l2_squared=1,
-            l1=1,
-            noise="skellam",
-            population=MIN_PHONES,
-            cohorts=1,
-            min_contributions=MIN_PHONES,
-            liars=0,
-            key_id=key.key_id.hex(),
-            closes_after=3600,
         )
         status = stub.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=2 * TIMEOUT)
         assert status.phase == wire.COLLECTING

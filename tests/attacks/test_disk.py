@@ -10,7 +10,6 @@ import grpc
 import pytest
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query
 from reticent.protocol import AgreementKey
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
@@ -20,6 +19,7 @@ from tests.attacks.disk import opened, recovered
 from tests.attacks.lying_aggregation import TargetQuery
 from tests.attacks.phones import joined
 from tests.attacks.target import TIMEOUT, Target
+from tests.parties.queries import visits
 
 pytestmark = pytest.mark.slow  # real processes, some seconds
 
@@ -55,7 +55,7 @@ def counted(servers: ServerPair, folder: Path) -> tuple[TargetQuery, list[wire.C
     ):
         counting, collecting = CountingStub(analysts), CollectingStub(way)
         key = PublicKey.from_bytes(counting.Standing(wire.StandingRequest()).public_key, simulation=True)
-        query = question(key.key_id.hex())
+        query = visits(key, PHONES, liars=1, enough=PHONES)
         counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=TIMEOUT)
         storage_key = Identity.load(servers.keys_folder / "identity", servers.passphrase).storage_key()
         query_key = QueryKeyStore(servers.keys_folder / "queries", storage_key).get(query.digest)
@@ -109,22 +109,3 @@ def test_they_would_be_opened_by_the_key_that_was_erased(aftermath: Aftermath) -
     found = aftermath.opened(aftermath.query_key)
     assert None not in found
     assert len(found) == PHONES
-
-
-def question(key_id: str) -> Query:
-    return Query(
-        id="decided",
-        counters=[Counter("visits", 0, 1)],
-        epsilon=1.0,
-        delta=1e-5,
-        l2_squared=1,
-        l1=1,
-        noise="skellam",
-        population=PHONES,
-        cohorts=1,
-        min_contributions=PHONES // 2 + 1,
-        liars=1,
-        key_id=key_id,
-        closes_after=3600,
-        enough=PHONES,
-    )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query, QueryLimits
+from reticent.privacy import QueryLimits
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
 from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqliteJournal, administration
@@ -19,6 +19,7 @@ from reticent_sim.engine import ServerPair
 from tests.attacks.lying_keys import LyingDecider, serving
 from tests.parties.key_pairs import pair
 from tests.parties.phone import Phone
+from tests.parties.queries import visits
 
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
@@ -62,22 +63,7 @@ async def contributed(servers: ServerPair, keys: KeyServer) -> wire.DecisionsReq
     for phone in phones:
         phone.membership = keys.members.join(phone.joining())
     key = PublicKey.from_bytes(keys.terms().public_key, simulation=True)
-    query = Query(
-        id="kept",
-        counters=[Counter("visits", 0, 1)],
-        epsilon=1.0,
-        delta=1e-5,
-        l2_squared=1,
-        l1=1,
-        noise="skellam",
-        population=PHONES,
-        cohorts=1,
-        min_contributions=3,
-        liars=0,
-        key_id=key.key_id.hex(),
-        closes_after=3600,
-        enough=PHONES,
-    )
+    query = visits(key, PHONES, enough=PHONES)
     async with servers.counting.channel() as analysts, servers.collecting.channel() as way:
         counting, collecting = CountingStub(analysts), CollectingStub(way)
         await counting.Announce(wire.AnnounceRequest(query=query.to_bytes()))

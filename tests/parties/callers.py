@@ -15,6 +15,7 @@ from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2_grpc
 from reticent_sim.engine import ServerPair, ServerProcess
 from tests.parties.phone import Phone
+from tests.parties.waiting import until
 
 TIMEOUT = 30.0
 """Seconds that a call may take, and that anything else may take to come about."""
@@ -116,16 +117,6 @@ async def members(servers: ServerPair, phones: Sequence[Phone], chance: random.R
     return found
 
 
-async def until(true: Callable[[], bool], what: str, within: float = TIMEOUT) -> None:
-    """Wait until something is true."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + within
-    while not true():
-        if loop.time() > end:
-            raise TimeoutError(f"{what}: not within {within} s")
-        await asyncio.sleep(0.001)
-
-
 class Killer:
     """Kills a server, always while requests are in flight, and starts it again.
 
@@ -148,9 +139,11 @@ class Killer:
         """Kill it when it is time, and it has answered something in this life; return when it serves again."""
         await until(when, f"time to kill {self._process.name}", within=2 * TIMEOUT)
         async with self._one_at_a_time:
-            await until(lambda: self._flights.answers > self._before, f"an answer of {self._process.name}")
+            await until(
+                lambda: self._flights.answers > self._before, f"a reply of {self._process.name}", within=TIMEOUT
+            )
             await asyncio.sleep(delay)
-            await until(lambda: self._flights.inside >= self._least, "enough requests in flight")
+            await until(lambda: self._flights.inside >= self._least, "enough requests in flight", within=TIMEOUT)
             # From here on nothing else runs in this process until the server is dead.
             self.in_flight.append(self._flights.inside)
             assert self._process.is_running

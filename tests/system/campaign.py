@@ -25,18 +25,9 @@ from reticent_agg import AggregationServer, SqliteStore
 from reticent_sim.engine import ServerPair
 from tests.agg.parties import requests
 from tests.parties.aggregation_server import sums
-from tests.parties.callers import (
-    Flights,
-    Killer,
-    at_shares,
-    collecting,
-    counting,
-    deciding,
-    in_turn,
-    joins,
-    until,
-)
+from tests.parties.callers import Flights, Killer, at_shares, collecting, counting, deciding, in_turn, joins
 from tests.parties.phone import Phone
+from tests.parties.waiting import until
 
 MIN_IN_FLIGHT = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)

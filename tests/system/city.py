@@ -13,7 +13,6 @@ import grpc
 from google.protobuf.message import Message
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter as Asking
 from reticent.privacy import Query
 from reticent.protocol import Refused, statements
 from reticent.protocol.calls import REFUSAL, failure_of
@@ -21,6 +20,7 @@ from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent_sim.engine import ANALYST, Endpoint, ServerPair, ServerProcess, launched
 from tests.parties.phone import Phone, joined
+from tests.parties.queries import visits
 
 TIMEOUT = 60.0
 """Seconds that a call may take."""
@@ -142,32 +142,13 @@ def join(servers: ServerPair, invitations: Sequence[Invitation]) -> list[Phone]:
 
 def ask(servers: ServerPair, query_id: str, key: PublicKey, seconds: int, population: int = PHONES) -> Query:
     """Have a query announced."""
-    query = question(query_id, key.key_id.hex(), seconds, population)
+    query = visits(key, population, id=query_id, cohorts=2, min_contributions=3, closes_after=seconds)
     with servers.counting.blocking_channel() as channel:
         [answer] = call(
             channel, "Counting/Announce", [wire.AnnounceRequest(query=query.to_bytes()).SerializeToString()]
         )
     assert wire.QueryStatus.FromString(answer).phase == wire.COLLECTING
     return query
-
-
-def question(query_id: str, key_id: str, seconds: int = 3600, population: int = PHONES, **changes: Any) -> Query:
-    parts: dict[str, Any] = {
-        "id": query_id,
-        "counters": [Asking("visits", 0, 1)],
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "l2_squared": 1,
-        "l1": 1,
-        "noise": "skellam",
-        "population": population,
-        "cohorts": 2,
-        "min_contributions": 3,
-        "liars": 0,
-        "key_id": key_id,
-        "closes_after": seconds,
-    }
-    return Query(**parts | changes)
 
 
 @contextlib.contextmanager

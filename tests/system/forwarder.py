@@ -1,7 +1,6 @@
 """A test in the place of the aggregation server, which calls the real key server with its certificate."""
 
 import contextlib
-import itertools
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from reticent.v1 import counting_pb2_grpc
 from reticent_sim.engine import ServerPair
 from tests.parties.aggregation_server import request, summed
 from tests.parties.phone import Contribution, Phone, joined
+from tests.parties.queries import visits
 
 TIMEOUT = 60.0
 """Seconds that a call may take."""
@@ -26,7 +26,6 @@ MIN_CONTRIBUTIONS = 5  # of the eight of a cohort
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 
 Sent = tuple[wire.DecideHead, list[wire.Receipt]]
-numbers = itertools.count()
 
 
 class Forwarder:
@@ -53,22 +52,15 @@ class Forwarder:
 
     def asked(self, **changes: Any) -> "ForwardedQuery":
         """A new query, countersigned and dealt, to which all phones have contributed."""
-        parts: dict[str, Any] = {
-            "id": f"query {next(numbers)}",
+        fields: dict[str, Any] = {
             "counters": [Counter("visits", 0, 3), Counter("late", 0, 1)],
-            "epsilon": 1.0,
-            "delta": 1e-5,
             "l2_squared": 10,
             "l1": 4,
-            "noise": "skellam",
-            "population": PHONES,
             "cohorts": COHORTS,
             "min_contributions": MIN_CONTRIBUTIONS,
             "liars": 1,
-            "key_id": self.key.key_id.hex(),
-            "closes_after": 3600,
         }
-        query = Query(**parts | changes)
+        query = visits(self.key, PHONES, **fields | changes)
         deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=TIMEOUT))
         head = deals[0]
         statement = statements.countersigned(query.digest, head.agreement_key)

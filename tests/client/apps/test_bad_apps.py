@@ -14,18 +14,8 @@ import pytest
 from reticent.v1 import phone_pb2
 from reticent_client.apps.broker import RATE, SERVICE
 from reticent_client.apps.messages import SIZE
-from tests.client.apps.phones import (
-    App,
-    calling,
-    house,
-    limited,
-    quiet,
-    read,
-    releasing,
-    status,
-    told,
-    until,
-)
+from tests.client.apps.phones import App, calling, house, limited, quiet, read, releasing, status, told
+from tests.parties.waiting import until
 
 CODE = grpc.StatusCode
 

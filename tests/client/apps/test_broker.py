@@ -27,9 +27,9 @@ from tests.client.apps.phones import (
     status,
     told,
     tossing,
-    until,
 )
 from tests.client.apps.test_bad_apps import Staller
+from tests.parties.waiting import until
 
 CODE = grpc.StatusCode
 

@@ -18,7 +18,8 @@ from reticent_client.errors import AppRefused
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from reticent_sim.engine import free_address
-from tests.client.apps.phones import MONDAY, App, House, at, house, limited, releasing, until
+from tests.client.apps.phones import MONDAY, App, House, at, house, limited, releasing
+from tests.parties.waiting import until
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 # Made once, for these tests, and good for a hundred years:

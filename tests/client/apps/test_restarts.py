@@ -14,8 +14,9 @@ from reticent_client import Schedule
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step, position
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import MONDAY, at, limited, releasing, tossing, until
+from tests.client.apps.phones import MONDAY, at, limited, releasing, tossing
 from tests.client.apps.published_steps import PublishedSteps, phone_of
+from tests.parties.waiting import until
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 

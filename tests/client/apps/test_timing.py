@@ -21,7 +21,8 @@ from reticent_client.apps.tokens import Apps
 from reticent_client.mask.policy import VectorPolicy
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import MONDAY, App, at, calling, limited, until
+from tests.client.apps.phones import MONDAY, App, at, calling, limited
+from tests.parties.waiting import until
 
 LONG = "x" * 120
 CHAIN = MarkovChain.uniform(["home", "hospital", LONG], 8)

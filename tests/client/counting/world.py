@@ -21,6 +21,7 @@ from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, PhoneStore, Situation
 from tests.parties.key_pairs import pair
+from tests.parties.queries import visits
 
 BITS = 2048
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -102,22 +103,16 @@ class Servers:
 
 def query(**changes: Any) -> Query:
     """A small query, with changes."""
-    parts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": "gym",
         "counters": [Counter("visits", 0, 3), Counter("swims", -2, 2)],
-        "epsilon": 1.0,
         "delta": 1e-6,
         "l2_squared": 13,
         "l1": 5,
-        "noise": "skellam",
-        "population": 30,
-        "cohorts": 1,
         "min_contributions": 22,
         "liars": 2,
-        "key_id": pair(BITS).public.key_id.hex(),
-        "closes_after": 3600,
     }
-    return Query(**(parts | changes))
+    return visits(pair(BITS).public, 30, **fields | changes)
 
 
 class Killed(BaseException):
