@@ -53,19 +53,9 @@ def test_killed_once_on_all_examples(check: Callable[..., Policy], name: str) ->
 
 
 @pytest.mark.slow
-def test_killed_twice() -> None:
-    """And killed again at any moment of the second life."""
-    policy, limits = asked(probabilistic, "coin")
-    for blow in range(blows(policy)):
-        for kills in schedules(policy, [Kill(blow, dt.timedelta())]):
-            assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["coin", "two tosses"])
-@checks
-def test_killed_twice_with_longer_pauses(check: Callable[..., Policy], name: str) -> None:
-    """The same, away for longer."""
+@pytest.mark.parametrize(("check", "name"), [*((check, "coin") for check in CHECKS), (probabilistic, "two tosses")])
+def test_killed_twice(check: Callable[..., Policy], name: str) -> None:
+    """And killed again at any moment of the second life, away for as long as the first time or for longer."""
     policy, limits = asked(check, name)
     for first in schedules(policy):
         for kills in schedules(policy, first):
