@@ -28,8 +28,8 @@ from tests.parties.aggregation_server import sums
 from tests.parties.key_server import LocalKeyServer
 
 FALSE_ALARM = 1e-6
-PHONES, RELEASES, COUNTERS = 2000, 10, 64
-FEWER = 100  # phones, where noise is wrong: it is a sum's noise that is looked at, whatever it is the sum of
+PHONES, RELEASES, COUNTERS = 500, 10, 64
+FEWER = 40  # phones, where noise is wrong: it is a sum's noise that is looked at, whatever it is the sum of
 MORE = 20  # releases, where noise is wrong: with these the bins see it as surely as the squares do
 BINS = 20
 BATCH = 250
@@ -194,8 +194,8 @@ def scaled(mechanism: type[Mechanism], deviation: float) -> Callable[..., Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 3)])
-def test_what_two_thousand_phones_add_is_the_noise_that_the_query_says(kind: str, releases: int) -> None:
+@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 6)])
+def test_what_five_hundred_phones_add_is_the_noise_that_the_query_says(kind: str, releases: int) -> None:
     noise, variance = noise_of(kind, PHONES, releases)
     assert noise.size == COUNTERS * releases
     assert has_variance(kind, noise, variance)
