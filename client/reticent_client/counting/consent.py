@@ -230,8 +230,8 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else math.inf
 
 
-def _over(reason: Reason, query: Query, what: str, asked: float, allowed: float) -> Declined:
-    return Declined(reason, f"{query.id!r} takes {what} of {asked:g}, and {allowed:g} is allowed", query.id)
+def _over(reason: Reason, query: Query, what: str, value: float, allowed: float) -> Declined:
+    return Declined(reason, f"{query.id!r} takes {what} of {value:g}, and {allowed:g} is allowed", query.id)
 
 
 def _refuse_bad_limit(name: str, value: Any) -> None:

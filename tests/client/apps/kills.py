@@ -150,7 +150,7 @@ class Life:
             clock=self.clock,
             rng=cast("Any", self.coins),
             first_day=first,
-            on_step=self._hear,
+            on_step=self._note,
         )
         async with phone:
             self.seen.append(("back", self.clock.now(), tuple(message for _, message in self._held(phone))))
@@ -166,7 +166,7 @@ class Life:
         if phone._running.done():
             phone._running.result()
 
-    def _hear(self, step: Step) -> None:
+    def _note(self, step: Step) -> None:
         self.seen.append((self.clock.now(), step))
         self.blows.pass_one()
 
@@ -213,8 +213,8 @@ def worst_excess(
 
 def contradictions(view: Sequence[Any]) -> list[int]:
     """The positions about which different things were read."""
-    told: dict[int, set[str | None]] = {}
+    contexts: dict[int, set[str | None]] = {}
     for entry in view:
         for step in entry[2] if entry[0] == "back" else (entry[1],):
-            told.setdefault(step.position, set()).add(step.context)
-    return [position for position, answers in told.items() if len(answers) > 1]
+            contexts.setdefault(step.position, set()).add(step.context)
+    return [position for position, found in contexts.items() if len(found) > 1]

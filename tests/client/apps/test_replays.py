@@ -12,9 +12,9 @@ from tests.client.apps.command import Run, serving
 
 def test_a_replay_tells_the_days_and_ends(run: Run) -> None:
     done = run("run", "slow.npz", "--replay", "days.csv", "--speed", "200000", "--address", "127.0.0.1:0")
-    greeting, *told = done.stdout.splitlines()
+    greeting, *lines = done.stdout.splitlines()
     assert greeting.startswith("serving at 127.0.0.1:")
-    assert told == [
+    assert lines == [
         "2027-02-01 00:00  home",
         "2027-02-01 06:00  -",
         "2027-02-01 12:00  work",
@@ -35,8 +35,8 @@ def test_a_replay_leaves_the_store_as_it_was(folder: Path, run: Run) -> None:
         guest = phone.says("app guest: ")
         for each in (token, guest):
             with connect(phone.address, each) as connection:
-                heard = connection.stream(after=0)
-                assert [next(heard).context for _ in range(2)] == ["home", None]
+                steps = connection.stream(after=0)
+                assert [next(steps).context for _ in range(2)] == ["home", None]
         assert phone.process.wait(30) == 0
     assert _content(folder / "phone.db") == before
 

@@ -136,7 +136,7 @@ def test_many_phones_share_a_store_a_claim_and_the_channels(tmp_path: Path, monk
         assert sorted(set(opened)) == sorted({network.address, network.collecting})
         assert len(opened) <= 4  # joining the first one may have closed its channels before others came
         assert network.calls["Key"] == 1
-        assert len({said for messages in network.taken.values() for said in messages}) == PHONES
+        assert len({message for messages in network.taken.values() for message in messages}) == PHONES
 
     _within(live())
 

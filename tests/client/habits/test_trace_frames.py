@@ -70,16 +70,16 @@ BAD_FRAMES: dict[str, tuple[Callable[[pd.DataFrame], object], str]] = {
 @pytest.mark.parametrize("kind", BAD_FRAMES)
 def test_a_bad_frame_is_one_error_with_its_row(tmp_path: Path, kind: str) -> None:
     """The same in a Parquet file, with the file's name."""
-    spoil, said = BAD_FRAMES[kind]
+    spoil, sentence = BAD_FRAMES[kind]
     times = pd.to_datetime(["2027-03-01T08:00", "2027-03-01T09:00"])
     bad = spoil(pd.DataFrame({"user": ["a", "a"], "time": times, "context": ["x", "y"]}))
     text = refused(lambda: traces_from_frame(bad))  # type: ignore[arg-type]
-    assert matches(text, said.replace("*", "the frame", 1)), text
+    assert matches(text, sentence.replace("*", "the frame", 1)), text
     if isinstance(bad, pd.DataFrame) and kind != "a column twice":  # which no Parquet file can hold
         path = tmp_path / "t.parquet"
         bad.to_parquet(path)
         text = refused(lambda: read_traces(path))
-        assert matches(text, said.replace("*", str(path), 1)), text
+        assert matches(text, sentence.replace("*", str(path), 1)), text
 
 
 def test_what_is_no_parquet_file_is_one_error(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_days_survive_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"step": [0, 0]}, "the frame, row 1: step 0 of 2027-03-01 stands there twice"),
         ({"step": [0, -1]}, "the frame, row 1: a step lies between 0 and *: got -1"),
@@ -110,10 +110,10 @@ def test_days_survive_frames() -> None:
         ({"context": ["x", "a\nb"]}, "the frame, row 1: a context has a name without control characters: *"),
     ],
 )
-def test_a_bad_frame_of_days_is_one_error(change: dict[str, list[object]], said: str) -> None:
+def test_a_bad_frame_of_days_is_one_error(change: dict[str, list[object]], sentence: str) -> None:
     good = frames.days_to_frame([DatedDay(dt.date(2027, 3, 1), ("home", "work"))])
     bad = good.assign(**{name: pd.Series(values, dtype=object).infer_objects() for name, values in change.items()})
-    assert matches(refused(lambda: frames.days_from_frame(bad)), said)
+    assert matches(refused(lambda: frames.days_from_frame(bad)), sentence)
 
 
 def test_without_the_libraries_the_extra_is_named(tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def test_the_first_and_the_last_time_become_days(zone: str, time: str) -> None:
     ],
 )
 def test_an_hour_that_came_twice_is_spoken_of_only_where_it_did(zone: str | None, time: str, hint: bool) -> None:
-    said = refused(lambda: Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone))
-    assert said.startswith("row 1: user 'a' is in 'x' and in 'y' at 2027-")
-    assert ("twice" in said) == hint
+    sentence = refused(lambda: Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone))
+    assert sentence.startswith("row 1: user 'a' is in 'x' and in 'y' at 2027-")
+    assert ("twice" in sentence) == hint
 
 
 @pytest.mark.slow

@@ -51,8 +51,8 @@ def test_every_check(run: Run, folder: Path, options: list[str]) -> None:
     """The file holds the policy that the check gives, and the answer says what it releases."""
     chain = chains.two_paths()
     MarkovChain.uniform(chain.contexts, 3).save(folder / "uniform.json")
-    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.2", *options, "-o", "p.npz", "--json")
-    policy, facts = Policy.load(folder / "p.npz"), json.loads(said.stdout)
+    done = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.2", *options, "-o", "p.npz", "--json")
+    policy, facts = Policy.load(folder / "p.npz"), json.loads(done.stdout)
     assert policy.check == (options[1] if "--check" in options else "hybrid")
     assert policy.sensitive == {"s": 0.2}
     assert len(policy.against) == 2 if "--against" in options else policy.against == (policy.chain,)
@@ -67,8 +67,8 @@ def test_every_check(run: Run, folder: Path, options: list[str]) -> None:
 def test_a_policy_in_words(run: Run, folder: Path) -> None:
     """How much, how near to the most that is possible, and what is suppressed."""
     chains.coin().save(folder / "coin.json")
-    said = run("policy", "coin.json", "--sensitive", "s", "--delta", "0.25", "--check", "optimal", "-o", "p.npz")
-    assert lines(said.stdout) == [
+    done = run("policy", "coin.json", "--sensitive", "s", "--delta", "0.25", "--check", "optimal", "-o", "p.npz")
+    assert lines(done.stdout) == [
         "optimal: releases 0.33 of 1 steps on an average day (33.3%), 100% of the most",
         "that is possible",
         "Most suppressed contexts:",
@@ -77,14 +77,14 @@ def test_a_policy_in_words(run: Run, folder: Path) -> None:
         "s        0.50         100%",
         "x        0.50         33.3%",
     ]
-    assert said.stderr == ""
+    assert done.stderr == ""
 
 
 def test_a_search_that_was_cut_short(run: Run, folder: Path) -> None:
     """It is said."""
     options = ["--check", "hybrid", "--time-limit", "0"]
-    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
-    assert "The search was cut short. The policy is private" in said.stdout
+    done = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
+    assert "The search was cut short. The policy is private" in done.stdout
     assert not Policy.load(folder / "p.npz").complete
 
 
@@ -132,8 +132,8 @@ def test_surprises_are_reported(run: Run) -> None:
 
 def test_an_explanation_in_words(run: Run) -> None:
     """The time, the last release, and a reason for each context that is possible then."""
-    said = run("explain", "private.npz", "--at", "08:30", "--released", "00:00=a")
-    assert lines(said.stdout) == [
+    done = run("explain", "private.npz", "--at", "08:30", "--released", "00:00=a")
+    assert lines(done.stdout) == [
         "At 08:00 (step 1), when 'a' was released last, at 00:00:",
         "",
         "context  suppressed  why",
@@ -151,22 +151,22 @@ def test_an_explanation_in_words(run: Run) -> None:
 
 def test_the_most_likely_release(run: Run) -> None:
     """Where none is given."""
-    said = run("explain", "private.npz", "--at", "1", "--context", "s")
-    assert lines(said.stdout)[:2] == [
+    done = run("explain", "private.npz", "--at", "1", "--context", "s")
+    assert lines(done.stdout)[:2] == [
         "At 08:00 (step 1), when 'a' was released last, at 00:00 (the most likely case,",
         "90% of days):",
     ]
-    assert "z " not in said.stdout
+    assert "z " not in done.stdout
 
 
 def test_an_explanation_as_json(run: Run) -> None:
     """With all the numbers."""
-    said = run("explain", "private.npz", "--at", "23:59", "--released", "0=a", "--context", "j", "--json")
-    facts = json.loads(said.stdout)
+    done = run("explain", "private.npz", "--at", "23:59", "--released", "0=a", "--context", "j", "--json")
+    facts = json.loads(done.stdout)
     assert (facts["step"], facts["released"], facts["likelihood"]) == (2, [0, "a"], None)
-    (answer,) = facts["contexts"]
-    assert (answer["context"], answer["suppression"], answer["reason"]) == ("j", 1.0, "reveals")
-    assert answer["release"]["belief"] == pytest.approx(1.0)
+    (found,) = facts["contexts"]
+    assert (found["context"], found["suppression"], found["reason"]) == ("j", 1.0, "reveals")
+    assert found["release"]["belief"] == pytest.approx(1.0)
 
 
 # Audits
@@ -174,18 +174,18 @@ def test_an_explanation_as_json(run: Run) -> None:
 
 def test_an_audit_without_breaches(run: Run, folder: Path) -> None:
     """Exits with 0."""
-    said = run("audit", "private.npz", "days.csv", "--seed", "1")
+    done = run("audit", "private.npz", "days.csv", "--seed", "1")
     policy = Policy.load(folder / "private.npz")
     expected = audit(policy, [day.labels for day in days(20)], rng=seeded(1))
-    assert lines(said.stdout) == str(expected).splitlines()
+    assert lines(done.stdout) == str(expected).splitlines()
 
 
 def test_the_distance_to_the_ceiling(run: Run, folder: Path) -> None:
     """Computed when it is asked for."""
     most = ceiling(chains.two_paths(), sensitive={"s"}, delta=0.1)
     policy = Policy.load(folder / "private.npz")
-    said = run("audit", "private.npz", "days.csv", "--ceiling")
-    assert f"at most possible             {most:.2f} a day ({policy.utility / most:.0%} reached)" in said.stdout
+    done = run("audit", "private.npz", "days.csv", "--ceiling")
+    assert f"at most possible             {most:.2f} a day ({policy.utility / most:.0%} reached)" in done.stdout
     facts = json.loads(run("audit", "leaky.npz", "days.csv", "--ceiling", "--delta", "0.1", "--json", code=1).stdout)
     assert facts["ceiling"] == pytest.approx(most)
     assert json.loads(run("audit", "private.npz", "days.csv", "--json").stdout)["ceiling"] is None
@@ -195,15 +195,15 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
     """A policy made against somebody else may release more than the user's own chain allows."""
     uniform = MarkovChain.uniform(chains.two_paths().contexts, 3)
     simulatable(chains.two_paths(), sensitive={"s"}, delta=0.1, against=[uniform]).save(folder / "other.npz")
-    said = run("audit", "other.npz", "days.csv", "--ceiling", code=2)
-    assert said.stderr == "reticent: --ceiling is for policies made against the user's own chain\n"
+    done = run("audit", "other.npz", "days.csv", "--ceiling", code=2)
+    assert done.stderr == "reticent: --ceiling is for policies made against the user's own chain\n"
 
 
 # Mistakes
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         ("policy chain.json --sensitive s -o p.npz", "--delta is missing: the check hybrid needs it"),
         ("policy chain.json --sensitive s --delta 2 -o p.npz", "delta must lie in (0, 1): got 2.0"),
@@ -284,14 +284,14 @@ def test_the_ceiling_of_another_promise(run: Run, folder: Path) -> None:
         ("fit days.csv -o c.json --smoothing -1", "smoothing must be a number of at least 0: got -1.0"),
     ],
 )
-def test_bad_input(run: Run, folder: Path, arguments: str, said: str) -> None:
+def test_bad_input(run: Run, folder: Path, arguments: str, sentence: str) -> None:
     """Exits with 2 and one sentence, and writes nothing."""
     (folder / "long.csv").write_text("day,step,context\nmon,0,a\nmon,3,a\n")
     (folder / "empty.csv").write_text("day,step,context\n")
     (folder / "link.json").symlink_to("chain.json")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     done = run(*arguments.split(), code=2)
-    assert (done.stdout, done.stderr) == ("", f"reticent: {said}\n")
+    assert (done.stdout, done.stderr) == ("", f"reticent: {sentence}\n")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -299,7 +299,7 @@ def test_labels_are_not_markup(run: Run, folder: Path) -> None:
     """Whatever a label is made of, it is printed as it is."""
     chain = chains.layered({"[red]a[/red]": 0.5, ":smile:": 0.5})
     chain.save(folder / "odd.json")
-    said = run("policy", "odd.json", "--sensitive", ":smile:", "--delta", "0.1", "-o", "p.npz")
-    assert "[red]a[/red]" in said.stdout
-    assert ":smile:" in said.stdout
+    done = run("policy", "odd.json", "--sensitive", ":smile:", "--delta", "0.1", "-o", "p.npz")
+    assert "[red]a[/red]" in done.stdout
+    assert ":smile:" in done.stdout
     assert "[red]a[/red]" in run("explain", "p.npz", "--at", "0").stdout
