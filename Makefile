@@ -11,6 +11,9 @@ PY := .venv/bin/python
 NODE_MODULES := examples/javascript/node_modules/.package-lock.json
 PIP := $(PY) -m pip --disable-pip-version-check
 
+# The tests start many processes, which would each compile all sources.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-all mutants check bench stubs lock python clean
 .DEFAULT_GOAL := help
 

@@ -18,7 +18,7 @@ from reticent.console.program import COMMANDS, EXTRAS
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(sys.argv[1]).resolve()
 [WHEEL] = FOLDER.glob("reticent-*.whl")
-BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli"}
+BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli", "frames": ""}
 """Of each extra, the environment that it extends. `sim` is tested with the README's example."""
 
 SECONDS = 60.0
@@ -114,6 +114,17 @@ def check_plan() -> None:
     )
 
 
+def check_frames() -> None:
+    """Data frames and Parquet files."""
+    run_python(
+        "frames",
+        "from reticent_client.habits.traces import Traces\n"
+        "traces = Traces.of([('ann', '2027-03-01T12:00', 'home')])\n"
+        "traces.to_frame().to_parquet('traces.parquet')\n"
+        "assert Traces.read('traces.parquet').readings == traces.readings\n",
+    )
+
+
 def check_analyst() -> None:
     """A plan, without a server."""
     plan = reticent("analyst", "count", "plan", ROOT / "examples" / "queries" / "walking.toml", "--population", 1000)
@@ -147,6 +158,7 @@ CHECKS = {
     "analyst": check_analyst,
     "agg": check_agg,
     "keys": check_keys,
+    "frames": check_frames,
 }
 
 if __name__ == "__main__":

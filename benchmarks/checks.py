@@ -8,10 +8,10 @@ from statistics import median
 
 from benchmarks.chains import dense, learned, visited
 from benchmarks.measure import Row, best_of, in_fresh_process, seconds, table
-from benchmarks.rivals.thesis import ThesisProbabilistic, ThesisSimulatable
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, adaptive, hybrid, optimal, probabilistic, simulatable
 from reticent_client.mask.checks.registry import CHECKS
+from reticent_sim.rivals.thesis import ThesisProbabilistic, ThesisSimulatable
 
 DELTA = 0.1
 RIVAL_ORDERS = (("in the order of the states", False), ("likely states first", True))

@@ -30,8 +30,7 @@ from reticent.protocol import SigningKey, plaintext_count, statements
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
-from reticent.rpc import Limits
-from reticent.rpc.rates import Rate
+from reticent.rpc import Limits, Rate
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc

@@ -22,7 +22,7 @@ from reticent_analyst import Analyst
 from reticent_client import Participation, Phone, PhoneStore
 from reticent_client.counting.records import ContributionState
 from reticent_client.counting.session import Round
-from tests.system.processes import ANALYST, Servers, running
+from reticent_sim.engine import ANALYST, ServerPair, launched
 
 FEW, MANY = 1_000, 10_000
 COUNTERS = 64
@@ -53,7 +53,7 @@ def _measured(phones: int) -> dict[str, float]:
     """Start servers, and a process with so many phones."""
     with (
         TemporaryDirectory() as name,
-        running(Path(name), key_bits=KEY_BITS, keys_options=("--join-rate", str(phones))) as servers,
+        launched(ServerPair(Path(name), key_bits=KEY_BITS, keys_options=("--join-rate", str(phones)))) as servers,
     ):
         servers.invitations(phones)
         joined = _in_a_process("join", name, phones)
@@ -71,10 +71,10 @@ def _in_a_process(function: str, folder: str, phones: int) -> dict[str, float]:
     return found
 
 
-def _announced(servers: Servers, phones: int) -> Callable[[], float]:
+def _announced(servers: ServerPair, phones: int) -> Callable[[], float]:
     """Announce a query to all phones; what is returned waits for the contributions in its release."""
     certificate = Certificate.load(servers.certs, ANALYST)
-    analyst = Analyst(servers.aggregation.others, certificate, servers.identity)
+    analyst = Analyst(servers.counting.address, certificate, servers.identity)
     terms = analyst.terms()
     query = Query(
         id="many phones",

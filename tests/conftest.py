@@ -1,12 +1,17 @@
 """How all tests run: hypothesis profiles, and no skips where RETICENT_NO_SKIPS is set."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import hypothesis
 import pytest
 
 NO_SKIPS = os.environ.get("RETICENT_NO_SKIPS") == "1"
+
+# A shell starts what is in its background with SIGINT ignored, and so would be the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The machine's speed is not what a property is about, hence no deadlines.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)

@@ -11,10 +11,9 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from reticent.address import is_local
 from reticent.protocol import BadCertificate, Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
-from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, role_option
+from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, blocking_channel, connection_options
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.retry import Attempts, Backoff
 from reticent.tls.certificates import Certificate
@@ -27,11 +26,9 @@ __all__ = ["CountingClient", "OnOutage", "Timeouts"]
 _FIRST_DELAY = 0.1  # seconds before the first retry
 _REPLY_BYTES = 1 << 28  # a release of many counters, in many cohorts
 _OPTIONS = (
+    *connection_options(Backoff(_FIRST_DELAY, 2.0)),
+    ("grpc.min_reconnect_backoff_ms", 1000),  # for one attempt to connect
     ("grpc.max_receive_message_length", _REPLY_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.keepalive_time_ms", 60_000),
     ("grpc.enable_retries", 0),  # this client retries
 )
 
@@ -85,7 +82,8 @@ class CountingClient:
     ) -> None:
         self.address = address
         self.timeouts = timeouts
-        self._channel = _channel(address, certificate)
+        credentials = None if certificate is None else certificate.channel_credentials()
+        self._channel = blocking_channel(address, credentials, AGGREGATION_SERVER, _OPTIONS)
         self._server = CountingStub(self._channel)
         self._has_replied = False
         self._on_outage = on_outage or (lambda *_: None)
@@ -170,13 +168,3 @@ class CountingClient:
         if failure.refusal is Refusal.UNAVAILABLE and failure.detail == KEY_SERVER_AWAY:
             return f"the {KEY_SERVER}"
         return f"the aggregation server ({failure})"
-
-
-def _channel(address: str, certificate: Certificate | None) -> grpc.Channel:
-    if certificate is not None:
-        return grpc.secure_channel(
-            address, certificate.channel_credentials(), options=(*_OPTIONS, role_option(AGGREGATION_SERVER))
-        )
-    if not is_local(address):
-        raise ValueError(f"{address} may be on another machine: an analyst needs a certificate for it")
-    return grpc.insecure_channel(address, options=_OPTIONS)

@@ -20,7 +20,10 @@ from reticent_analyst.errors import BadReply, DeadlineExceeded, NeverDecided, No
 __all__ = ["COUNTERSIGN_REFUSALS", "Handle", "OnProgress", "Progress"]
 
 COUNTERSIGN_REFUSALS = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
-"""The refusals of the key server to countersign an announced query: no phone has received it."""
+"""The refusals of the key server to countersign an announced query: no phone has received it.
+
+Only these prove it, and only about an announced query: after `UNKNOWN_QUERY` the phones may have contributed.
+"""
 
 
 @dataclass(frozen=True)

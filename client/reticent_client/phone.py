@@ -112,7 +112,9 @@ class Phone:
         async with contextlib.AsyncExitStack() as stack:
             if self._owns_store:
                 stack.callback(self.store.close)
-            if self.mask is not None:
+            if self.mask is None:
+                stack.enter_context(self.store.claim())
+            else:
                 await stack.enter_async_context(self.mask)
             await stack.enter_async_context(self.counting)
             self._open = stack.pop_all()

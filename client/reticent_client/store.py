@@ -68,27 +68,24 @@ class PhoneStore:
     >>> store.close()
     """
 
-    __slots__ = ("_file", "phone")
+    __slots__ = ("_file", "database", "phone")
 
     def __init__(self, path: str | Path | None = None, phone: str = PHONE) -> None:
         self._file = _File(None if path is None else Path(path))
+        self.database: Database = self._file.database
+        """The file, which holds other phones as well."""
         self.phone = phone
 
     def of(self, phone: str) -> PhoneStore:
         """The store of another phone in the same file."""
         store = object.__new__(type(self))
-        store._file, store.phone = self._file, phone
+        store._file, store.database, store.phone = self._file, self.database, phone
         return store
 
     @property
     def path(self) -> Path | None:
         """Where the file is."""
-        return self._file.database.path
-
-    @property
-    def database(self) -> Database:
-        """The file, which holds other phones as well."""
-        return self._file.database
+        return self.database.path
 
     def transaction(self) -> contextlib.AbstractContextManager[Execute]:
         """Have all that is written in this thread come true together, when this ends, or not at all."""
@@ -112,22 +109,11 @@ class PhoneStore:
         with self._file.claim(part, self.phone):
             yield
 
-    def read(self, name: str) -> str | None:
-        """The content of a slot, None where nothing was ever written."""
-        with self.database.reading() as run:
-            row = run("SELECT content FROM slots WHERE phone = ? AND name = ?", (self.phone, name)).fetchone()
-        return None if row is None else str(row[0])
-
     def beginning_with(self, prefix: str) -> dict[str, str]:
         """The contents of the slots whose names begin so, by the rest of their names."""
         with self.database.reading() as run:
             rows = run("SELECT name, content FROM slots WHERE phone = ? ORDER BY name", (self.phone,)).fetchall()
         return {name.removeprefix(prefix): content for name, content in rows if name.startswith(prefix)}
-
-    def write(self, name: str, content: str) -> None:
-        """Replace the content of a slot."""
-        with self.database.transaction() as run:
-            run("INSERT OR REPLACE INTO slots VALUES (?, ?, ?)", (self.phone, name, content))
 
     def keep_only(self, prefix: str, names: Iterable[str]) -> None:
         """Forget the slots whose names begin so, but for some."""
@@ -136,11 +122,6 @@ class PhoneStore:
             for name in self.beginning_with(prefix):
                 if prefix + name not in kept:
                     run("DELETE FROM slots WHERE phone = ? AND name = ?", (self.phone, prefix + name))
-
-    def change(self, name: str, function: Callable[[str | None], str]) -> None:
-        """Replace the content of a slot by what a function makes of it; nobody else writes in between."""
-        with self.database.transaction():
-            self.write(name, function(self.read(name)))
 
     def append(self, position: int, messages: Mapping[str, bytes], held: int) -> dict[str, bytes]:
         """Keep a message of each stream, of its last ones no more than are to be held, and none of other streams.
@@ -178,21 +159,21 @@ class PhoneStore:
     @property
     def dropped(self) -> int | None:
         """The position of the last message that is no longer kept; None where none was ever noted."""
-        text = self.read(_DROPPED)
+        text = self.slot(_DROPPED).read()
         return None if text is None else int(text)
 
     @dropped.setter
     def dropped(self, position: int) -> None:
-        self.write(_DROPPED, str(position))
+        self.slot(_DROPPED).write(str(position))
 
     @property
     def in_development(self) -> bool:
         """Whether this is the store of a phone that lives past days on a fast clock."""
-        return self.read(_DEVELOPMENT) is not None
+        return self.slot(_DEVELOPMENT).read() is not None
 
     def mark_in_development(self) -> None:
         """State that this phone never runs in real time."""
-        self.write(_DEVELOPMENT, "")
+        self.slot(_DEVELOPMENT).write("")
 
     def close(self) -> None:
         """Close the file, for all of its phones."""
@@ -215,23 +196,27 @@ class PhoneStore:
 class StoreSlot:
     """One text of a phone's store."""
 
-    __slots__ = ("_store", "name")
+    __slots__ = ("_database", "_phone", "name")
 
     def __init__(self, store: PhoneStore, name: str) -> None:
-        self._store = store
+        self._database, self._phone = store.database, store.phone
         self.name = name
 
     def read(self) -> str | None:
-        """The content, None where nothing was ever written."""
-        return self._store.read(self.name)
+        """The content of the slot, None where nothing was ever written."""
+        with self._database.reading() as run:
+            row = run("SELECT content FROM slots WHERE phone = ? AND name = ?", (self._phone, self.name)).fetchone()
+        return None if row is None else str(row[0])
 
     def write(self, text: str) -> None:
-        """Replace the content; on disk when this returns."""
-        self._store.write(self.name, text)
+        """Replace the content of the slot."""
+        with self._database.transaction() as run:
+            run("INSERT OR REPLACE INTO slots VALUES (?, ?, ?)", (self._phone, self.name, text))
 
     def change(self, function: Callable[[str | None], str]) -> None:
         """Replace the content by what a function makes of it; nobody else writes in between."""
-        self._store.change(self.name, function)
+        with self._database.transaction():
+            self.write(function(self.read()))
 
 
 class _File:

@@ -33,7 +33,7 @@ from reticent.protocol.keys import identity_of
 from reticent.protocol.phases import PHASES, outcomes_text, phase_of
 from reticent.randomness import secure
 from reticent.rpc.simulated_clock import clock_from
-from reticent.storage.files import PUBLIC, create, make_folder
+from reticent.storage.files import PUBLIC, create, drafted_folder, make_folder
 from reticent.times import milliseconds
 from reticent.tls.certificates import Certificate
 from reticent_agg.administration import QuerySummary, summaries
@@ -171,8 +171,28 @@ def abort(query: str, /, *, folder: At = FOLDER) -> None:
 
 
 @app.command
+def backup(target: Path, /, *, folder: At = FOLDER) -> None:
+    """Copy what the server needs to continue to a new folder, while it runs or not.
+
+    To restore, serve from the copy. All open queries are aborted in the copy, because it may lack contributions and
+    the original may send their sums. Queries that were announced after the backup are unknown to the copy.
+
+    Args:
+        target: The folder of the copy, which must not exist.
+        folder: The folder with all files of the server.
+    """
+    with _store_of(folder) as store, drafted_folder(target) as draft:
+        if (folder / _IDENTITY).exists():  # the first start may have been interrupted
+            create(draft / _IDENTITY, (folder / _IDENTITY).read_bytes(), PUBLIC)
+        store.backup(draft / _FILE)
+    process.print_line(f"copied to {target}")
+
+
+@app.command
 def restored(*, folder: At = FOLDER) -> None:
-    """Abort all open queries after the database was restored from a copy, before the server starts on it.
+    """Abort all open queries after the database was restored from a copy of its files, before the server starts on it.
+
+    In a copy that `reticent agg backup` has made, they are aborted already.
 
     The copy may lack contributions, and the original may have sent a sum already. With a second sum of the same cohort,
     a malicious key server could find single contributions by subtraction. Phones of these queries keep their

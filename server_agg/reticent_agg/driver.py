@@ -20,7 +20,7 @@ import grpc
 from reticent.clock import Clock
 from reticent.errors import ReticentError
 from reticent.privacy import Query
-from reticent.protocol import Refusal, Refused, Unreachable
+from reticent.protocol import Refusal, Refused, Remedy, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.retry import Backoff
@@ -303,8 +303,8 @@ def _backoff(error: Exception) -> Backoff:
 
 
 def _is_temporary(refused: Refused) -> bool:
-    """Whether a refusal does not answer the request. NOT_PERMITTED ends when the operator corrects certificates."""
-    return refused.refusal.retry or refused.refusal is Refusal.NOT_PERMITTED
+    """Whether the request stands: the key server, or the operator's certificates, cannot serve it at present."""
+    return refused.refusal.remedy in {Remedy.TIME, Remedy.PERMISSION}
 
 
 def _is_away(error: Unreachable) -> bool:

@@ -2,15 +2,15 @@
 
     ReticentError
     └── AggregationError
-        ├── BadStore     a file that is damaged, foreign or of another version
-        └── BadReply     the key server's reply is invalid, or not signed by it
+        ├── BadStore           a file that is damaged, foreign or of another version
+        └── BadKeyServerReply  the key server's reply is invalid, or not signed by it
 
 What the server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
 """
 
 from reticent.errors import ReticentError
 
-__all__ = ["AggregationError", "BadReply", "BadStore"]
+__all__ = ["AggregationError", "BadKeyServerReply", "BadStore"]
 
 
 class AggregationError(ReticentError):
@@ -21,5 +21,5 @@ class BadStore(AggregationError):
     """The file does not hold what an aggregation server has written."""
 
 
-class BadReply(AggregationError):
+class BadKeyServerReply(AggregationError):
     """A reply that the key server cannot have meant: unsigned, or about something else."""

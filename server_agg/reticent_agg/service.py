@@ -19,10 +19,10 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
-from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, unary
+from reticent.retry import Backoff
+from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, Rate, Rates, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
-from reticent.rpc.rates import Rate, Rates
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.batches import Batches
 from reticent_agg.counting.closing import abort
@@ -44,8 +44,8 @@ MAX_PHONES_TRACKED = 4096
 """Phones whose rate is limited; the least recently seen are dropped."""
 MAX_REQUEST_BYTES = 1 << 16
 """Bytes of a phone's other requests: enough for the largest request for decisions."""
-RETRY_PAUSE = 1.0
-"""Seconds after which closing is tried again when the disk fails."""
+CLOSE_AGAIN = Backoff(first=1.0, limit=10.0)
+"""The delays before closing is tried again when the disk fails."""
 
 Methods = Mapping[str, Handler]
 Result = TypeVar("Result")
@@ -256,6 +256,7 @@ class AggregationService:
 
     async def _close_in_time(self) -> None:
         """Close each query when its time is over, until cancelled."""
+        failures = 0
         while True:
             self._must_close.clear()
             try:
@@ -264,8 +265,10 @@ class AggregationService:
                 due = await self._write(self._server.closing.next_due)
             except OSError:
                 _log.exception("queries cannot be closed")
-                await asyncio.sleep(RETRY_PAUSE)
+                failures += 1
+                await asyncio.sleep(CLOSE_AGAIN.delay(failures))
                 continue
+            failures = 0
             await first_of(self._must_close.wait(), *([] if due is None else [self._clock.wait_until(due)]))
 
     async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:

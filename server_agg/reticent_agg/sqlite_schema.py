@@ -69,7 +69,7 @@ CREATE TABLE requests (
 CREATE TABLE decisions (
     query INTEGER NOT NULL,
     cohort INTEGER NOT NULL,
-    answer BLOB NOT NULL,
+    decision BLOB NOT NULL,
     withheld INTEGER NOT NULL,
     PRIMARY KEY (query, cohort)
 );
@@ -107,7 +107,7 @@ SELECT digest FROM queries WHERE phase = ? AND (closes <= ? OR NOT EXISTS (
 )) ORDER BY number
 """
 COHORTS = """
-SELECT contributors, answer FROM sums LEFT JOIN decisions USING (query, cohort)
+SELECT contributors, decision FROM sums LEFT JOIN decisions USING (query, cohort)
 WHERE query = (SELECT number FROM queries WHERE digest = ?) ORDER BY cohort
 """
 RECEIPTS = """
@@ -122,12 +122,12 @@ UPDATE queries SET phase = ?, decided = ?, refusal = NULL, detail = NULL WHERE n
 AND (SELECT count(*) FROM decisions WHERE query = number) = (SELECT count(*) FROM sums WHERE query = number)
 """
 DECISION_FOR_PHONES = """
-SELECT answer FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ? AND NOT withheld
+SELECT decision FROM decisions JOIN queries ON query = number WHERE digest = ? AND cohort = ? AND NOT withheld
 """
 TO_COUNTERSIGN = "SELECT digest FROM queries WHERE phase = ? AND refusal IS NULL ORDER BY number"
 TO_DECIDE = """
 SELECT digest, cohort, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL ORDER BY query, cohort
 """
 LEASE = """
 INSERT INTO leases VALUES ((SELECT number FROM queries WHERE digest = ?), ?, ?, ?)
@@ -151,7 +151,7 @@ BURN = "UPDATE requests SET burn = 1 WHERE query = (SELECT number FROM queries W
 UNCOUNTERSIGNED = "SELECT content FROM queries WHERE digest = ? AND phase = ? AND refusal IS NULL"
 UNDECIDED = """
 SELECT head, burn FROM requests JOIN queries ON number = query
-LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL AND digest = ? AND cohort = ?
+LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL AND digest = ? AND cohort = ?
 """
 COUNTED = """
 SELECT phone, agreement_key, ciphertexts_hash, seeded FROM receipts WHERE query = ? AND cohort = ? AND phone IN ({})

@@ -8,15 +8,17 @@ key.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from reticent.protocol import Refusal, Refused
 from reticent.storage.database import Database, Execute, Reader
+from reticent.storage.files import drafted
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sqlite_schema as sql
+from reticent_agg.sqlite_contributions import in_parts, put
 from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
@@ -35,9 +37,6 @@ from reticent_agg.store import (
 )
 
 __all__ = ["SqliteStore"]
-
-
-_PHONES_AT_ONCE = 256  # in a statement
 
 RESTORED = "the aggregation server was restored from a copy: announce the query again under another id"
 
@@ -65,8 +64,23 @@ class SqliteStore(AggregationStore):
         return self.database.claim()
 
     def close(self) -> None:
+        if self._reader is not self.database:
+            self._reader.close()
         self.database.close()
-        self._reader.close()
+
+    def backup(self, path: Path) -> None:
+        """Copy the present content to a new file, whole or not at all; other processes continue meanwhile.
+
+        All open queries are aborted in the copy, as by `abort_restored`: a server on it never sends a sum that the
+        original may send too.
+
+        Raises:
+            FileExistsError: The name is taken.
+        """
+        with drafted(path) as draft:
+            self.database.backup(draft)
+            with closing(SqliteStore(draft)) as copy:
+                copy.abort_restored()
 
     # Public keys.
 
@@ -152,7 +166,7 @@ class SqliteStore(AggregationStore):
 
     def dealt(self, digest: bytes, phones: Sequence[bytes]) -> dict[bytes, DealtPhone]:
         found = {}
-        for marks, some in _in_parts(phones):
+        for marks, some in in_parts(phones):
             for phone, verify_key, cohort, key, ciphertexts_hash, seeded in self._rows(
                 sql.DEALT.format(marks), digest, *some
             ):
@@ -162,7 +176,7 @@ class SqliteStore(AggregationStore):
 
     def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
         with self.database.transaction() as run:
-            return [_put(run, batch, now) for batch in batches]
+            return [put(run, batch, now) for batch in batches]
 
     # Closing, and decisions.
 
@@ -197,8 +211,8 @@ class SqliteStore(AggregationStore):
 
     def cohorts(self, digest: bytes) -> list[CohortState]:
         return [
-            CohortState(contributors, None if answer is None else wire.Decision.FromString(answer))
-            for contributors, answer in self._rows(sql.COHORTS, digest)
+            CohortState(contributors, None if content is None else wire.Decision.FromString(content))
+            for contributors, content in self._rows(sql.COHORTS, digest)
         ]
 
     def receipts(self, digest: bytes, cohort: int, after: bytes, limit: int) -> list[wire.Receipt]:
@@ -228,12 +242,12 @@ class SqliteStore(AggregationStore):
             run(sql.DECIDED, (wire.DECIDED, now, number, wire.CLOSING))
             place = number, decision.cohort
             run("DELETE FROM leases WHERE query = ? AND cohort = ?", place)
-            (answer,) = run("SELECT answer FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
-            return wire.Decision.FromString(answer)
+            (content,) = run("SELECT decision FROM decisions WHERE query = ? AND cohort = ?", place).fetchone()
+            return wire.Decision.FromString(content)
 
     def decision_for_phones(self, digest: bytes, cohort: int) -> wire.Decision | None:
-        answer = self._value(sql.DECISION_FOR_PHONES, digest, cohort)
-        return None if answer is None else wire.Decision.FromString(answer)
+        content = self._value(sql.DECISION_FOR_PHONES, digest, cohort)
+        return None if content is None else wire.Decision.FromString(content)
 
     def withdraw_burn(self, digest: bytes, cohort: int) -> None:
         with self.database.transaction() as run:
@@ -322,7 +336,7 @@ def _burn(run: Execute, digest: bytes) -> None:
 
 
 def _to_send(run: Execute, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
-    """What the key server is asked about an item, as of now; None where nothing is to be asked."""
+    """The request to the key server about an item, as of now; None where none is due."""
     if item.cohort is None:
         row = run(sql.UNCOUNTERSIGNED, (item.query, wire.ANNOUNCED)).fetchone()
         return None if row is None else wire.CountersignRequest(query=row[0])
@@ -333,66 +347,3 @@ def _to_send(run: Execute, item: WorkItem) -> wire.CountersignRequest | wire.Dec
     if row[1]:
         head.ClearField("ciphertexts")
     return head
-
-
-def _put(run: Execute, batch: CohortBatch, now: int) -> list[Put]:
-    """Add a batch to the sum of its cohort, and keep the receipts."""
-    number, collects = run(
-        "SELECT number, phase = ? AND closes > ? FROM queries WHERE digest = ?", (wire.COLLECTING, now, batch.query)
-    ).fetchone()
-    counted = _counted(run, number, batch)
-    new: list[int] = []
-    results = []
-    for place, receipt in enumerate(batch.receipts):
-        contents = Contents(receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded)
-        if receipt.phone in counted:
-            results.append(Put.REPEATED if counted[receipt.phone] == contents else Put.CONFLICT)
-        elif collects:
-            counted[receipt.phone] = contents
-            new.append(place)
-            results.append(Put.COUNTED)
-        else:
-            results.append(Put.LATE)
-    if new:
-        _add(run, number, batch, new)
-    return results
-
-
-def _counted(run: Execute, number: int, batch: CohortBatch) -> dict[bytes, Contents]:
-    """The contents of those of these contributions' phones that have contributed before."""
-    found: dict[bytes, Contents] = {}
-    for marks, some in _in_parts([receipt.phone for receipt in batch.receipts]):
-        for phone, key, ciphertexts_hash, seeded in run(sql.COUNTED.format(marks), (number, batch.cohort, *some)):
-            found[phone] = Contents(key, ciphertexts_hash, bool(seeded))
-    return found
-
-
-def _add(run: Execute, number: int, batch: CohortBatch, places: Sequence[int]) -> None:
-    contributors, ciphertexts = run(
-        "SELECT contributors, ciphertexts FROM sums WHERE query = ? AND cohort = ?", (number, batch.cohort)
-    ).fetchone()
-    run(
-        "UPDATE sums SET contributors = ?, ciphertexts = ? WHERE query = ? AND cohort = ?",
-        (contributors + len(places), batch.add(ciphertexts, places), number, batch.cohort),
-    )
-    for receipt in sorted((batch.receipts[place] for place in places), key=lambda each: each.phone):
-        run(
-            "INSERT INTO receipts VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                number,
-                batch.cohort,
-                receipt.phone,
-                receipt.agreement_key,
-                receipt.ciphertexts_hash,
-                receipt.seeded,
-                receipt.signature,
-            ),
-        )
-
-
-def _in_parts(phones: Sequence[bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """The phones, some of them twice, in lists of few lengths, with placeholders: SQLite caches prepared statements."""
-    for first in range(0, len(phones), _PHONES_AT_ONCE):
-        some = [*phones[first : first + _PHONES_AT_ONCE]]
-        length = 1 << (len(some) - 1).bit_length()
-        yield ", ".join("?" * length), some + some[-1:] * (length - len(some))

@@ -30,7 +30,7 @@ from reticent.console.options import (
 from reticent.paillier import KEY_BITS
 from reticent.privacy import QueryLimits
 from reticent.protocol.invitation import Invitation
-from reticent.rpc.rates import Rate
+from reticent.rpc import Rate
 from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import OWNER_ONLY_FOLDER, create
 from reticent.times import milliseconds

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import errno
-import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from reticent.paillier import KEY_BITS
 from reticent.privacy import QueryLimits
-from reticent.storage.files import OWNER_ONLY_FOLDER, create, make_folder, sync_file, sync_folder
+from reticent.storage.files import OWNER_ONLY_FOLDER, create, drafted_folder, make_folder
 from reticent.times import Now, milliseconds
 from reticent_keys.errors import JournalError, KeysError, NoServer
 from reticent_keys.identity import Identity
@@ -135,22 +131,9 @@ class Folder:
         Raises:
             FileExistsError: The name is taken.
         """
-        with contextlib.closing(self.journal()) as journal:
-            draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-            try:
-                if not target.parent.is_dir():
-                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
-                if os.path.lexists(target):
-                    raise FileExistsError(errno.EEXIST, "it exists: name a new folder", str(target))
-                draft.mkdir(mode=OWNER_ONLY_FOLDER)
-                shutil.copy2(self._identity, draft / self._identity.name)
-                sync_file(draft / self._identity.name)
-                journal.backup(draft / self._journal.name, milliseconds(now))
-                sync_folder(draft)
-                draft.rename(target)
-                sync_folder(target.parent)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+        with contextlib.closing(self.journal()) as journal, drafted_folder(target) as draft:
+            create(draft / self._identity.name, self._identity.read_bytes())
+            journal.backup(draft / self._journal.name, milliseconds(now))
 
     def _create(self, passphrase: str) -> None:
         if self._journal.exists():

@@ -27,12 +27,12 @@ __all__ = [
     "CountersignedQuery",
     "Deal",
     "Ending",
+    "EnrolledPhone",
     "Journal",
     "Key",
     "KeyServerSummary",
     "KeyState",
     "KeySummary",
-    "Phone",
     "PhoneSummary",
     "RecordedDecision",
 ]
@@ -54,7 +54,7 @@ IN_USE = (KeyState.ACTIVE, KeyState.DRAINING)
 """The states in which a secret key is kept."""
 
 
-class Phone(NamedTuple):
+class EnrolledPhone(NamedTuple):
     """An enrolled phone."""
 
     id: bytes
@@ -224,7 +224,7 @@ class Journal(ABC):
         """Record new invitations by their hashes."""
 
     @abstractmethod
-    def enrol(self, invitation: bytes, phone: Phone) -> Phone:
+    def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         """Enrol a phone and use up its invitation, by the invitation's hash.
 
         Returns:
@@ -235,7 +235,7 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    def phone(self, phone_id: bytes) -> Phone:
+    def phone(self, phone_id: bytes) -> EnrolledPhone:
         """The phone with this id.
 
         Raises:
@@ -243,7 +243,7 @@ class Journal(ABC):
         """
 
     @abstractmethod
-    def change_phone(self, phone_id: bytes, change: Callable[[Phone], Phone]) -> Phone:
+    def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         """Read a phone, and record its membership as `change` returns it; no other change happens in between.
 
         Raises:

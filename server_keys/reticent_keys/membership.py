@@ -12,7 +12,7 @@ from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES, SIGNATURE_BYTES, has_
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.identity import Identity
-from reticent_keys.journal import Ending, Journal, Phone
+from reticent_keys.journal import Ending, EnrolledPhone, Journal
 
 __all__ = ["MEMBERSHIP", "SECOND", "Members", "end_membership", "invitation_hash"]
 
@@ -54,7 +54,7 @@ class Members:
         statement = statements.joining(request.invitation, request.verify_key)
         _check_signature(request.verify_key, statement, request.signature)
         now = milliseconds(self._now())
-        candidate = Phone(secrets.token_bytes(PHONE_BYTES), request.verify_key, now, self._expiry(now))
+        candidate = EnrolledPhone(secrets.token_bytes(PHONE_BYTES), request.verify_key, now, self._expiry(now))
         phone = self._journal.enrol(invitation_hash(request.invitation), candidate)
         _refuse_ended(phone, now)
         return self._membership(phone)
@@ -70,7 +70,7 @@ class Members:
         now = milliseconds(self._now())
         stated, extended = request.expires * SECOND, self._expiry(now)
 
-        def renewed(phone: Phone) -> Phone:
+        def renewed(phone: EnrolledPhone) -> EnrolledPhone:
             _refuse_ended(phone, now)
             # After a restore from a backup, the phone may know of a later renewal than the journal.
             is_later_than_journal = phone.expires < stated <= extended
@@ -96,7 +96,7 @@ class Members:
         """When a membership expires that begins or is renewed now: a whole second, since seconds are signed."""
         return (now + self._lifetime // dt.timedelta(milliseconds=1)) // SECOND * SECOND
 
-    def _membership(self, phone: Phone) -> wire.Membership:
+    def _membership(self, phone: EnrolledPhone) -> wire.Membership:
         expires = phone.expires // SECOND
         statement = statements.membership(phone.id, phone.verify_key, expires)
         return wire.Membership(phone=phone.id, expires=expires, signature=self._identity.signing.sign(statement))
@@ -136,7 +136,7 @@ def _check_signature(verify_key: bytes, statement: bytes, signature: bytes) -> N
         raise Refused(Refusal.BAD_SIGNATURE)
 
 
-def _refuse_ended(phone: Phone, now: int) -> None:
+def _refuse_ended(phone: EnrolledPhone, now: int) -> None:
     if phone.ended is not None:
         raise Refused(Refusal.REVOKED, "the phone has left" if phone.ended == "left" else "the phone was revoked")
     if phone.expires <= now:

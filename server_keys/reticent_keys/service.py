@@ -17,10 +17,9 @@ from reticent.address import network
 from reticent.errors import ReticentError
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
-from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, stream_in, stream_out, unary
+from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, Rate, Rates, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
-from reticent.rpc.rates import Rate, Rates
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.server import KeyServer

@@ -17,12 +17,12 @@ from reticent_keys.journal import (
     IN_USE,
     CountersignedQuery,
     Deal,
+    EnrolledPhone,
     Journal,
     Key,
     KeyServerSummary,
     KeyState,
     KeySummary,
-    Phone,
     PhoneSummary,
     RecordedDecision,
 )
@@ -86,7 +86,7 @@ CREATE TABLE decisions (
     query INTEGER NOT NULL,
     cohort INTEGER NOT NULL,
     request BLOB NOT NULL,
-    answer BLOB NOT NULL,
+    decision BLOB NOT NULL,
     made INTEGER NOT NULL,
     PRIMARY KEY (query, cohort)
 );
@@ -168,7 +168,7 @@ class SqliteJournal(Journal):
             for each in hashes:
                 run("INSERT INTO invitations (hash, expires) VALUES (?, ?)", (each, expires))
 
-    def enrol(self, invitation: bytes, phone: Phone) -> Phone:
+    def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         with self.database.transaction() as run:
             found = run("SELECT expires, phone FROM invitations WHERE hash = ?", (invitation,)).fetchone()
             if found is None:
@@ -187,14 +187,14 @@ class SqliteJournal(Journal):
             run("UPDATE invitations SET phone = ? WHERE hash = ?", (number, invitation))
         return phone
 
-    def phone(self, phone_id: bytes) -> Phone:
+    def phone(self, phone_id: bytes) -> EnrolledPhone:
         with self.database.reading() as run:
             row = run("SELECT * FROM phones WHERE id = ?", (phone_id,)).fetchone()
         if row is None:
             raise Refused(Refusal.UNKNOWN_PHONE, f"no phone has the id {phone_id.hex()}")
         return _phone(row)
 
-    def change_phone(self, phone_id: bytes, change: Callable[[Phone], Phone]) -> Phone:
+    def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         with self.database.transaction() as run:
             phone = change(self.phone(phone_id))
             run(
@@ -335,7 +335,7 @@ class SqliteJournal(Journal):
     def decision(self, query: int, cohort: int) -> RecordedDecision | None:
         with self.database.reading() as run:
             row = run(
-                "SELECT request, answer FROM decisions WHERE query = ? AND cohort = ?", (query, cohort)
+                "SELECT request, decision FROM decisions WHERE query = ? AND cohort = ?", (query, cohort)
             ).fetchone()
         return None if row is None else RecordedDecision(*row)
 
@@ -363,8 +363,8 @@ class SqliteJournal(Journal):
         return f"SqliteJournal({self.database.path})"
 
 
-def _phone(row: tuple[object, ...]) -> Phone:
-    return Phone(*row[1:])  # type: ignore[arg-type]  # the schema says so
+def _phone(row: tuple[object, ...]) -> EnrolledPhone:
+    return EnrolledPhone(*row[1:])  # type: ignore[arg-type]  # the schema says so
 
 
 def _key(row: tuple[str, int, bytes, str]) -> Key:

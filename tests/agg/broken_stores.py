@@ -11,7 +11,7 @@ import pytest
 
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
-from reticent_agg.sqlite_store import _put
+from reticent_agg.sqlite_contributions import put
 from reticent_agg.store import CohortBatch, EncryptedSum, Lease, Put, StoredRequest, WorkItem
 
 
@@ -22,7 +22,7 @@ class AcknowledgesBeforeCommit(SqliteStore):
         results: list[list[Put]] = []
         try:
             with self.database.transaction() as run:
-                results.extend(_put(run, batch, now) for batch in batches)
+                results.extend(put(run, batch, now) for batch in batches)
         except OSError:
             if len(results) < len(batches):
                 raise

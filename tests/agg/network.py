@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,8 @@ class Deciding:
     async def standing(self, _: wire.StandingRequest, _caller: Caller) -> wire.Terms:
         return self.keys.terms()
 
-    async def countersign(self, asked: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
-        query = Query.from_bytes(asked.query)
+    async def countersign(self, request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
+        query = Query.from_bytes(request.query)
         self.countersigned.append(query.digest)
         self._fail(query.digest)
         await self._hang(query.digest)
@@ -166,12 +166,6 @@ async def network(
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, DEADLINE))
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for what happens in a moment."""
-    while not true():  # noqa: ASYNC110  # nobody tells a test
-        await asyncio.sleep(0.01)
 
 
 async def refusal_of(call: Any) -> Refused:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reticent.privacy import Counter, Query
+from reticent.privacy import Query
 from reticent.protocol import Refused, SigningKey, statements
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, plaintext_count
 from reticent.randomness import seeded
@@ -19,20 +18,13 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.counting import closing
 from reticent_agg.store import Lease, WorkItem
-from reticent_keys import KeyPair
+from tests.parties.key_pairs import pair
+from tests.parties.queries import visits
 
+BITS = 2048
 START = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
 DIGIT = 16  # bits between the contributions of two phones in a plaintext
-SECONDS = 3600
 QUERY_KEY = bytes(range(32))  # by which nobody shares a secret here
-names = itertools.count()
-
-
-@functools.cache
-def pair(number: int = 0) -> KeyPair:
-    """A key pair for the whole run."""
-    del number  # tells them apart in the cache
-    return KeyPair.generate(2048, simulation=True)
 
 
 class Time:
@@ -61,7 +53,7 @@ class Phone:
         cohort = others.pop("cohort", cohort_of(query, self.number))
         ciphertexts = others.pop("ciphertexts", None)
         if ciphertexts is None:
-            ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair().public.bits))
+            ciphertexts = ciphertexts_of(self.number, attempt, plaintext_count(query, pair(BITS).public.bits))
         message = wire.Contribution(
             query=query.digest,
             phone=others.pop("phone", self.id),
@@ -91,7 +83,7 @@ def ciphertexts_of(number: int, attempt: int, places: int) -> bytes:
     """Of the digit of this number; another attempt hides the same one."""
     rng = seeded(1, "phone", number, attempt)
     plaintexts = [(1 << DIGIT * number) + place for place in range(places)]
-    return ciphertexts_to(pair().public.encrypt(plaintexts, rng), pair().public)
+    return ciphertexts_to(pair(BITS).public.encrypt(plaintexts, rng), pair(BITS).public)
 
 
 class KeyServer:
@@ -100,7 +92,7 @@ class KeyServer:
     identity = SigningKey(bytes(range(32)))
 
     def terms(self, population: int = 1000) -> wire.Terms:
-        return wire.Terms(population=population, public_key=pair().public.to_bytes())
+        return wire.Terms(population=population, public_key=pair(BITS).public.to_bytes())
 
     def deals(self, query: Query, **others: Any) -> list[wire.Deal]:
         """The deal in two messages."""
@@ -140,24 +132,9 @@ def cohort_of(query: Query, number: int) -> int:
     return number % query.cohorts
 
 
-def ask(population: int = 6, **others: Any) -> Query:
+def make_query(population: int = 6, **others: Any) -> Query:
     """A query; each one has another id."""
-    parts: dict[str, Any] = {
-        "id": f"query {next(names)}",
-        "counters": [Counter("visits", 0, 1)],
-        "epsilon": 1.0,
-        "delta": 1e-3,
-        "l2_squared": 1,
-        "l1": 1,
-        "noise": "skellam",
-        "population": population,
-        "cohorts": 1,
-        "min_contributions": 2,
-        "liars": 0,
-        "key_id": pair().public.key_id.hex(),
-        "closes_after": SECONDS,
-    }
-    return Query(**parts | others)
+    return visits(pair(BITS).public, population, **{"delta": 1e-3, "min_contributions": 2} | others)
 
 
 def opened(path: Path | None, time: Time) -> AggregationServer:
@@ -207,7 +184,7 @@ def requests(server: AggregationServer) -> list[wire.DecideHead]:
 
 
 _REQUESTS = """
-SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) WHERE answer IS NULL ORDER BY query, cohort
+SELECT head, burn FROM requests LEFT JOIN decisions USING (query, cohort) WHERE decision IS NULL ORDER BY query, cohort
 """
 
 
@@ -228,7 +205,7 @@ def collecting(server: AggregationServer, query: Query) -> Query:
 
 def counted(head: wire.DecideHead) -> list[list[int]]:
     """How often each phone is in each plaintext of a sum, after the place that all of them have added is taken off."""
-    sums = pair().decrypt(ciphertexts_from(head.ciphertexts, pair().public))
+    sums = pair(BITS).decrypt(ciphertexts_from(head.ciphertexts, pair(BITS).public))
     return [digits(plain - place * head.contributors) for place, plain in enumerate(sums)]
 
 

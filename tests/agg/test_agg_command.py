@@ -127,13 +127,13 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.Capture
     time = Time()
     time.now = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
     server = parties.opened(Path("aggregation/aggregation.db"), time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     server.collection.contribute([Phone(number).contribution(query) for number in range(2)])
     (head,) = parties.closed(server, time, query)
     server.closing.decide(KeyServer().decision(head))
     time.now = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
-    collecting = parties.collecting(server, parties.ask())
-    waiting, unwanted = parties.ask(), parties.ask()
+    collecting = parties.collecting(server, parties.make_query())
+    waiting, unwanted = parties.make_query(), parties.make_query()
     for each in (waiting, unwanted):
         parties.announce(server, each)
     server.store.reject(unwanted.digest, Refused(Refusal.BAD_QUERY, "too dear"))
@@ -159,11 +159,11 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.Capture
 
 def test_help_says_what_each_command_is_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agg", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     for words in (
         "Run an aggregation server until SIGINT or SIGTERM.",
         "Close any analyst's query now",
         "Delete which phones contributed",
         "List all queries, the latest first",
     ):
-        assert words in said.replace("│ ", "").replace(" │", "")
+        assert words in output.replace("│ ", "").replace(" │", "")

@@ -16,11 +16,12 @@ from reticent.randomness import is_seeded, secure, seeded
 from reticent.storage.database import Database
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadReply, SqliteStore
+from reticent_agg import AggregationServer, BadKeyServerReply, SqliteStore
 from reticent_agg.administration import summaries
 from reticent_agg.store import WorkItem
 from tests.agg import parties
 from tests.agg.parties import START, KeyServer, Phone, Time
+from tests.parties.key_pairs import pair
 
 
 def status_of(server: AggregationServer, query: Query) -> wire.QueryStatus:
@@ -34,7 +35,7 @@ def contribute(server: AggregationServer, query: Query, *numbers: int) -> list[w
 
 
 def test_a_query_closes_when_its_time_is_over_and_not_before(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     contribute(server, query, 0, 1)
     assert server.closing.next_due() == START + dt.timedelta(seconds=query.closes_after)
     time.pass_(query.closes_after - 0.001)
@@ -46,8 +47,8 @@ def test_a_query_closes_when_its_time_is_over_and_not_before(server: Aggregation
 
 
 def test_a_query_closes_as_soon_as_every_cohort_has_enough(server: AggregationServer) -> None:
-    early = parties.collecting(server, parties.ask(population=8, cohorts=2, enough=3))
-    whole = parties.collecting(server, parties.ask(population=4))
+    early = parties.collecting(server, parties.make_query(population=8, cohorts=2, enough=3))
+    whole = parties.collecting(server, parties.make_query(population=4))
     contribute(server, early, 0, 2, 4, 6, 1, 3)
     contribute(server, whole, 0, 1, 2)
     assert server.closing.close_due() == []
@@ -58,8 +59,8 @@ def test_a_query_closes_as_soon_as_every_cohort_has_enough(server: AggregationSe
 
 
 def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.ask())
-    key = parties.pair().public
+    query = parties.collecting(server, parties.make_query())
+    key = pair(parties.BITS).public
     sent = contribute(server, query, 1, 4)
     plain = [
         key.add(column) for column in zip(*(ciphertexts_from(each.ciphertexts, key) for each in sent), strict=True)
@@ -67,7 +68,7 @@ def test_a_closed_sum_is_none_that_anybody_has_seen(server: AggregationServer, t
     (head,) = parties.closed(server, time, query)
     found = ciphertexts_from(head.ciphertexts, key)
     assert not set(found) & set(plain)
-    assert parties.pair().decrypt(found) == parties.pair().decrypt(plain)
+    assert pair(parties.BITS).decrypt(found) == pair(parties.BITS).decrypt(plain)
     assert (head.query, head.cohort, head.contributors) == (query.digest, 0, 2)
 
 
@@ -79,7 +80,7 @@ def test_the_server_is_given_a_generator_that_nobody_can_replay() -> None:
 def test_a_request_is_on_disk_before_it_is_known_and_the_same_bytes_for_ever(
     path: Path, server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2))
     contribute(server, query, 0, 2, 4, 6, 1, 3, 5)
     heads = parties.closed(server, time, query)
     sent = [[each.SerializeToString() for each in server.closing.messages(head)] for head in heads]
@@ -95,7 +96,7 @@ def test_receipts_come_in_pages_of_which_none_is_lost(
     server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reticent_agg.counting.closing.RECEIPTS_AT_ONCE", 3)
-    query = parties.collecting(server, parties.ask(population=20, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=20, cohorts=2))
     sent = contribute(server, query, *range(20))
     for head in parties.closed(server, time, query):
         messages = list(server.closing.messages(head))
@@ -109,7 +110,7 @@ def test_receipts_come_in_pages_of_which_none_is_lost(
 def test_a_cohort_with_too_few_is_sent_to_be_burnt_and_the_others_are_not(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2, min_contributions=3))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2, min_contributions=3))
     contribute(server, query, 0, 2, 4, 1, 3)
     full, short = parties.closed(server, time, query)
     assert parties.phones_in(full) == {0, 2, 4}
@@ -124,7 +125,7 @@ def decide(server: AggregationServer, head: wire.DecideHead) -> wire.Decision:
 
 
 def test_a_query_is_decided_when_all_its_cohorts_are(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2, min_contributions=3))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2, min_contributions=3))
     contribute(server, query, 0, 2, 4, 1, 3)
     heads = parties.closed(server, time, query)
     first = decide(server, heads[0])
@@ -143,16 +144,16 @@ def test_a_query_is_decided_when_all_its_cohorts_are(server: AggregationServer, 
 def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_believed(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     contribute(server, query, 0, 1)
     keys = KeyServer()
     early = wire.DecideHead(query=query.digest, cohort=0, contributors=2)
-    with pytest.raises(BadReply):
+    with pytest.raises(BadKeyServerReply):
         server.closing.decide(keys.decision(early))  # nothing was asked yet
     (head,) = parties.closed(server, time, query)
     forged = keys.decision(head)
     forged.outcome = wire.VOID
-    elsewhere = wire.DecideHead(query=parties.ask().digest, cohort=0)
+    elsewhere = wire.DecideHead(query=parties.make_query().digest, cohort=0)
     for wrong in (
         forged,
         keys.decision(elsewhere),
@@ -160,18 +161,18 @@ def test_only_decisions_that_the_key_server_has_signed_and_was_asked_for_are_bel
         keys.decision(head, outcome=wire.OUTCOME_UNSPECIFIED),
         wire.Decision(),
     ):
-        with pytest.raises(BadReply):
+        with pytest.raises(BadKeyServerReply):
             server.closing.decide(wrong)
     assert parties.requests(server) == [head]
     decision = decide(server, head)
     server.closing.decide(decision)  # again
-    with pytest.raises(BadReply, match="before"):
+    with pytest.raises(BadKeyServerReply, match="before"):
         server.closing.decide(keys.decision(head, outcome=wire.VOID))
     assert status_of(server, query).cohorts[0].decision == decision
 
 
 def test_an_abort_closes_and_burns(server: AggregationServer) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2))
     sent = contribute(server, query, *range(8))
     assert parties.abort(server, query.id).phase == wire.CLOSING
     heads = parties.requests(server)
@@ -188,7 +189,7 @@ def test_an_abort_closes_and_burns(server: AggregationServer) -> None:
 def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
     path: Path, server: AggregationServer, time: Time
 ) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     parties.announce(server, query)
     parties.abort(server, query.id)
     server.close()
@@ -203,7 +204,7 @@ def test_an_abort_before_the_countersignature_burns_as_soon_as_it_is_there(
 def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
     path: Path, server: AggregationServer
 ) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     parties.announce(server, query)
     server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
 
@@ -220,30 +221,30 @@ def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
 def test_an_abort_after_closing_burns_what_is_not_decided_and_gives_way_to_what_is(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2))
     contribute(server, query, *range(8))
-    asked = parties.closed(server, time, query)
+    heads = parties.closed(server, time, query)
     parties.abort(server, query.id)
     burns = parties.requests(server)
     assert [each.ciphertexts for each in burns] == [b"", b""]
     decide(server, burns[1])
     server.closing.refuse(burns[0], Refused(Refusal.ALREADY_DECIDED))  # its answer was lost
-    assert parties.requests(server) == asked[:1]
-    server.closing.refuse(asked[0], Refused(Refusal.BAD_RECEIPTS))
-    assert parties.requests(server) == asked[:1]
-    decide(server, asked[0])
+    assert parties.requests(server) == heads[:1]
+    server.closing.refuse(heads[0], Refused(Refusal.BAD_RECEIPTS))
+    assert parties.requests(server) == heads[:1]
+    decide(server, heads[0])
     outcomes = [each.decision.outcome for each in status_of(server, query).cohorts]
     assert outcomes == [wire.RELEASED, wire.BURNT]
 
 
 def test_what_is_asked_of_a_cohort_is_true_at_that_moment(server: AggregationServer, time: Time) -> None:
     """Also where the cohort was listed before an abort, or before it was decided."""
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2))
     contribute(server, query, *range(8))
-    asked = parties.closed(server, time, query)
+    heads = parties.closed(server, time, query)
     listed = server.store.to_decide()
     assert listed == [(query.digest, 0, False), (query.digest, 1, False)]
-    decide(server, asked[0])
+    decide(server, heads[0])
     parties.abort(server, query.id)
     burnt = wire.DecideHead(query=query.digest, cohort=1, contributors=4)
     assert [parties.claimed(server, each) for each in listed] == [None, burnt]
@@ -252,14 +253,14 @@ def test_what_is_asked_of_a_cohort_is_true_at_that_moment(server: AggregationSer
 
 def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> None:
     """A key server that has had the sum could keep it: phones would take their budget back, and be asked again."""
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     contribute(server, query, 0, 1, 2)
     (head,) = parties.closed(server, time, query)
     keys = KeyServer()
-    with pytest.raises(BadReply, match="was to be decrypted, and the key server says that it was burnt"):
+    with pytest.raises(BadKeyServerReply, match="was to be decrypted, and the key server says that it was burnt"):
         server.closing.decide(keys.decision(head, outcome=wire.BURNT))
     for contributors in (2, 4):
-        with pytest.raises(BadReply, match=f"has 3 contributions, and the key server says {contributors}"):
+        with pytest.raises(BadKeyServerReply, match=f"has 3 contributions, and the key server says {contributors}"):
             server.closing.decide(keys.decision(head, contributors=contributors))
     assert not decisions_for_phones(server, query)
     released = decide(server, head)
@@ -269,7 +270,7 @@ def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> N
 def test_that_an_aborted_cohort_was_burnt_is_told_to_phones_only_if_the_key_server_never_had_its_sum(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2))
     contribute(server, query, *range(8))
     parties.closed(server, time, query)
     sent = parties.claimed(server, WorkItem(query.digest, 0))
@@ -297,7 +298,7 @@ def prune_all(server: AggregationServer, time: Time) -> None:
 def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     path: Path, server: AggregationServer, time: Time
 ) -> None:
-    query, late = (parties.collecting(server, parties.ask()) for _ in range(2))
+    query, late = (parties.collecting(server, parties.make_query()) for _ in range(2))
     sent = contribute(server, query, 0, 1)
     contribute(server, late, 0, 1)
     decision = decide(server, parties.closed(server, time, query)[0])
@@ -321,7 +322,7 @@ def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
 def test_nothing_is_closed_by_a_commit_that_fails(
     server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     contribute(server, query, 0, 1)
     time.pass_(query.closes_after)
     honest = Database._execute
@@ -345,7 +346,7 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
     server: AggregationServer, time: Time, refusal: Refusal
 ) -> None:
     """After the key server was restored from a backup."""
-    query = parties.collecting(server, parties.ask(population=8, cohorts=2))
+    query = parties.collecting(server, parties.make_query(population=8, cohorts=2))
     contribute(server, query, *range(8))
     first, second = parties.closed(server, time, query)
     decide(server, first)
@@ -355,7 +356,7 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
     assert server.replies.list_queries().queries[0] == status
     assert parties.announce(server, query) == status
     with pytest.raises(Refused, match="CONFLICT"):
-        parties.announce(server, parties.ask(id=query.id, min_contributions=3))
+        parties.announce(server, parties.make_query(id=query.id, min_contributions=3))
     assert parties.abort(server, query.id).phase == wire.LOST
     (last,) = parties.requests(server)  # it is asked again all the same, rarely: the copy may be replaced
     assert server.queries.announced(last.query).query.id == query.id
@@ -364,7 +365,7 @@ def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
 
 
 def test_pruning_forgets_what_was_refused(path: Path, server: AggregationServer, time: Time) -> None:
-    refused, waiting = parties.ask(), parties.ask()
+    refused, waiting = parties.make_query(), parties.make_query()
     for query in (refused, waiting):
         parties.announce(server, query)
     server.store.reject(refused.digest, Refused(Refusal.BAD_QUERY, "too dear"))

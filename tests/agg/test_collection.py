@@ -14,6 +14,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
+from tests.parties.key_pairs import pair
 
 
 def everything(path: Path) -> list[str]:
@@ -27,7 +28,7 @@ def everything(path: Path) -> list[str]:
 
 def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     sent = [Phone(number).contribution(query) for number in (0, 3, 5)]
     outcomes = server.collection.contribute(sent)
     for message, outcome in zip(sent, outcomes, strict=True):
@@ -50,9 +51,9 @@ def other_key(query: Query) -> bytes:
 
 def bad(query: Query, kind: str) -> wire.Contribution:
     """A contribution of phone 0 that must be refused."""
-    phone, size = Phone(0), parties.pair().public.ciphertext_bytes
+    phone, size = Phone(0), pair(parties.BITS).public.ciphertext_bytes
     good = phone.contribution(query).ciphertexts
-    n = parties.pair().public.n
+    n = pair(parties.BITS).public.n
     kinds: dict[str, dict[str, Any]] = {
         "short signature": {"signature": bytes(63)},
         "no signature": {"signature": b""},
@@ -91,7 +92,7 @@ REFUSED = {
 @pytest.mark.parametrize(("kind", "name"), REFUSED.items(), ids=list(REFUSED))
 def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time, kind: str, name: str) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask(cohorts=2))
+    query = parties.collecting(server, parties.make_query(cohorts=2))
     before = everything(path)
     assert parties.outcome_names(server.collection.contribute([bad(query, kind)])) == [name]
     assert everything(path) == before
@@ -107,7 +108,7 @@ def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time
 
 def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.ask()
+    query = parties.make_query()
     assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
     parties.announce(server, query)
     assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
@@ -119,7 +120,7 @@ def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, t
 
 def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     flagged = Phone(1).contribution(query, seeded=True)
     (acknowledged,) = server.collection.contribute([first])
@@ -142,7 +143,7 @@ def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(
 
 def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     outcomes = server.collection.contribute([first, second, first, Phone(2).contribution(query), first])
     assert parties.outcome_names(outcomes) == ["ok", "CONFLICT", "ok", "ok", "ok"]
@@ -154,7 +155,7 @@ def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> N
 
 def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask(cohorts=2))
+    query = parties.collecting(server, parties.make_query(cohorts=2))
     batch = [
         bad(query, "zero"),
         bad(query, "wrong signature"),
@@ -173,9 +174,9 @@ def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(pat
 
 def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_closed(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
-    time.pass_(parties.SECONDS - 0.001)
+    time.pass_(query.closes_after - 0.001)
     assert parties.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     time.pass_(0.001)
     assert parties.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
@@ -191,9 +192,9 @@ def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_clo
 def test_a_batch_may_be_of_many_queries_and_cohorts(
     path: Path, time: Time, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.sqlite_store._PHONES_AT_ONCE", at_once)
+    monkeypatch.setattr("reticent_agg.sqlite_contributions._PHONES_AT_ONCE", at_once)
     server = parties.opened(path, time)
-    queries = [parties.collecting(server, parties.ask(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)]
+    queries = [parties.collecting(server, parties.make_query(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)]
     batch = [Phone(number).contribution(query) for number in range(8) for query in queries]
     assert parties.outcome_names(server.collection.contribute(batch)) == ["ok"] * 24
     for query in queries:
@@ -222,7 +223,7 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
     path: Path, time: Time, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     server.collection.contribute([Phone(0).contribution(query)])
     before = everything(path)
     with monkeypatch.context() as patch:
@@ -238,7 +239,7 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
 
 def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask(population=100, min_contributions=2))
+    query = parties.collecting(server, parties.make_query(population=100, min_contributions=2))
     server.collection.contribute([Phone(0).contribution(query)])
     with parties.database_of(server).reading() as run:
         (pages,) = run("PRAGMA page_count").fetchone()
@@ -261,7 +262,7 @@ def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time)
 
 def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time) -> None:
     server = parties.opened(path, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     with parties.database_of(server).reading() as run:
         run("PRAGMA busy_timeout = 10")
     other = sqlite3.connect(path, isolation_level=None)

@@ -74,7 +74,7 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
     with TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         path, time = Path(folder) / "aggregation.db", Time()
         server = servers.enter_context(contextlib.closing(opened(path, time)))
-        query = parties.collecting(server, parties.ask(population=PHONES + len(SURE)))
+        query = parties.collecting(server, parties.make_query(population=PHONES + len(SURE)))
         stands = {phone: 0 for phone in SURE if server.collection.contribute([message(query, phone, 0)])}
         for step in schedule:
             outcomes = attempt(server, [message(query, *each) for each in step.sent], step.fault)
@@ -156,7 +156,7 @@ class Workers:
     def __init__(self, folder: Path, phones: int) -> None:
         self.folder, self.time = folder, Time()
         server = parties.opened(folder / "aggregation.db", self.time)
-        self.query = parties.collecting(server, parties.ask(population=phones))
+        self.query = parties.collecting(server, parties.make_query(population=phones))
         server.close()
         for number in range(phones):
             (folder / f"{number}.message").write_bytes(Phone(number).contribution(self.query).SerializeToString())

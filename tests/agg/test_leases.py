@@ -22,8 +22,9 @@ from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.driver import LEASE, Driver
 from tests.agg import parties
 from tests.agg.broken_stores import LeasesToAnybody
-from tests.agg.network import DEADLINE, Deciding, run, until
+from tests.agg.network import DEADLINE, Deciding, run
 from tests.agg.parties import START, KeyServer, Phone, Time
+from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real connections, and a process
 
@@ -53,12 +54,14 @@ def prepared(path: Path) -> tuple[list[Query], list[Query]]:
     """Queries to be countersigned, and closed ones to be decided."""
     time = Time()
     server = parties.opened(path, time)
-    closed = [parties.collecting(server, parties.ask(population=2 * COHORTS, cohorts=COHORTS)) for _ in range(QUERIES)]
+    closed = [
+        parties.collecting(server, parties.make_query(population=2 * COHORTS, cohorts=COHORTS)) for _ in range(QUERIES)
+    ]
     for query in closed:
         server.collection.contribute([Phone(number).contribution(query) for number in range(2 * COHORTS)])
     time.pass_(closed[0].closes_after)
     server.closing.close_due()
-    announced = [parties.ask() for _ in range(QUERIES)]
+    announced = [parties.make_query() for _ in range(QUERIES)]
     for query in announced:
         parties.announce(server, query)
     server.close()

@@ -19,7 +19,7 @@ ANN, BOB = "analyst ann", "analyst bob"
 
 
 def test_another_analysts_query_is_not_shown_and_not_aborted(server: AggregationServer) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     parties.announce(server, query, ANN)
     server.queries.countersign(query, KeyServer().deals(query))
     for analyst in (BOB, None):
@@ -36,7 +36,7 @@ def test_another_analysts_query_is_not_shown_and_not_aborted(server: Aggregation
 def test_another_analyst_cannot_announce_the_same_query_nor_take_the_name_of_a_refused_one(
     server: AggregationServer,
 ) -> None:
-    query, unwanted = parties.ask(), parties.ask()
+    query, unwanted = parties.make_query(), parties.make_query()
     for each in (query, unwanted):
         parties.announce(server, each, ANN)
     server.store.reject(unwanted.digest, Refused(Refusal.BAD_QUERY, "too dear"))
@@ -53,7 +53,7 @@ def test_the_owner_is_whoever_the_certificate_names(tmp_path: Path, certs: Path)
     async def live() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            query = parties.ask()
+            query = parties.make_query()
             ann, bob = await net.analyst("ann"), await net.analyst("bob")
             await ann.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             for call in (bob.Status(wire.StatusRequest(id=query.id)), bob.Abort(wire.AbortRequest(id=query.id))):
@@ -71,7 +71,7 @@ def test_the_operator_aborts_any_query(
     (tmp_path / "aggregation").mkdir()
     (tmp_path / "aggregation" / "identity.pub").write_text(KeyServer.identity.public.hex())
     server = parties.opened(tmp_path / "aggregation" / "aggregation.db", Time())
-    query = parties.ask()
+    query = parties.make_query()
     parties.announce(server, query, ANN)
     server.queries.countersign(query, KeyServer().deals(query))
     assert main(["agg", "abort", query.id]) == 0

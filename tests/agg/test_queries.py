@@ -12,9 +12,10 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadReply, BadStore, SqliteStore
+from reticent_agg import AggregationServer, BadKeyServerReply, BadStore, SqliteStore
 from tests.agg import parties
 from tests.agg.parties import KeyServer, Phone, Time
+from tests.parties.key_pairs import pair
 
 
 def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:
@@ -28,7 +29,7 @@ def announcements_to(server: AggregationServer, number: int) -> list[wire.Announ
 def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
     server: AggregationServer, path: Path, time: Time
 ) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     status = announce(server, query)
     assert (status.phase, status.query, list(status.cohorts)) == (wire.ANNOUNCED, query.to_bytes(), [])
     assert status.closes_in_ms == query.closes_after * 1000
@@ -41,12 +42,16 @@ def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
 
 
 def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.ask(cohorts=2))
-    (heard,) = announcements_to(server, 3)
+    query = parties.collecting(server, parties.make_query(cohorts=2))
+    (announcement,) = announcements_to(server, 3)
     head = KeyServer().deals(query)[0]
-    assert (heard.query, heard.agreement_key, heard.cohort) == (query.digest, head.agreement_key, 1)
-    assert heard.countersignature == head.countersignature
-    assert heard.closes_in_ms == query.closes_after * 1000
+    assert (announcement.query, announcement.agreement_key, announcement.cohort) == (
+        query.digest,
+        head.agreement_key,
+        1,
+    )
+    assert announcement.countersignature == head.countersignature
+    assert announcement.closes_in_ms == query.closes_after * 1000
     assert announcements_to(server, 6) == []  # enrolled or not, it was not dealt
     time.pass_(query.closes_after - 1)
     assert announcements_to(server, 3)[0].closes_in_ms == 1000
@@ -55,7 +60,7 @@ def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: Aggregati
 
 
 def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, time: Time) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     announce(server, query)
     time.pass_(10 * query.closes_after)  # the key server cannot be reached
     assert server.closing.close_due() == []
@@ -64,14 +69,14 @@ def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, 
 
 
 def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
-    first, second = (parties.collecting(server, parties.ask()) for _ in range(2))
+    first, second = (parties.collecting(server, parties.make_query()) for _ in range(2))
     server.collection.contribute([Phone(0).contribution(first)])
     assert [each.query for each in announcements_to(server, 0)] == [second.digest, first.digest]
     assert [each.query for each in announcements_to(server, 1)] == [first.digest, second.digest]
 
 
 def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = [parties.collecting(server, parties.ask()) for _ in range(4)]
+    queries = [parties.collecting(server, parties.make_query()) for _ in range(4)]
     size = announcements_to(server, 0)[0].ByteSize()
     monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
     assert len(announcements_to(server, 0)) == 2
@@ -82,10 +87,10 @@ def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, mon
 def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_conflict(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     assert announce(server, query).phase == wire.COLLECTING
     with pytest.raises(Refused) as caught:
-        announce(server, parties.ask(id=query.id, min_contributions=3))
+        announce(server, parties.make_query(id=query.id, min_contributions=3))
     assert caught.value.refusal is Refusal.CONFLICT
     parties.closed(server, time, query)
     assert announce(server, query).phase == wire.CLOSING
@@ -94,10 +99,10 @@ def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_
 
 BAD = {
     "no query": b"x",
-    "half a query": parties.ask().to_bytes()[:-1],
-    "too long": parties.ask(closes_after=366 * 86400 + 1).to_bytes(),
-    "an unknown key": parties.ask(key_id="00" * 32).to_bytes(),
-    "a key that is none": parties.ask(key_id="the key").to_bytes(),
+    "half a query": parties.make_query().to_bytes()[:-1],
+    "too long": parties.make_query(closes_after=366 * 86400 + 1).to_bytes(),
+    "an unknown key": parties.make_query(key_id="00" * 32).to_bytes(),
+    "a key that is none": parties.make_query(key_id="the key").to_bytes(),
 }
 
 
@@ -112,20 +117,20 @@ def test_a_bad_query_is_refused_and_not_written_down(server: AggregationServer, 
 
 def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
     counters = [(f"counter {number}", 0, 1) for number in range(1000)]
-    smaller = parties.ask(counters=counters[:100])
+    smaller = parties.make_query(counters=counters[:100])
     with pytest.MonkeyPatch.context() as patch:
-        largest = contribution_bytes(smaller, parties.pair().public.bits)
+        largest = contribution_bytes(smaller, pair(parties.BITS).public.bits)
         patch.setattr("reticent_agg.counting.queries.MAX_CONTRIBUTION_BYTES", largest)
         announce(server, smaller)
         with pytest.raises(Refused, match="does not fit a message"):
-            announce(server, parties.ask(counters=counters))
+            announce(server, parties.make_query(counters=counters))
 
 
 def other_deals(kind: str, query: Any) -> list[wire.Deal]:
     (first, rest), keys = KeyServer().deals(query), KeyServer()
     dealt = [*first.phones, *rest.phones]
     if kind == "another's countersignature":
-        return keys.deals(query, countersignature=keys.deals(parties.ask())[0].countersignature)
+        return keys.deals(query, countersignature=keys.deals(parties.make_query())[0].countersignature)
     if kind == "a phone twice":
         return keys.deals(query, phones=[*dealt[:-1], dealt[0]])
     if kind == "a phone too few":
@@ -151,9 +156,9 @@ def other_deals(kind: str, query: Any) -> list[wire.Deal]:
     ],
 )
 def test_a_deal_that_the_key_server_cannot_mean_changes_nothing(server: AggregationServer, kind: str) -> None:
-    query = parties.ask(cohorts=2)
+    query = parties.make_query(cohorts=2)
     announce(server, query)
-    with pytest.raises(BadReply):
+    with pytest.raises(BadKeyServerReply):
         server.queries.countersign(query, other_deals(kind, query))
     assert parties.uncountersigned(server) == [query]
     server.queries.countersign(query, KeyServer().deals(query))
@@ -161,7 +166,7 @@ def test_a_deal_that_the_key_server_cannot_mean_changes_nothing(server: Aggregat
 
 
 def test_a_countersignature_that_comes_again_changes_nothing(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(10)
     server.queries.countersign(query, KeyServer().deals(query))
@@ -171,7 +176,7 @@ def test_a_countersignature_that_comes_again_changes_nothing(server: Aggregation
 
 
 def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: AggregationServer) -> None:
-    query = parties.ask()
+    query = parties.make_query()
     announce(server, query)
     server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
     assert parties.uncountersigned(server) == []
@@ -183,7 +188,7 @@ def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: Aggr
     announce(server, query)
     assert parties.uncountersigned(server) == [query]
     server.store.reject(query.digest, Refused(Refusal.BAD_QUERY))
-    other = parties.ask(id=query.id, min_contributions=3)  # the name is free: that query has never been asked
+    other = parties.make_query(id=query.id, min_contributions=3)  # the name is free: that query has never been asked
     announce(server, other)
     assert parties.uncountersigned(server) == [other]
 
@@ -192,7 +197,7 @@ def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_
     server: AggregationServer, path: Path
 ) -> None:
     """After an update whose checks are stricter."""
-    strange, later = parties.ask(), parties.ask()
+    strange, later = parties.make_query(), parties.make_query()
     for query in (strange, later):
         announce(server, query)
     with closing(SqliteStore(path)) as store, store.database.transaction() as run:
@@ -207,13 +212,13 @@ def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_
 
 
 def test_a_refusal_that_comes_after_the_countersignature_means_nothing(server: AggregationServer) -> None:
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     server.store.reject(query.digest, Refused(Refusal.BAD_QUERY))
     assert server.replies.status(wire.StatusRequest(id=query.id)).phase == wire.COLLECTING
 
 
 def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
-    queries = [parties.collecting(server, parties.ask()) for _ in range(3)]
+    queries = [parties.collecting(server, parties.make_query()) for _ in range(3)]
     server.collection.contribute([Phone(number).contribution(queries[1]) for number in range(2)])
     found = server.replies.list_queries().queries
     assert [each.query for each in found] == [each.to_bytes() for each in reversed(queries)]
@@ -221,19 +226,19 @@ def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
 
 
 def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time: Time) -> None:
-    key = parties.pair().public
+    key = pair(parties.BITS).public
     assert server.replies.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
-    other = parties.pair(1).public
+    other = pair(parties.BITS, 1).public
     with pytest.raises(Refused):
         server.replies.key(wire.KeyRequest(key_id=other.key_id))
     server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()))
     for each in (other, key):  # which drains
-        assert server.queries.can_judge(parties.ask(population=9, key_id=each.key_id.hex()))
-        assert not server.queries.can_judge(parties.ask(population=10, key_id=each.key_id.hex()))
-    with pytest.raises(BadReply):
+        assert server.queries.can_judge(parties.make_query(population=9, key_id=each.key_id.hex()))
+        assert not server.queries.can_judge(parties.make_query(population=10, key_id=each.key_id.hex()))
+    with pytest.raises(BadKeyServerReply):
         server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
     strict = AggregationServer(SqliteStore(None), identity=KeyServer.identity.public, now=time, rng=seeded(1))
-    with pytest.raises(BadReply, match="bits"):
+    with pytest.raises(BadKeyServerReply, match="bits"):
         strict.queries.learn(KeyServer().terms())  # 2048 bits are for simulation
     strict.close()
 
@@ -254,8 +259,8 @@ def test_malformed_questions_are_refused(server: AggregationServer) -> None:
 
 
 def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: AggregationServer) -> None:
-    query = parties.collecting(server, parties.ask())
-    uncountersigned = parties.ask()
+    query = parties.collecting(server, parties.make_query())
+    uncountersigned = parties.make_query()
     announce(server, uncountersigned)
     asked_for = Phone(3).fetching(query)
     assert server.replies.query(asked_for).query == query.to_bytes()
@@ -287,13 +292,13 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
 def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, path: Path) -> None:
     """Before anything is made for them: a hundred thousand cohorts of no phones cost nothing."""
     server.queries.learn(KeyServer().terms(population=8))
-    for query in (parties.ask(population=9), parties.ask(population=2_000_000, cohorts=100_000)):
+    for query in (parties.make_query(population=9), parties.make_query(population=2_000_000, cohorts=100_000)):
         assert not server.queries.can_judge(query)
         with pytest.raises(Refused, match=f"8 phones are enrolled, of {query.population}") as caught:
             announce(server, query)
         assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
     assert len(server.replies.list_queries().queries) == 0
-    known = parties.collecting(server, parties.ask(population=8))
+    known = parties.collecting(server, parties.make_query(population=8))
     server.queries.learn(KeyServer().terms(population=2))
     assert server.queries.can_judge(known)
     assert announce(server, known).phase == wire.COLLECTING  # what was announced before is
@@ -301,5 +306,5 @@ def test_no_more_phones_are_asked_than_the_key_server_has_said(server: Aggregati
         SqliteStore(path), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
     )
     with pytest.raises(Refused, match="UNAVAILABLE: the key server cannot be reached"):
-        announce(again, parties.ask())
+        announce(again, parties.make_query())
     again.close()

@@ -19,9 +19,11 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import SqliteStore
 from tests.agg import parties
-from tests.agg.network import Deciding, network, refusal_of, run, until
+from tests.agg.network import Deciding, network, refusal_of, run
 from tests.agg.parties import START, KeyServer, Phone
-from tests.calls import all_replies
+from tests.parties.calls import all_replies
+from tests.parties.key_pairs import pair
+from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -32,17 +34,17 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
             assert await analyst.Standing(wire.StandingRequest()) == KeyServer().terms()
-            query = parties.ask(population=8, cohorts=2, enough=3, min_contributions=2)
+            query = parties.make_query(population=8, cohorts=2, enough=3, min_contributions=2)
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             assert (status.phase, len(status.cohorts)) == (wire.COLLECTING, 2)
-            (heard,) = (await phones.Announcements(wire.AnnouncementsRequest(phone=Phone(3).id))).announcements
-            assert (heard.query, heard.cohort) == (query.digest, 1)
+            (announcement,) = (await phones.Announcements(wire.AnnouncementsRequest(phone=Phone(3).id))).announcements
+            assert (announcement.query, announcement.cohort) == (query.digest, 1)
             wanted_query = Phone(3).fetching(query)
             assert (await phones.Query(wanted_query)).query == query.to_bytes()
             wanted_query.phone = Phone(2).id  # somebody else's signature
             assert (await refusal_of(phones.Query(wanted_query))).refusal is Refusal.BAD_SIGNATURE
             key = await phones.Key(wire.KeyRequest(key_id=bytes.fromhex(query.key_id)))
-            assert key.public_key == parties.pair().public.to_bytes()
+            assert key.public_key == pair(parties.BITS).public.to_bytes()
             sent = [Phone(number).contribution(query) for number in range(6)]
             await asyncio.gather(*(phones.Contribute(each) for each in [*sent, *sent]))  # enough, and each twice
             await until(lambda: not parties.requests(net.server) and bool(keys.heads))
@@ -62,7 +64,7 @@ def test_queries_are_closed_by_the_clock(tmp_path: Path, certs: Path) -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            first, second = parties.ask(), parties.ask(closes_after=60)
+            first, second = parties.make_query(), parties.make_query(closes_after=60)
             for query in (first, second):
                 await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
                 for number in range(2):
@@ -81,22 +83,22 @@ def test_queries_are_closed_by_the_clock(tmp_path: Path, certs: Path) -> None:
 
 
 def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: Path) -> None:
-    async def ask() -> None:
+    async def call() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst = await net.analyst()
             await analyst.Standing(wire.StandingRequest())
             net.server.queries.learn(KeyServer().terms(population=5))
-            query = parties.ask(population=6)  # one has joined since
+            query = parties.make_query(population=6)  # one has joined since
             assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.COLLECTING
-            huge = wire.AnnounceRequest(query=parties.ask(population=2_000_000, cohorts=100_000).to_bytes())
+            huge = wire.AnnounceRequest(query=parties.make_query(population=2_000_000, cohorts=100_000).to_bytes())
             assert (await refusal_of(analyst.Announce(huge))).refusal is Refusal.NOT_ENROLLED_ENOUGH
 
-    run(ask())
+    run(call())
 
 
 def test_only_analysts_may_ask(tmp_path: Path, certs: Path) -> None:
-    async def ask() -> None:
+    async def call() -> None:
         async with network(tmp_path, certs, "127.0.0.1:1") as net:
             for name in ("keys", "aggregation"):
                 stub = await net.analyst(name)
@@ -108,7 +110,7 @@ def test_only_analysts_may_ask(tmp_path: Path, certs: Path) -> None:
                 await reply_of(other.List(wire.ListRequest()))
             assert not (await (await net.analyst()).List(wire.ListRequest())).queries
 
-    run(ask())
+    run(call())
 
 
 METHODS = {
@@ -126,7 +128,7 @@ def test_strangers_get_typed_errors_and_change_nothing(tmp_path: Path, certs: Pa
     async def disturb() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            query = parties.ask()
+            query = parties.make_query()
             analyst, phones = await net.analyst(), await net.phones()
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             ways = {
@@ -151,7 +153,7 @@ def test_a_phone_that_calls_too_often_waits_and_no_other_does(tmp_path: Path, ce
     async def flood() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            query = parties.ask()
+            query = parties.make_query()
             await (await net.analyst()).Announce(wire.AnnounceRequest(query=query.to_bytes()))
             phones, message = await net.phones(), Phone(0).contribution(query)
             outcomes = await all_replies(reply_of(phones.Contribute(message)) for _ in range(250))
@@ -227,7 +229,7 @@ def junk(query: Query) -> st.SearchStrategy[wire.Contribution]:
 def test_no_contribution_but_the_right_one_is_taken_in() -> None:
     time = parties.Time()
     server = parties.opened(None, time)
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     right = Phone(0).contribution(query)
 
     @given(st.lists(junk(query), min_size=1, max_size=4))

@@ -35,8 +35,8 @@ def main(folder: Path, seed: int, most: int) -> None:
             for place, outcome in zip(
                 batch, server.collection.contribute([messages[each] for each in batch]), strict=True
             ):
-                said = outcome.refusal.name if isinstance(outcome, Refused) else outcome.contribution.hex()
-                sys.stdout.write(f"{place} {said}\n")
+                result = outcome.refusal.name if isinstance(outcome, Refused) else outcome.contribution.hex()
+                sys.stdout.write(f"{place} {result}\n")
             sys.stdout.flush()
         sys.stdout.write("done\n")
         sys.stdout.flush()

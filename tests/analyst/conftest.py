@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reticent_analyst.analyst import Analyst
-from tests.agg.counting_server import CountingServer
+from tests.parties.counting_server import CountingServer
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reticent.privacy import CohortSum, Counter, Query
-from tests.queries import bits
+from tests.parties.queries import bits
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "queries"
 

@@ -14,9 +14,9 @@ from reticent_analyst.analyst import Analyst
 from reticent_analyst.client import Timeouts
 from reticent_analyst.question import Question
 from reticent_sim.local_counts import LocalCounts
-from tests.agg.counting_server import CountingServer, CountsOverTls
 from tests.analyst.odds import FALSE_ALARM, OFF
 from tests.analyst.queries import BURNT, KNOWN, gym_query
+from tests.parties.counting_server import CountingServer, CountsOverTls
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

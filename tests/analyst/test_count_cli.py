@@ -15,9 +15,9 @@ import pytest
 from reticent.console import program
 from reticent.privacy import CohortSum, Query
 from reticent.v1 import counting_pb2 as wire
-from tests.agg.counting_server import DEADLINE, CountingServer
 from tests.analyst.command import KNOWN, PROGRAM, QUESTION
 from tests.analyst.queries import SAMPLES
+from tests.parties.counting_server import DEADLINE, CountingServer
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

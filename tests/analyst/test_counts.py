@@ -7,8 +7,8 @@ from reticent.privacy import Contributions, Counts, Query, Release
 from reticent.randomness import seeded
 from reticent_analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
-from tests.agg.counting_server import CountingServer
 from tests.analyst.queries import KNOWN, gym_query
+from tests.parties.counting_server import CountingServer
 
 IMPLEMENTATIONS: list[type[Counts]] = [Analyst, LocalCounts]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agg.counting_server import CountingServer
 from tests.analyst.command import KNOWN, QUESTION
+from tests.parties.counting_server import CountingServer
 
 BLOCKED = ("phe", "grpc_health", "sqlalchemy", "prometheus_client", "matplotlib", "reticent_agg", "reticent_keys")
 PROGRAM = f"""

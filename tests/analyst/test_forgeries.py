@@ -10,8 +10,8 @@ from reticent.protocol import SigningKey
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import BadReply
-from tests.agg.counting_server import CountingServer, decision_of, signed
 from tests.analyst.queries import KNOWN, gym_query
+from tests.parties.counting_server import CountingServer, decision_of, signed
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

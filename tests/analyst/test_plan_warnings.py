@@ -9,7 +9,7 @@ from reticent_analyst.phone_budget import forecast_budget
 from reticent_analyst.plan import plan
 from tests.analyst.queries import census
 from tests.analyst.test_plan import shown
-from tests.queries import bits
+from tests.parties.queries import bits
 
 
 def test_a_plan_warns_if_the_noise_exceeds_all_that_can_be_counted() -> None:

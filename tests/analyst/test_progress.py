@@ -23,9 +23,9 @@ from reticent.privacy import CohortSum, Query
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent_analyst.progress_display import ProgressDisplay
-from tests.agg.counting_server import DEADLINE, CountingServer
 from tests.analyst.clocks import SteppedClock
 from tests.analyst.command import KNOWN, PROGRAM, QUESTION
+from tests.parties.counting_server import DEADLINE, CountingServer
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

@@ -11,8 +11,8 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import NeverDecided
 from reticent_analyst.question import QuestionSequence
-from tests.agg.counting_server import CountingServer, signed
 from tests.analyst.queries import BURNT, KNOWN, gym_query
+from tests.parties.counting_server import CountingServer, signed
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

@@ -12,9 +12,9 @@ from reticent_analyst.analyst import Analyst
 from reticent_analyst.client import Timeouts
 from reticent_analyst.errors import NotDecided
 from reticent_analyst.handle import Progress
-from tests.agg.counting_server import CountingServer
 from tests.analyst.clocks import SteppedClock
 from tests.analyst.queries import KNOWN, gym_query
+from tests.parties.counting_server import CountingServer
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 

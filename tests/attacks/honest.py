@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import grpc
 
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
-from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from tests.attacks.target import Finding
 
 __all__ = ["MAX_WAIT", "Honest", "Service", "forwarder"]

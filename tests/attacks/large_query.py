@@ -12,11 +12,12 @@ from reticent.privacy import Counter, Query
 from reticent.protocol import statements
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
-from reticent.v1.counting_pb2_grpc import CountingStub, EnrolmentStub
+from reticent.v1.counting_pb2_grpc import CountingStub
 from tests.attacks.honest import Service
 from tests.attacks.strangers import take_no_answers
 from tests.attacks.target import TIMEOUT, Finding, NotReadyError, Target
-from tests.keys.phones import Phone
+from tests.parties.phone import Phone, joined
+from tests.parties.queries import visits
 
 __all__ = ["MIN_PHONES", "announced", "fetch"]
 
@@ -34,27 +35,16 @@ def announced(target: Target, invitations: Sequence[Invitation], analyst: str) -
     """A large query that collects contributions, and the enrolled phones that it was dealt to."""
     if len(invitations) < MIN_PHONES:
         raise NotReadyError(f"this attack needs {MIN_PHONES} invitations: got {len(invitations)}")
-    phones = [Phone(each.token) for each in invitations[:MIN_PHONES]]
     with grpc.secure_channel(target.enrolment, target.credentials()) as channel:
-        for phone in phones:
-            phone.membership = EnrolmentStub(channel).Join(phone.joining(), timeout=TIMEOUT)
+        phones = joined(channel, invitations[:MIN_PHONES])
     with grpc.secure_channel(target.counting, target.credentials(analyst)) as channel:
         stub = CountingStub(channel)
         key = PublicKey.from_bytes(stub.Standing(wire.StandingRequest()).public_key, simulation=True)
-        query = Query(
+        query = visits(
+            key,
+            MIN_PHONES,
             id=f"large {secrets.token_hex(4)}",
             counters=[Counter(f"{number:0{NAME}}", 0, 1) for number in range(COUNTERS)],
-            epsilon=1.0,
-            delta=1e-5,
-            l2_squared=1,
-            l1=1,
-            noise="skellam",
-            population=MIN_PHONES,
-            cohorts=1,
-            min_contributions=MIN_PHONES,
-            liars=0,
-            key_id=key.key_id.hex(),
-            closes_after=3600,
         )
         status = stub.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=2 * TIMEOUT)
         assert status.phase == wire.COLLECTING

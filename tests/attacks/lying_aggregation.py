@@ -25,6 +25,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import DecidingStub
 from tests.attacks.phones import joined
 from tests.attacks.target import TIMEOUT, Finding, NotReadyError, Target
+from tests.parties.queries import visits
 
 __all__ = ["LyingAggregation", "TargetQuery", "add_a_number", "compare_subsets", "read_a_restored_phone"]
 
@@ -95,22 +96,8 @@ class LyingAggregation:
                     f"the key server has {terms.population - len(phones)} other phones: this attack needs one without"
                 )
             key = PublicKey.from_bytes(terms.public_key, simulation=True)
-            parts: dict[str, Any] = {
-                "id": f"attack {secrets.token_hex(4)} {next(_numbers)}",
-                "counters": [Counter("visits", 0, 1)],
-                "epsilon": 1.0,
-                "delta": 1e-5,
-                "l2_squared": 1,
-                "l1": 1,
-                "noise": "skellam",
-                "population": len(phones),
-                "cohorts": 1,
-                "min_contributions": len(phones) // 2 + 1,
-                "liars": 1,
-                "key_id": key.key_id.hex(),
-                "closes_after": 3600,
-            }
-            query = Query(**parts | changes)
+            fields = {"id": f"attack {secrets.token_hex(4)} {next(_numbers)}", "liars": 1}
+            query = visits(key, len(phones), **fields | changes)
             deals = list(keys.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=TIMEOUT))
         return TargetQuery(query, key, deals[0])
 

@@ -1,8 +1,8 @@
 """Machines that lose power: what a server has not synced is gone then, or is there in part.
 
     disk = Disk(folder / "keys", shadow, library(folder))
-    with running(folder, keys_program=disk.watching(RETICENT)) as servers:
-        servers.keys.killed = disk.lose  # what a kill does from now on, besides killing
+    with launched(Servers(folder, keys_program=disk.watching(RETICENT))) as servers:
+        servers.keys.after_kill = disk.lose
         servers.keys.restart()
 
 power_loss.c says what is durable, and keeps it while the server runs. The server is killed when power fails; then the

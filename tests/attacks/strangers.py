@@ -53,7 +53,6 @@ def services(target: Target, analyst: str | None) -> dict[str, Service]:
 async def take_no_answers(
     attacked: Service,
     *,
-    honest: str = ATTACKER,
     path: str = Deaf.path,
     message: bytes = b"",
     connections: int = 1,
@@ -65,7 +64,6 @@ async def take_no_answers(
 
     Args:
         attacked: At a listener that asks for no certificate.
-        honest: The address of the honest caller.
         path: The method that the attacker calls.
         message: Its request.
         connections: How many at a time.
@@ -73,7 +71,7 @@ async def take_no_answers(
         pause: Seconds after which a connection makes as many calls again.
         seconds: For which the attack lasts.
     """
-    caller, until, tls = Honest(attacked, honest), time.monotonic() + seconds, careless()
+    caller, until, tls = Honest(attacked, ATTACKER), time.monotonic() + seconds, careless()
 
     class Attacker(Deaf):
         pass

@@ -11,7 +11,7 @@ from reticent.address import is_local
 from reticent.errors import ReticentError
 from reticent.protocol.channels import channel_credentials
 from reticent.tls.certificates import Certificate
-from tests.system.processes import Servers
+from reticent_sim.engine import ServerPair
 
 __all__ = ["Finding", "NotReadyError", "Target"]
 
@@ -65,10 +65,10 @@ class Target:
                 raise ValueError(f"attacks are for servers on this machine only: got {address}")
 
     @classmethod
-    def of(cls, servers: Servers) -> Target:
+    def of(cls, servers: ServerPair) -> Target:
         """The servers that a test has started."""
-        keys, aggregation = servers.both
-        return cls(servers.certs, keys.phones, keys.others, aggregation.phones, aggregation.others)
+        endpoints = (servers.enrolment, servers.deciding, servers.collecting, servers.counting)
+        return cls(servers.certs, *(endpoint.address for endpoint in endpoints))
 
     def credentials(self, name: str | None = None) -> grpc.ChannelCredentials:
         """Those of a phone, or of the party whose certificate has this name."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reticent_sim.engine import ANALYST, ServerPair, launched
 from tests.agg import parties
 from tests.agg.parties import Phone, Time
+from tests.attacks.__main__ import main
 from tests.attacks.target import Target
-from tests.system.processes import ANALYST, running
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +27,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "aggregation.db"
     server = parties.opened(path, Time())
-    query = parties.collecting(server, parties.ask())
+    query = parties.collecting(server, parties.make_query())
     for number in range(3):
         server.collection.contribute([Phone(number).contribution(query)])
     done = run("log", "--database", path)  # beside the server, as whoever copies the files
@@ -41,11 +42,11 @@ def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_attack_that_cannot_be_tried_has_not_succeeded(tmp_path: Path) -> None:
     """The command says what it needs instead, and exits with 2."""
-    with running(tmp_path, keys_options=("--min-honest", "2", "--min-liars-share", "0")) as servers:
-        (keys, aggregation), folder = servers.both, tmp_path / "invitations-1"
+    with launched(ServerPair(tmp_path, keys_options=("--min-honest", "2", "--min-liars-share", "0"))) as servers:
+        target, folder = Target.of(servers), tmp_path / "invitations-1"
         where = (
-            *("--certs", servers.certs, "--enrolment", keys.phones, "--deciding", keys.others),
-            *("--collecting", aggregation.phones, "--counting", aggregation.others),
+            *("--certs", servers.certs, "--enrolment", target.enrolment, "--deciding", target.deciding),
+            *("--collecting", target.collecting, "--counting", target.counting),
         )
         servers.invitations(5)
         done = run("known-number", *where, "--invitations", folder)
@@ -76,12 +77,18 @@ def test_an_attack_that_cannot_be_tried_has_not_succeeded(tmp_path: Path) -> Non
     ids=str,
 )
 def test_whoever_asks_for_an_attack_wrongly_is_told_why(
-    tmp_path: Path, arguments: tuple[str, ...], reason: str
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = run(*arguments, "--certs", tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert reason in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setattr(sys, "argv", ["attacks", *arguments, "--certs", str(tmp_path)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert reason in err
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7101", "10.0.0.1:7101", "example.org:7101", "[2001:db8::1]:7101"])

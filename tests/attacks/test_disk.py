@@ -10,16 +10,16 @@ import grpc
 import pytest
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query
 from reticent.protocol import AgreementKey
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
 from reticent_keys import Identity, KeyPair, QueryKeyStore
+from reticent_sim.engine import ANALYST, ServerPair, launched
 from tests.attacks.disk import opened, recovered
 from tests.attacks.lying_aggregation import TargetQuery
 from tests.attacks.phones import joined
 from tests.attacks.target import TIMEOUT, Target
-from tests.system.processes import ANALYST, Servers, running
+from tests.parties.queries import visits
 
 pytestmark = pytest.mark.slow  # real processes, some seconds
 
@@ -30,15 +30,14 @@ SMALL = ("--min-honest", "2", "--min-liars-share", "0")
 class Aftermath:
     """A query that was decided, and the files that are left of it."""
 
-    def __init__(self, servers: Servers, folder: Path) -> None:
+    def __init__(self, servers: ServerPair, folder: Path) -> None:
         self.servers = servers
         self.asked, self.said, self.query_key, self.encrypted_key = counted(servers, folder)
-        servers.end()  # by SIGKILL: the log stays as it is
+        servers.kill()  # the log stays as it is
         self.found = recovered(servers.database, folder)
-        passphrase = servers.passphrase.read_text().strip()
-        keys = servers.journal.parent
-        self.pair = KeyPair.load(next((keys / "pairs").glob("*.key")), passphrase, simulation=True)
-        self.storage_key = Identity.load(keys / "identity", passphrase).storage_key()
+        [pair] = (servers.keys_folder / "pairs").glob("*.key")
+        self.pair = KeyPair.load(pair, servers.passphrase, simulation=True)
+        self.storage_key = Identity.load(servers.keys_folder / "identity", servers.passphrase).storage_key()
 
     def opened(self, query_key: AgreementKey) -> list[list[int] | None]:
         return [opened(each, self.asked.query, self.pair, query_key) for each in self.found]
@@ -47,7 +46,7 @@ class Aftermath:
         return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def counted(servers: Servers, folder: Path) -> tuple[TargetQuery, list[wire.Contribution], AgreementKey, bytes]:
+def counted(servers: ServerPair, folder: Path) -> tuple[TargetQuery, list[wire.Contribution], AgreementKey, bytes]:
     """A query from its announcement to its decision, each contribution in a transaction of its own."""
     target, phones = Target.of(servers), joined(servers.invitations(PHONES), folder / "phones")
     with (
@@ -56,11 +55,11 @@ def counted(servers: Servers, folder: Path) -> tuple[TargetQuery, list[wire.Cont
     ):
         counting, collecting = CountingStub(analysts), CollectingStub(way)
         key = PublicKey.from_bytes(counting.Standing(wire.StandingRequest()).public_key, simulation=True)
-        query = question(key.key_id.hex())
+        query = visits(key, PHONES, liars=1, enough=PHONES)
         counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=TIMEOUT)
-        storage_key = Identity.load(servers.journal.parent / "identity", servers.passphrase.read_text().strip())
-        query_key = QueryKeyStore(servers.journal.parent / "queries", storage_key.storage_key()).get(query.digest)
-        [encrypted_key] = [path.read_bytes() for path in (servers.journal.parent / "queries").iterdir()]
+        storage_key = Identity.load(servers.keys_folder / "identity", servers.passphrase).storage_key()
+        query_key = QueryKeyStore(servers.keys_folder / "queries", storage_key).get(query.digest)
+        [encrypted_key] = [path.read_bytes() for path in (servers.keys_folder / "queries").iterdir()]
         said = []
         for phone in phones:
             request = wire.AnnouncementsRequest(phone=phone.id)
@@ -83,7 +82,7 @@ def until_decided(collecting: CollectingStub, wanted: wire.DecisionsRequest) -> 
 @pytest.fixture(scope="module")
 def aftermath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
     folder = tmp_path_factory.mktemp("disk")
-    with running(folder, keys_options=SMALL) as servers:
+    with launched(ServerPair(folder, keys_options=SMALL)) as servers:
         yield Aftermath(servers, folder)
 
 
@@ -93,7 +92,7 @@ def test_the_log_gives_single_ciphertexts_away(aftermath: Aftermath) -> None:
 
 
 def test_whoever_holds_all_files_after_the_decision_opens_none(aftermath: Aftermath) -> None:
-    keys = aftermath.servers.journal.parent
+    keys = aftermath.servers.keys_folder
     assert not list((keys / "queries").iterdir())
     guesses = [AgreementKey(bytes(32)), AgreementKey(aftermath.storage_key), AgreementKey()]
     for guess in guesses:
@@ -110,22 +109,3 @@ def test_they_would_be_opened_by_the_key_that_was_erased(aftermath: Aftermath) -
     found = aftermath.opened(aftermath.query_key)
     assert None not in found
     assert len(found) == PHONES
-
-
-def question(key_id: str) -> Query:
-    return Query(
-        id="decided",
-        counters=[Counter("visits", 0, 1)],
-        epsilon=1.0,
-        delta=1e-5,
-        l2_squared=1,
-        l1=1,
-        noise="skellam",
-        population=PHONES,
-        cohorts=1,
-        min_contributions=PHONES // 2 + 1,
-        liars=1,
-        key_id=key_id,
-        closes_after=3600,
-        enough=PHONES,
-    )

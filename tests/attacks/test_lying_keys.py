@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter, Query, QueryLimits
-from reticent.protocol.layout import ciphertexts_to
+from reticent.privacy import QueryLimits
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub
 from reticent_keys import Identity, KeyPairStore, KeyServer, QueryKeyStore, SqliteJournal, administration
+from reticent_sim.engine import ServerPair
 from tests.attacks.lying_keys import LyingDecider, serving
-from tests.core.paillier.keys import pair
-from tests.keys.phones import Phone
-from tests.system.callers import message_of
-from tests.system.processes import ANALYST, Servers
+from tests.parties.key_pairs import pair
+from tests.parties.phone import Phone
+from tests.parties.queries import visits
 
 pytestmark = pytest.mark.slow  # a real process, some seconds
 
@@ -33,9 +32,9 @@ def now() -> dt.datetime:
 
 
 @contextlib.asynccontextmanager
-async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, KeyServer, LyingDecider]]:
+async def attacked(folder: Path) -> AsyncIterator[tuple[ServerPair, KeyServer, LyingDecider]]:
     """A real aggregation server whose key server lies."""
-    servers, identity = Servers(folder), Identity()
+    servers, identity = ServerPair(folder), Identity()
     with contextlib.closing(SqliteJournal(folder / "journal.db")) as journal:
         query_keys = QueryKeyStore(None)
         keys = KeyServer(
@@ -50,54 +49,33 @@ async def attacked(folder: Path) -> AsyncIterator[tuple[Servers, KeyServer, Lyin
         keys.decider = liar = LyingDecider(journal, identity, keys.keyring, query_keys, now)
         liar.kept = []
         async with serving(keys, servers.certs) as service:
-            servers.keys.phones, servers.keys.others = service.phones.address, service.decisions.address
+            servers.deciding.address = service.decisions.address
             servers.keys.log.write_text(f"identity {identity.public.hex()}\n")
-            try:
+            with servers:
                 await asyncio.to_thread(servers.aggregation.start)
                 yield servers, keys, liar
-            finally:
-                servers.end()
 
 
-async def contributed(servers: Servers, keys: KeyServer) -> wire.DecisionsRequest:
+async def contributed(servers: ServerPair, keys: KeyServer) -> wire.DecisionsRequest:
     """A query to which all phones contribute; what they ask then."""
     tokens = administration.invite(keys.journal, PHONES, expires=dt.datetime(2099, 1, 1, tzinfo=dt.UTC))
     phones = [Phone(token) for token in tokens]
     for phone in phones:
         phone.membership = keys.members.join(phone.joining())
     key = PublicKey.from_bytes(keys.terms().public_key, simulation=True)
-    query = Query(
-        id="kept",
-        counters=[Counter("visits", 0, 1)],
-        epsilon=1.0,
-        delta=1e-5,
-        l2_squared=1,
-        l1=1,
-        noise="skellam",
-        population=PHONES,
-        cohorts=1,
-        min_contributions=3,
-        liars=0,
-        key_id=key.key_id.hex(),
-        closes_after=3600,
-        enough=PHONES,
-    )
-    async with (
-        servers.channel(servers.aggregation.others, ANALYST) as analysts,
-        servers.channel(servers.aggregation.phones) as way,
-    ):
+    query = visits(key, PHONES, enough=PHONES)
+    async with servers.counting.channel() as analysts, servers.collecting.channel() as way:
         counting, collecting = CountingStub(analysts), CollectingStub(way)
         await counting.Announce(wire.AnnounceRequest(query=query.to_bytes()))
         for phone in phones:
             asked = wire.AnnouncementsRequest(phone=phone.id)
             [announcement] = (await collecting.Announcements(asked)).announcements
-            made = phone.contribution(query, key, announcement.agreement_key, 0, (1,))
-            await collecting.Contribute(message_of(query, phone, 0, made, ciphertexts_to(made.ciphertexts, key)))
+            await collecting.Contribute(phone.message(query, key, announcement.agreement_key, 0, (1,)))
     return wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
 
 
-async def told(servers: Servers, wanted: wire.DecisionsRequest) -> list[wire.Decision]:
-    async with servers.channel(servers.aggregation.phones) as way:
+async def told(servers: ServerPair, wanted: wire.DecisionsRequest) -> list[wire.Decision]:
+    async with servers.collecting.channel() as way:
         return list((await CollectingStub(way).Decisions(wanted)).decisions)
 
 

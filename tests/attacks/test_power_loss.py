@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from reticent_keys.folder import Folder
+from reticent_sim.engine import RETICENT, ServerExited, ServerPair, ServerProcess, launched
 from tests.attacks.power_loss import SECTOR, Disk, library
-from tests.system.callers import enrolled, members
+from tests.parties.callers import enrolled, members
 from tests.system.campaign import ALLOWED, START, Campaign, campaign
-from tests.system.processes import RETICENT, Died, Process, Servers, ending, reticent
 
 pytestmark = pytest.mark.slow  # real processes, begun again and again
 
@@ -147,13 +147,13 @@ def on_disks(
     *,
     keys: Sequence[str | Path] = RETICENT,
     aggregation: Sequence[str | Path] = RETICENT,
-) -> tuple[Servers, list[Disk]]:
+) -> tuple[ServerPair, list[Disk]]:
     """Both servers, each on a machine of its own, that loses power when the server is killed.
 
     With `chance`, some kills are only kills, and some losses spare a part of what was not synced.
     """
     disks = [Disk(folder / name, folder / "shadows" / name, watch) for name in ("keys", "aggregation")]
-    servers = Servers(
+    servers = ServerPair(
         folder,
         clock=START,
         keys_options=ALLOWED,
@@ -161,7 +161,7 @@ def on_disks(
         aggregation_program=disks[1].watching(aggregation),
     )
     for process, disk in zip(servers.both, disks, strict=True):
-        process.killed = disk.lose if chance is None else partial(fail, disk, chance)
+        process.after_kill = disk.lose if chance is None else partial(fail, disk, chance)
     return servers, disks
 
 
@@ -177,7 +177,7 @@ def lax(folder: Path, table: str) -> tuple[str | Path, ...]:
     return (sys.executable, program)
 
 
-def identities(servers: Servers) -> set[str]:
+def identities(servers: ServerPair) -> set[str]:
     """Those that the key server ever said it had."""
     return set(re.findall(r"^identity (.*)$", servers.keys.log.read_text(), re.MULTILINE))
 
@@ -186,28 +186,24 @@ def test_whenever_power_fails_what_was_acknowledged_is_counted_once(
     watch: Path, tmp_path: Path, chance: random.Random
 ) -> None:
     servers, _ = on_disks(tmp_path, watch, chance)
-    with ending(servers):
-        servers.keys.start()
-        servers.aggregation.start()
+    with launched(servers):
         held = asyncio.run(campaign(servers, chance, phones=96, by_clock=[False, True], kills=(3, 5, 3)))
         servers.keys.restart()
         assert asyncio.run(members(servers, held.phones, chance)) == len(held.phones)
         assert len(identities(servers)) == 1
-        assert not list((servers.journal.parent / "queries").iterdir())  # as all is decided
+        assert not list((servers.keys_folder / "queries").iterdir())  # as all is decided
 
 
 def test_an_aggregation_server_that_does_not_sync_is_seen_to_lose_contributions(
     watch: Path, tmp_path: Path, chance: random.Random
 ) -> None:
     servers, _ = on_disks(tmp_path, watch, aggregation=lax(tmp_path, "queries"))
-    with ending(servers):
-        servers.keys.start()
-        servers.aggregation.start()
+    with launched(servers):
         contradictions = asyncio.run(contributed(servers, chance))
     assert any("acknowledged, and then LATE" in each for each in contradictions), contradictions
 
 
-async def contributed(servers: Servers, chance: random.Random) -> list[str]:
+async def contributed(servers: ServerPair, chance: random.Random) -> list[str]:
     """Phones say again what was acknowledged, while the server loses power, and when the query is closed."""
     held = Campaign(servers, chance)
     await held.join(64, kills=0)
@@ -221,7 +217,7 @@ def test_a_key_server_that_does_not_sync_is_seen_to_lose_phones(
     watch: Path, tmp_path: Path, chance: random.Random
 ) -> None:
     servers, _ = on_disks(tmp_path, watch, keys=lax(tmp_path, "keys"))
-    with ending(servers):
+    with servers:
         servers.keys.start()
         servers.keys.restart()
         phones = asyncio.run(enrolled(servers, 10, chance))
@@ -233,7 +229,7 @@ def test_a_key_server_that_does_not_sync_is_seen_to_lose_phones(
 # As they begin
 
 
-def begun(process: Process, monkeypatch: pytest.MonkeyPatch) -> int:
+def begun(process: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> int:
     """Have power fail at a server's first sync, in its next life at the second, and so on; how many until it serves."""
     for number in count(1):
         monkeypatch.setenv("POWER_LOSS_AT", str(number))
@@ -241,10 +237,10 @@ def begun(process: Process, monkeypatch: pytest.MonkeyPatch) -> int:
         monkeypatch.delenv("POWER_LOSS_AT")
         try:
             process.wait()
-        except Died:
-            if process.code != -signal.SIGKILL:
+        except ServerExited:
+            if process.exit_status != -signal.SIGKILL:
                 raise
-            process.killed()
+            process.after_kill()
         else:
             return number
     raise AssertionError
@@ -254,25 +250,23 @@ def test_a_server_whose_power_fails_as_it_begins_begins_again(
     watch: Path, tmp_path: Path, chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers, disks = on_disks(tmp_path, watch, chance)
-    with ending(servers):
+    with servers:
         for process, disk in zip(servers.both, disks, strict=True):
             assert begun(process, monkeypatch) > 5
-            process.killed = disk.lose
+            process.after_kill = disk.lose
             process.restart()
         assert len(identities(servers)) == 1
 
 
 def test_a_copy_survives(watch: Path, tmp_path: Path) -> None:
     servers, _ = on_disks(tmp_path, watch)
-    keys = servers.journal.parent
-    with ending(servers):
+    keys = servers.keys_folder
+    with servers:
         servers.keys.start()
-        reticent("keys", "backup", keys / "copy", "--folder", keys, folder=tmp_path, program=servers.keys_program)
+        servers.run("keys", "backup", keys / "copy", "--folder", keys)
         servers.keys.kill()
         assert (keys / "copy" / "identity").read_bytes() == (keys / "identity").read_bytes()
-        with Folder(keys / "copy", bits=1024, simulation=True).served(
-            servers.passphrase.read_text().strip(), now=lambda: START
-        ) as server:
+        with Folder(keys / "copy", bits=1024, simulation=True).served(servers.passphrase, now=lambda: START) as server:
             assert {server.identity.hex()} == identities(servers)
 
 

@@ -40,7 +40,7 @@ def test_anything_else_is_none(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "whose"),
+    ("address", "expected"),
     [
         ("10.1.2.3", "10.1.2.3"),
         ("unix", "unix"),
@@ -50,9 +50,9 @@ def test_anything_else_is_none(address: str) -> None:
         ("fe80::1%eth0", "fe80::/64"),
     ],
 )
-def test_whoever_has_a_network_is_one_caller(address: str, whose: str) -> None:
+def test_whoever_has_a_network_is_one_caller(address: str, expected: str) -> None:
     """Nobody gets more by taking another of the addresses that are all theirs."""
-    assert network(address) == whose
+    assert network(address) == expected
 
 
 @pytest.mark.parametrize("port", ["65536", "99999", "4295037296"])

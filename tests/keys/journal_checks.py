@@ -12,7 +12,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.storage.database import InUse
 from reticent.times import instant
 from reticent_keys import Journal, JournalError
-from reticent_keys.journal import Deal, KeyState, Phone
+from reticent_keys.journal import Deal, EnrolledPhone, KeyState
 from tests.keys.journal_races import (
     check_a_change_builds_on_the_one_before,
     check_a_query_is_dealt_by_one_of_two,
@@ -34,7 +34,7 @@ from tests.keys.journal_setting import (
     phone,
     states,
 )
-from tests.keys.phones import refused
+from tests.parties.key_server import refused
 
 __all__ = [
     "CHECKS",
@@ -90,7 +90,7 @@ def check_a_phone_changes_as_the_caller_decides_or_not_at_all(the: Setting) -> N
     assert the.journal.change_phone(changed.id, lambda _: changed) == changed
     assert the.journal.phone(changed.id) == changed
 
-    def fails(_: Phone) -> Phone:
+    def fails(_: EnrolledPhone) -> EnrolledPhone:
         raise Refused(Refusal.CONFLICT)
 
     refused(Refusal.CONFLICT, lambda: the.journal.change_phone(changed.id, fails))

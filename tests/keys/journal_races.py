@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reticent.privacy import Query
 from reticent.protocol import Refused
-from reticent_keys.journal import CountersignedQuery, Deal, Key, KeyState, Phone, RecordedDecision
+from reticent_keys.journal import CountersignedQuery, Deal, EnrolledPhone, Key, KeyState, RecordedDecision
 from tests.keys.journal_setting import (
     ASKED,
     DEADLINE,
@@ -39,14 +39,14 @@ def check_a_change_builds_on_the_one_before(the: Setting) -> None:
     """Also if another process begins to change the same phone in the meantime."""
     begun = threading.Event()
 
-    def longer(found: Phone) -> Phone:
+    def longer(found: EnrolledPhone) -> EnrolledPhone:
         begun.set()
         return found._replace(expires=found.expires + 1)
 
     with closing(the.storage.open(the.path)) as other, ThreadPoolExecutor(1) as pool:
-        futures: list[Future[Phone]] = []
+        futures: list[Future[EnrolledPhone]] = []
 
-        def interrupted(found: Phone) -> Phone:
+        def interrupted(found: EnrolledPhone) -> EnrolledPhone:
             futures.append(pool.submit(other.change_phone, found.id, longer))
             begun.wait(OVERTAKES)
             return found._replace(expires=found.expires + 1)
@@ -128,7 +128,7 @@ def race(  # noqa: PLR0917  # what a process is started with
         time.sleep(0.001)
         return Deal(name + b" %d" % len(mine.deals), halves(members).cohorts)
 
-    def longer(found: Phone) -> Phone:
+    def longer(found: EnrolledPhone) -> EnrolledPhone:
         time.sleep(0.001)
         return found._replace(expires=found.expires + 1)
 
@@ -142,7 +142,7 @@ def race(  # noqa: PLR0917  # what a process is started with
     with closing(storage.open(path)) as journal:
         for each, query in enumerate(queries):
             barrier.wait(60)
-            candidate = Phone(name + bytes([each]) * 13, name, NOW, LATER)
+            candidate = EnrolledPhone(name + bytes([each]) * 13, name, NOW, LATER)
             token = b"race %d" % each
             mine.enrolled.append(works(lambda token=token, candidate=candidate: journal.enrol(token, candidate)))  # type: ignore[misc]
             mine.deals.append(journal.countersign(query, slow, NOW, DEADLINE).agreement_key)

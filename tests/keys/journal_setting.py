@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from reticent_keys import Journal
-from reticent_keys.journal import CountersignedQuery, Deal, Key, Phone, RecordedDecision
-from tests.keys.phones import QUERY
+from reticent_keys.journal import CountersignedQuery, Deal, EnrolledPhone, Key, RecordedDecision
+from tests.parties.key_server import QUERY
 
 NOW = 1_000_000
 LATER = NOW + 1000
@@ -54,11 +54,11 @@ class Setting:
         return self.journal
 
 
-def phone(number: int, **changes: object) -> Phone:
-    return Phone(bytes([number]) * 16, bytes([number]) * 32, NOW, LATER)._replace(**changes)  # type: ignore[arg-type]
+def phone(number: int, **changes: object) -> EnrolledPhone:
+    return EnrolledPhone(bytes([number]) * 16, bytes([number]) * 32, NOW, LATER)._replace(**changes)  # type: ignore[arg-type]
 
 
-def enrol(journal: Journal, number: int) -> Phone:
+def enrol(journal: Journal, number: int) -> EnrolledPhone:
     journal.add_invitations([bytes([number])], LATER)
     return journal.enrol(bytes([number]), phone(number))
 

@@ -1,14 +1,12 @@
 """A key server as a process of its own, as its operator runs it, and who calls it."""
 
+import datetime as dt
 import os
-import re
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,128 +14,53 @@ import grpc
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
-from reticent.protocol import signed_by, statements
 from reticent.protocol.calls import reply_of
-from reticent.protocol.channels import channel, channel_credentials
-from reticent.protocol.invitation import Invitation
-from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from tests.keys.phones import PASSPHRASE, QUERY, Contribution, Phone
+from reticent_sim.engine import ServerPair
+from reticent_sim.engine.process import environment
+from tests.parties.key_server import QUERY
+from tests.parties.phone import Contribution, Phone, joined
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 TIMEOUT = 60.0
 POPULATION = 12
-LIMITS = ("--min-honest", "2", "--min-cohort-share", "0.3", "--min-liars-share", "0")
-LISTENING = re.compile(r"listening for (phones|the aggregation server) at (\S+)")
+OPTIONS = ("--min-honest", "2", "--min-cohort-share", "0.3", "--min-liars-share", "0")
 
 
-@dataclass
-class Site:
-    """A folder with certificates, a passphrase, and a key server's own folder.
+class Site(ServerPair):
+    """A folder with certificates, a passphrase, and the folder of a key server, which is the only one that runs."""
 
-    Args:
-        path: Where all is.
-    """
+    def __init__(self, path: Path, *options: str, clock: dt.datetime | None = None) -> None:
+        super().__init__(path, clock=clock, key_bits=2048, keys_options=(*OPTIONS, *options))
 
-    path: Path
-    process: subprocess.Popen[str] | None = None
-    addresses: dict[str, str] = field(default_factory=dict)
-    output: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        create(self.path / "certs", hosts=["localhost", "127.0.0.1"], analysts=["ann"])
-        self.passphrase_file.write_text(f"{PASSPHRASE}\n")
-        self.passphrase_file.chmod(0o600)
-
-    @property
-    def passphrase_file(self) -> Path:
-        return self.path / "passphrase"
-
-    def run(self, *arguments: str, code: int = 0, inherit: bool = False) -> str:
+    def command(self, *arguments: str, code: int = 0, inherit: bool = False) -> str:
         """Run `reticent keys` with these arguments, with or without the environment. Returns its output."""
         done = subprocess.run(
             [PROGRAM, "keys", *arguments],
-            cwd=self.path,
+            cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
             check=False,
-            env=dict(os.environ) if inherit else self._environment(),
+            env=dict(os.environ) if inherit else environment() | {"COLUMNS": "80"},
         )
         assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout if code == 0 else done.stderr
 
-    def start(self, *arguments: str) -> None:
-        """Start the server, and wait until it listens."""
-        options = ("--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", "--passphrase-file", "passphrase")
-        with (self.path / "log").open("a") as log:
-            self.process = subprocess.Popen(
-                [PROGRAM, "keys", "serve", *options, "--key-bits", "2048", "--simulation", *LIMITS, *arguments],
-                cwd=self.path,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=self._environment(),
-            )
-        too_long = threading.Timer(TIMEOUT, self.process.kill)
-        too_long.start()
-        try:
-            self.addresses = dict(self._announced(2))
-        finally:
-            too_long.cancel()
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """End the server; its exit code."""
-        assert self.process is not None
-        self.process.send_signal(how)
-        code = self.process.wait(TIMEOUT)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process = None
-        return code
-
     @property
     def log(self) -> str:
-        return (self.path / "log").read_text()
-
-    def _announced(self, count: int) -> Iterator[tuple[str, str]]:
-        assert self.process is not None
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.output.append(line)
-            if found := LISTENING.match(line):
-                yield found[1], found[2]
-                count -= 1
-            if not count:
-                return
-        raise AssertionError(self.log)
-
-    def _environment(self) -> dict[str, str]:
-        return {key: value for key, value in os.environ.items() if not key.startswith("RETICENT_")} | {"COLUMNS": "80"}
+        """The key server's, without what it prints at its start."""
+        lines = self.keys.log.read_text().splitlines()
+        return "\n".join(line for line in lines if not line.startswith(("identity ", "listening for ")))
 
 
 @contextmanager
-def site(path: Path) -> Iterator[Site]:
-    made = Site(path)
-    try:
+def site(path: Path, *options: str, clock: dt.datetime | None = None) -> Iterator[Site]:
+    """A key server that serves."""
+    with Site(path, *options, clock=clock) as made:
+        made.keys.start()
         yield made
-    finally:
-        if made.process is not None:
-            made.process.kill()
-            made.stop()
-
-
-def as_phone(site: Site) -> grpc.aio.Channel:
-    authority = Certificate.load(site.path / "certs", "keys").authority
-    return channel(site.addresses["phones"], channel_credentials(authority))
-
-
-def as_party(site: Site, name: str) -> grpc.aio.Channel:
-    """To the listener for decisions, with somebody's certificate."""
-    certificate = Certificate.load(site.path / "certs", name)
-    return channel(site.addresses["the aggregation server"], certificate.channel_credentials())
 
 
 async def standing(to: grpc.aio.Channel) -> wire.Terms:
@@ -169,25 +92,10 @@ async def decided(
     return made
 
 
-def invitations(place: Site, count: int, folder: str = "invitations") -> list[Invitation]:
-    output = place.run(
-        "invite", "-n", str(count), "-o", folder, "--key-server", place.addresses["phones"], "--days", "9999"
-    )
-    return [Invitation.from_text((place.path / line).read_text()) for line in output.splitlines()]
-
-
-async def joined(place: Site, count: int) -> dict[bytes, Phone]:
-    """Phones that have joined by their invitations, knowing nothing else."""
-    inputs = invitations(place, count, f"invitations {count}")
-    found = [Phone(each.token) for each in inputs]
-    async with channel(inputs[0].key_server, channel_credentials(inputs[0].authority.encode())) as to:
-        stub: Any = services.EnrolmentStub(to)
-        for phone, invitation in zip(found, inputs, strict=True):
-            phone.membership = await reply_of(stub.Join(phone.joining(), timeout=TIMEOUT))
-            made = phone.membership
-            statement = statements.membership(made.phone, phone.signing.public, made.expires)
-            assert signed_by(invitation.identity, statement, made.signature)
-    return {phone.id: phone for phone in found}
+def members(place: Site, count: int) -> dict[bytes, Phone]:
+    """New phones that have joined, by their ids."""
+    with place.enrolment.blocking_channel() as channel:
+        return {phone.id: phone for phone in joined(channel, place.invitations(count, days=9999))}
 
 
 async def contributions(

@@ -7,17 +7,18 @@ import pytest
 
 from reticent.protocol import Refusal
 from reticent_keys import administration
-from tests.keys.phones import LocalServer, honest, refused, request
+from tests.parties.aggregation_server import honest, request
+from tests.parties.key_server import LocalKeyServer, refused
 
 
 @pytest.fixture
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+def local() -> Iterator[LocalKeyServer]:
+    with LocalKeyServer() as local:
         local.enrolled(20)
         yield local
 
 
-def test_a_phone_is_known_by_how_its_id_begins(local: LocalServer) -> None:
+def test_a_phone_is_known_by_how_its_id_begins(local: LocalKeyServer) -> None:
     journal = local.server.journal
     for phone in local.phones:
         for digits in (16, 17, 31, 32):
@@ -25,7 +26,7 @@ def test_a_phone_is_known_by_how_its_id_begins(local: LocalServer) -> None:
             assert administration.find_phone(journal, phone.hex().upper()[:digits]) == phone
 
 
-def test_what_names_no_phone_or_two_is_refused(local: LocalServer) -> None:
+def test_what_names_no_phone_or_two_is_refused(local: LocalKeyServer) -> None:
     journal = local.server.journal
     one, other, *_ = local.phones
     for digits in ("", one.hex()[:15], one.hex() + "0", "z" * 16, " " * 16, "é" * 32):
@@ -39,7 +40,7 @@ def test_what_names_no_phone_or_two_is_refused(local: LocalServer) -> None:
     assert administration.find_phone(journal, one.hex()) == one
 
 
-def test_revoking_says_whether_it_did_anything(local: LocalServer) -> None:
+def test_revoking_says_whether_it_did_anything(local: LocalKeyServer) -> None:
     phone, left, *_ = local.phones.values()
     assert administration.revoke(local.server.journal, phone.id)
     assert not administration.revoke(local.server.journal, phone.id)
@@ -49,7 +50,7 @@ def test_revoking_says_whether_it_did_anything(local: LocalServer) -> None:
 
 def test_the_log_follows_a_query_by_its_id(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    with LocalServer() as local:
+    with LocalKeyServer() as local:
         local.enrolled(20)
         query, key = local.query(), local.key
         inputs = local.contributions(query, 0)

@@ -1,7 +1,10 @@
 """A malicious aggregation server: whatever it requests, it gets nothing but the one sum."""
 
 import math
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import gmpy2
 import pytest
@@ -10,30 +13,54 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, packing_of
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import Contribution, LocalServer, expected, honest, refused, request, summed, sums
+from tests.parties.aggregation_server import expected, honest, request, summed, sums
+from tests.parties.key_server import LocalKeyServer, refused
+from tests.parties.phone import Contribution
 
 COHORT = 0
 COUNTERS = [Counter(f"counter {place}", 0, 2**14) for place in range(100)]  # more than one plaintext
 
 
-@pytest.fixture
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+@dataclass(frozen=True)
+class Prepared:
+    """A key server with a query that collects, and what the phones have sent: each test attacks a copy."""
+
+    local: LocalKeyServer
+    query: Query
+    inputs: list[Contribution]
+    others: dict[str, list[Contribution]]
+    """Contributions to another query, and to another cohort."""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    with LocalKeyServer(tmp_path_factory.mktemp("attacked") / "journal.db") as local:
         local.enrolled(20)
+        query, other = (local.query(id=name, counters=COUNTERS, l1=2**14, l2_squared=2**28) for name in "ab")
+        others = {"query": contributions(local, other, COHORT), "cohort": contributions(local, query, 1)}
+        return Prepared(local, query, contributions(local, query, COHORT), others)
+
+
+@pytest.fixture
+def local(prepared: Prepared, tmp_path: Path) -> Iterator[LocalKeyServer]:
+    made = prepared.local
+    assert made.path is not None
+    copy = Path(shutil.copy(made.path, tmp_path / "journal.db"))
+    with LocalKeyServer(copy, identity=made.identity, pairs=made.pairs, query_keys=made.query_keys) as local:
         yield local
 
 
 @pytest.fixture
-def query(local: LocalServer) -> Query:
-    return local.query(counters=COUNTERS, l1=2**14, l2_squared=2**28)
+def query(prepared: Prepared) -> Query:
+    return prepared.query
 
 
 @pytest.fixture
-def inputs(local: LocalServer, query: Query) -> list[Contribution]:
-    return contributions(local, query, COHORT)
+def inputs(prepared: Prepared) -> list[Contribution]:
+    return prepared.inputs
 
 
-def contributions(local: LocalServer, query: Query, cohort: int) -> list[Contribution]:
+def contributions(local: LocalKeyServer, query: Query, cohort: int) -> list[Contribution]:
     phones = [phone for phone, to in local.deal(query).items() if to == cohort]
     return [
         local.phones[phone].contribution(
@@ -94,7 +121,9 @@ ATTACKS: dict[str, Attack] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_is_not_the_sum_is_void(attack: str, local: LocalServer, query: Query, inputs: list[Contribution]) -> None:
+def test_what_is_not_the_sum_is_void(
+    attack: str, local: LocalKeyServer, query: Query, inputs: list[Contribution]
+) -> None:
     made = local.server.decider.decide(
         *request(query, COHORT, local.key, ATTACKS[attack](inputs, local.key), receipts(inputs))
     )
@@ -103,7 +132,7 @@ def test_what_is_not_the_sum_is_void(attack: str, local: LocalServer, query: Que
     refused(Refusal.ALREADY_DECIDED, lambda: local.server.decider.decide(*honest(query, COHORT, local.key, inputs)))
 
 
-def test_multiples_that_spare_the_tag_are_void(local: LocalServer, query: Query, inputs: list[Contribution]) -> None:
+def test_multiples_that_spare_the_tag_are_void(local: LocalKeyServer, query: Query, inputs: list[Contribution]) -> None:
     """Without pads they would have a phone's counters released beside the right tag."""
     key = local.key
     factors = short_multiples(query, key)
@@ -118,7 +147,7 @@ def test_multiples_that_spare_the_tag_are_void(local: LocalServer, query: Query,
     assert not made.sums
 
 
-def test_a_multiple_of_one_phone_alone_is_void(local: LocalServer, query: Query, inputs: list[Contribution]) -> None:
+def test_a_multiple_of_one_phone_alone_is_void(local: LocalKeyServer, query: Query, inputs: list[Contribution]) -> None:
     key = local.key
     scaled = power(key, inputs[0].ciphertexts, 2 ** packing_of(query, key.bits).slots[0].width)
     made = local.server.decider.decide(*request(query, COHORT, key, scaled, receipts(inputs)))
@@ -127,7 +156,7 @@ def test_a_multiple_of_one_phone_alone_is_void(local: LocalServer, query: Query,
 
 
 def test_a_sum_with_a_phone_for_which_there_is_no_receipt_is_void(
-    local: LocalServer, query: Query, inputs: list[Contribution]
+    local: LocalKeyServer, query: Query, inputs: list[Contribution]
 ) -> None:
     made = local.server.decider.decide(
         *request(query, COHORT, local.key, summed(local.key, inputs), receipts(inputs[1:]))
@@ -136,7 +165,9 @@ def test_a_sum_with_a_phone_for_which_there_is_no_receipt_is_void(
     assert not made.sums
 
 
-def test_one_receipt_for_one_ciphertext_is_burnt(local: LocalServer, query: Query, inputs: list[Contribution]) -> None:
+def test_one_receipt_for_one_ciphertext_is_burnt(
+    local: LocalKeyServer, query: Query, inputs: list[Contribution]
+) -> None:
     made = local.server.decider.decide(*honest(query, COHORT, local.key, inputs[:1]))
     assert made.outcome == wire.BURNT
     assert not made.sums
@@ -145,14 +176,10 @@ def test_one_receipt_for_one_ciphertext_is_burnt(local: LocalServer, query: Quer
 @pytest.mark.parametrize("how_many", [1, 9, 10])
 @pytest.mark.parametrize("which", ["query", "cohort"])
 def test_contributions_to_something_else_are_worth_nothing(
-    local: LocalServer, query: Query, inputs: list[Contribution], which: str, how_many: int
+    local: LocalKeyServer, prepared: Prepared, which: str, how_many: int
 ) -> None:
-    key = local.key
-    if which == "query":
-        others = contributions(local, local.query(id="b", counters=COUNTERS, l1=2**14, l2_squared=2**28), COHORT)
-    else:
-        others = contributions(local, query, 1)
-    mixed = others[:how_many] + inputs[how_many:]
+    key, query, inputs = local.key, prepared.query, prepared.inputs
+    mixed = prepared.others[which][:how_many] + inputs[how_many:]
     foreign = request(query, COHORT, key, summed(key, mixed), receipts(mixed))
     refused(Refusal.BAD_RECEIPTS, lambda: local.server.decider.decide(*foreign))
     made = local.server.decider.decide(*request(query, COHORT, key, summed(key, mixed), receipts(inputs)))
@@ -161,7 +188,7 @@ def test_contributions_to_something_else_are_worth_nothing(
 
 
 def test_who_adds_can_falsify_and_learns_nothing_more(
-    local: LocalServer, query: Query, inputs: list[Contribution]
+    local: LocalKeyServer, query: Query, inputs: list[Contribution]
 ) -> None:
     """Whoever adds may add a number of its own: the noise of all phones is still in what is released."""
     key = local.key

@@ -6,22 +6,24 @@ import pytest
 
 from reticent.protocol import Refusal, statements
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import Contribution, LocalServer, honest, refused, request
+from tests.parties.aggregation_server import honest, request
+from tests.parties.key_server import LocalKeyServer, refused
+from tests.parties.phone import Contribution
 
 
 @pytest.fixture
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+def local() -> Iterator[LocalKeyServer]:
+    with LocalKeyServer() as local:
         local.enrolled(20)
         yield local
 
 
-def burn(local: LocalServer, inputs: list[Contribution]) -> tuple[wire.DecideHead, list[wire.Receipt]]:
+def burn(local: LocalKeyServer, inputs: list[Contribution]) -> tuple[wire.DecideHead, list[wire.Receipt]]:
     return request(local.query(), 0, local.key, [], [each.receipt for each in inputs])
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 10])
-def test_those_who_took_part_are_counted(local: LocalServer, count: int) -> None:
+def test_those_who_took_part_are_counted(local: LocalKeyServer, count: int) -> None:
     made = local.server.decider.decide(*burn(local, local.contributions(local.query(), 0)[:count]))
     assert (made.outcome, made.contributors) == (wire.BURNT, count)
 
@@ -40,7 +42,7 @@ def invented(receipts: list[wire.Receipt]) -> None:
 
 @pytest.mark.parametrize("spoil", [forged, repeated, invented])
 @pytest.mark.parametrize("count", [3, 10])
-def test_receipts_that_are_none_are_refused_and_burn_nothing(local: LocalServer, spoil: object, count: int) -> None:
+def test_receipts_that_are_none_are_refused_and_burn_nothing(local: LocalKeyServer, spoil: object, count: int) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     head, receipts = burn(local, inputs[:count])
@@ -50,12 +52,12 @@ def test_receipts_that_are_none_are_refused_and_burn_nothing(local: LocalServer,
     assert local.server.decider.decide(*honest(query, 0, local.key, inputs)).outcome == wire.RELEASED
 
 
-def test_receipts_of_another_cohort_burn_nothing(local: LocalServer) -> None:
+def test_receipts_of_another_cohort_burn_nothing(local: LocalKeyServer) -> None:
     inputs = local.contributions(local.query(), 1)
     refused(Refusal.BAD_RECEIPTS, lambda: local.server.decider.decide(*burn(local, inputs)))
 
 
-def test_the_same_burn_gets_the_same_answer(local: LocalServer) -> None:
+def test_the_same_burn_gets_the_same_answer(local: LocalKeyServer) -> None:
     head, receipts = burn(local, local.contributions(local.query(), 0))
     made = local.server.decider.decide(head, receipts)
     request_of = statements.RequestDigest(head)

@@ -14,34 +14,34 @@ from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import administration
 from reticent_keys.dealing import query_of
-from tests.keys.phones import DAY, LIMITS, QUERY, LocalServer, dealt, refused
+from tests.parties.key_server import DAY, LIMITS, QUERY, LocalKeyServer, dealt, refused
 
 FALSE_ALARM = 1e-6
 NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def full() -> Iterator[LocalServer]:
+def full() -> Iterator[LocalKeyServer]:
     """A server with forty phones, whom nobody revokes."""
-    with LocalServer() as local:
+    with LocalKeyServer() as local:
         local.enrolled(40)
         yield local
 
 
 @pytest.fixture
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+def local() -> Iterator[LocalKeyServer]:
+    with LocalKeyServer() as local:
         local.enrolled(25)
         yield local
 
 
-def countersign(local: LocalServer, content: bytes) -> list[wire.Deal]:
+def countersign(local: LocalKeyServer, content: bytes) -> list[wire.Deal]:
     return list(local.server.dealer.countersign(content))
 
 
 @given(population=st.integers(4, 40), cohorts=st.integers(1, 5), data=st.data())
 def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_distinct(
-    full: LocalServer, population: int, cohorts: int, data: st.DataObject
+    full: LocalKeyServer, population: int, cohorts: int, data: st.DataObject
 ) -> None:
     cohorts = min(cohorts, population // 3)
     min_contributions = data.draw(st.integers(3, population // cohorts))
@@ -65,7 +65,7 @@ def test_cohorts_are_as_large_as_the_query_says_and_phones_are_enrolled_and_dist
     assert dealt(full.server, query) == phones
 
 
-def test_phones_whose_membership_has_expired_are_not_dealt(local: LocalServer) -> None:
+def test_phones_whose_membership_has_expired_are_not_dealt(local: LocalKeyServer) -> None:
     """Memberships last 90 days."""
     local.advance(45 * DAY)
     later = {phone.id for phone in local.enrolled(20)}
@@ -73,7 +73,7 @@ def test_phones_whose_membership_has_expired_are_not_dealt(local: LocalServer) -
     assert {each.phone for each in dealt(local.server, local.query(population=20))} == later
 
 
-def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: LocalServer) -> None:
+def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: LocalKeyServer) -> None:
     """A chi-square test over 60 deals of 30 of 40 phones to 3 cohorts, seeded."""
     places = Tally[tuple[bytes, int | None]]()
     deals = 60
@@ -88,7 +88,7 @@ def test_every_phone_is_as_likely_in_every_cohort_as_any_other(full: LocalServer
     assert chi2.ppf(FALSE_ALARM, freedom) < statistic < chi2.isf(FALSE_ALARM, freedom)
 
 
-def test_the_countersignature_is_the_servers_and_comes_first(local: LocalServer) -> None:
+def test_the_countersignature_is_the_servers_and_comes_first(local: LocalKeyServer) -> None:
     query = local.query()
     first, *rest = countersign(local, query.to_bytes())
     assert signed_by(
@@ -98,7 +98,7 @@ def test_the_countersignature_is_the_servers_and_comes_first(local: LocalServer)
 
 
 def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(tmp_path: Path) -> None:
-    with LocalServer(tmp_path / "journal.db") as local:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         phones = local.enrolled(20)
         query = local.query()
         deals = countersign(local, query.to_bytes())
@@ -113,14 +113,14 @@ def test_a_query_is_dealt_once_whatever_becomes_of_the_phones_and_of_the_server(
         assert countersign(local, query.to_bytes()) == deals
 
 
-def test_large_deals_come_in_several_messages(local: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_deals_come_in_several_messages(local: LocalKeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reticent_keys.dealing.PHONES_PER_MESSAGE", 7)
     deals = countersign(local, local.query().to_bytes())
     assert [len(each.phones) for each in deals] == [7, 7, 6]
     assert len({phone.phone for deal in deals for phone in deal.phones}) == 20
 
 
-def test_what_is_said_of_later_queries_does_not_include_who_is_gone(local: LocalServer) -> None:
+def test_what_is_said_of_later_queries_does_not_include_who_is_gone(local: LocalKeyServer) -> None:
     left, revoked = list(local.phones.values())[:2]
     local.server.members.leave(left.leaving())
     administration.revoke(local.server.journal, revoked.id)
@@ -134,12 +134,12 @@ def test_what_is_said_of_later_queries_does_not_include_who_is_gone(local: Local
     refused(Refusal.NOT_ENROLLED_ENOUGH, lambda: dealt(local.server, local.query(id="c")))
 
 
-def test_another_query_of_the_same_id_is_refused(local: LocalServer) -> None:
+def test_another_query_of_the_same_id_is_refused(local: LocalKeyServer) -> None:
     dealt(local.server, local.query())
     refused(Refusal.CONFLICT, lambda: dealt(local.server, local.query(epsilon=0.5)))
 
 
-def test_a_query_names_the_active_key(local: LocalServer) -> None:
+def test_a_query_names_the_active_key(local: LocalKeyServer) -> None:
     former = local.query()
     refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, dataclasses.replace(former, key_id="a key")))
     local.server.keyring.rotate()
@@ -148,16 +148,16 @@ def test_a_query_names_the_active_key(local: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"reticent.query.1\n", b"\xff" * 100, b"reticent.query.1\n" + bytes(200)])
-def test_what_is_no_query_is_refused(local: LocalServer, content: bytes) -> None:
+def test_what_is_no_query_is_refused(local: LocalKeyServer, content: bytes) -> None:
     refused(Refusal.BAD_QUERY, lambda: countersign(local, content))
 
 
-def test_a_query_has_one_form(local: LocalServer) -> None:
+def test_a_query_has_one_form(local: LocalKeyServer) -> None:
     refused(Refusal.BAD_QUERY, lambda: countersign(local, local.query().to_bytes() + b"\0"))
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.integers(0, 255))
-def test_a_query_that_is_damaged_gets_a_refusal(full: LocalServer, noise: bytes, place: int, byte: int) -> None:
+def test_a_query_that_is_damaged_gets_a_refusal(full: LocalKeyServer, noise: bytes, place: int, byte: int) -> None:
     content = bytearray(full.query(id="damaged", population=10_000).to_bytes())
     content[place % len(content)] = byte
     for each in (bytes(content), noise, bytes(content) + noise):
@@ -181,7 +181,7 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: LocalServer, noise: bytes,
     ],
 )
 def test_the_operators_limits_are_kept(limits: QueryLimits, sentence: str) -> None:
-    with LocalServer(limits=limits) as local:
+    with LocalKeyServer(limits=limits) as local:
         local.enrolled(20)
         many = [Counter(f"counter {place}", 0, 500) for place in range(200)]
         query = local.query(counters=many if limits.max_ciphertexts == 1 else local.query().counters)
@@ -226,7 +226,7 @@ def test_limits_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
-    with LocalServer(tmp_path / "journal.db") as local:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         local.enrolled(2000)
 
         def size() -> int:
@@ -240,7 +240,7 @@ def test_a_dealt_phone_takes_few_bytes(tmp_path: Path) -> None:
         assert before / 2000 < 300
 
 
-def test_nothing_is_kept_of_a_query_that_is_refused(full: LocalServer) -> None:
+def test_nothing_is_kept_of_a_query_that_is_refused(full: LocalKeyServer) -> None:
     """Analysts choose its bytes, of which some make a query of many megabytes."""
     query_of.cache_clear()
     refused(Refusal.BAD_QUERY, lambda: dealt(full.server, full.query(id="costly", epsilon=50.0)))

@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +9,9 @@ from reticent.protocol import Refusal, signed_by, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_keys import KeyPair
-from tests.keys.phones import Contribution, LocalServer, expected, honest, refused, request, summed, sums
+from tests.parties.aggregation_server import expected, honest, request, summed, sums
+from tests.parties.key_server import LocalKeyServer, decisions, refused
+from tests.parties.phone import Contribution
 
 
 class Crash(BaseException):
@@ -18,32 +19,13 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalServer]:
-    with LocalServer(tmp_path / "journal.db") as local:
+def local(tmp_path: Path) -> Iterator[LocalKeyServer]:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         local.enrolled(20)
         yield local
 
 
-@pytest.fixture
-def decryptions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many ciphertexts were decrypted, each time."""
-    counted: list[int] = []
-    decrypt = KeyPair.decrypt
-
-    def counting(pair: KeyPair, ciphertexts: list[int]) -> list[int]:
-        counted.append(len(ciphertexts))
-        return decrypt(pair, ciphertexts)
-
-    monkeypatch.setattr(KeyPair, "decrypt", counting)
-    return counted
-
-
-def decisions(local: LocalServer) -> int:
-    with local.database.reading() as run:
-        return int(run("SELECT count(*) FROM decisions").fetchone()[0])
-
-
-def test_the_sum_of_all_contributions_is_released_exactly(local: LocalServer) -> None:
+def test_the_sum_of_all_contributions_is_released_exactly(local: LocalKeyServer) -> None:
     query = local.query()
     for cohort in range(query.cohorts):
         inputs = local.contributions(query, cohort)
@@ -55,7 +37,7 @@ def test_the_sum_of_all_contributions_is_released_exactly(local: LocalServer) ->
         assert signed_by(local.server.identity, statements.decision(made), made.signature)
 
 
-def test_sums_may_be_negative_and_take_several_plaintexts(local: LocalServer) -> None:
+def test_sums_may_be_negative_and_take_several_plaintexts(local: LocalKeyServer) -> None:
     counters = [Counter(f"counter {place}", -(2**13), 2**13) for place in range(100)]
     query = local.query(counters=counters, l1=2**14, l2_squared=2**28)
     key, query_key, cohort = local.key, local.query_key(query), 1
@@ -73,7 +55,7 @@ def test_sums_may_be_negative_and_take_several_plaintexts(local: LocalServer) ->
     assert min(sums(made)) < 0
 
 
-def test_the_fewest_are_enough_and_one_replayable_share_is_told(local: LocalServer) -> None:
+def test_the_fewest_are_enough_and_one_replayable_share_is_told(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)[: query.min_contributions]
     phone = local.phones[inputs[0].receipt.phone]
@@ -84,7 +66,7 @@ def test_the_fewest_are_enough_and_one_replayable_share_is_told(local: LocalServ
     assert made.seeded
 
 
-def test_too_few_are_burnt_and_nothing_is_decrypted(local: LocalServer, decryptions: list[int]) -> None:
+def test_too_few_are_burnt_and_nothing_is_decrypted(local: LocalKeyServer, decryptions: list[int]) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)[: query.min_contributions - 1]
     made = local.server.decider.decide(*honest(query, 0, local.key, inputs))
@@ -95,7 +77,9 @@ def test_too_few_are_burnt_and_nothing_is_decrypted(local: LocalServer, decrypti
     assert not decryptions
 
 
-def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(local: LocalServer, decryptions: list[int]) -> None:
+def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(
+    local: LocalKeyServer, decryptions: list[int]
+) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     head, receipts = request(query, 0, local.key, [], [each.receipt for each in inputs])
@@ -107,7 +91,7 @@ def test_a_cohort_that_is_given_up_is_burnt_however_many_took_part(local: LocalS
 
 @pytest.mark.parametrize("other", ["given up", "fewer", "another sum"])
 def test_what_was_decrypted_before_a_crash_is_never_burnt(
-    local: LocalServer, monkeypatch: pytest.MonkeyPatch, other: str
+    local: LocalKeyServer, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """Its phones would take their budget back for a sum that was seen."""
     query = local.query()
@@ -133,7 +117,7 @@ def test_what_was_decrypted_before_a_crash_is_never_burnt(
 
 
 def test_the_same_request_gets_the_same_answer_for_ever_and_is_decrypted_once(
-    local: LocalServer, decryptions: list[int]
+    local: LocalKeyServer, decryptions: list[int]
 ) -> None:
     query = local.query()
     head, receipts = honest(query, 0, local.key, local.contributions(query, 0))
@@ -151,7 +135,7 @@ def test_the_same_request_gets_the_same_answer_for_ever_and_is_decrypted_once(
 
 @pytest.mark.parametrize("first", ["released", "burnt", "void"])
 def test_another_request_is_refused_whatever_was_decided(
-    local: LocalServer, first: str, decryptions: list[int]
+    local: LocalKeyServer, first: str, decryptions: list[int]
 ) -> None:
     """Two different subsets of the same contributions would tell their difference, noise and all."""
     query = local.query()
@@ -182,121 +166,7 @@ def test_another_request_is_refused_whatever_was_decided(
     assert local.server.decider.decide(*honest(query, 1, key, local.contributions(query, 1))).outcome == wire.RELEASED
 
 
-Change = Callable[[list[wire.Receipt], LocalServer], None]
-
-
-def other_phone(receipts: list[wire.Receipt], local: LocalServer) -> None:
-    receipts[3].phone = next(phone for phone in local.phones if all(phone != each.phone for each in receipts))
-
-
-def unknown_phone(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts[3].phone = bytes(16)
-
-
-def repeated(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts[3].CopyFrom(receipts[2])
-
-
-def forged(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts[3].signature = receipts[2].signature
-
-
-def unsigned(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts[3].signature = b""
-
-
-def other_ciphertexts(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts[3].ciphertexts_hash = receipts[2].ciphertexts_hash
-
-
-def other_flag(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts[3].seeded = True
-
-
-def one_less(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts.pop()
-
-
-def one_more(receipts: list[wire.Receipt], _: LocalServer) -> None:
-    receipts.append(receipts[0])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [other_phone, unknown_phone, repeated, forged, unsigned, other_ciphertexts, other_flag, one_less, one_more],
-)
-def test_bad_receipts_are_refused_and_change_nothing(
-    local: LocalServer, change: Change, decryptions: list[int]
-) -> None:
-    query = local.query()
-    inputs = local.contributions(query, 0)
-    head, receipts = request(query, 0, local.key, summed(local.key, inputs), [each.receipt for each in inputs])
-    wrong = [wire.Receipt.FromString(each.SerializeToString()) for each in receipts]
-    change(wrong, local)
-    refused(Refusal.BAD_RECEIPTS, lambda: local.server.decider.decide(head, wrong))
-    assert not decryptions
-    assert not decisions(local)
-    assert local.server.decider.decide(head, receipts).outcome == wire.RELEASED
-
-
-def test_a_phone_that_says_another_cohort_than_its_own_does_not_count_there(local: LocalServer) -> None:
-    query = local.query()
-    inputs = local.contributions(query, 0)
-    liar = next(local.phones[phone] for phone, cohort in local.deal(query).items() if cohort == 1)
-    mixed = [*inputs[1:], liar.contribution(query, local.key, local.query_key(query), 0, (1, 2, 0))]
-    refused(Refusal.BAD_RECEIPTS, lambda: local.server.decider.decide(*honest(query, 0, local.key, mixed)), "not dealt")
-    assert not decisions(local)
-
-
-def test_more_receipts_than_phones_were_dealt_are_refused_before_they_are_read(local: LocalServer) -> None:
-    query = local.query()
-    local.deal(query)
-
-    read: list[int] = []
-
-    def endless() -> Iterator[wire.Receipt]:
-        while True:
-            read.append(1)
-            yield wire.Receipt()
-
-    for contributors in (11, 2**63, 2**64 - 1):
-        head = wire.DecideHead(query=query.digest, contributors=contributors)
-        refused(Refusal.BAD_RECEIPTS, lambda head=head: local.server.decider.decide(head, endless()))  # type: ignore[misc]
-    assert not read
-    assert not decisions(local)
-
-
-def test_receipts_without_end_are_refused_in_the_end(local: LocalServer) -> None:
-    query = local.query()
-    local.deal(query)
-
-    def endless() -> Iterator[wire.Receipt]:
-        while True:
-            yield wire.Receipt()
-
-    for contributors in (0, 3):
-        head = wire.DecideHead(query=query.digest, contributors=contributors)
-        refused(Refusal.BAD_RECEIPTS, lambda head=head: local.server.decider.decide(head, endless()))  # type: ignore[misc]
-
-
-def test_bad_ciphertexts_are_refused_and_change_nothing(local: LocalServer, decryptions: list[int]) -> None:
-    query = local.query()
-    key = local.key
-    inputs = local.contributions(query, 0)
-    good = summed(key, inputs)
-    receipts = [each.receipt for each in inputs]
-    for wrong in ([0], [key.n**2], [key.n], [*good, *good]):
-        ask = request(query, 0, key, wrong, receipts)
-        refused(Refusal.BAD_CIPHERTEXTS, lambda ask=ask: local.server.decider.decide(*ask))  # type: ignore[misc]
-    head, _ = request(query, 0, key, good, receipts)
-    head.ciphertexts += b"\0"
-    refused(Refusal.BAD_CIPHERTEXTS, lambda: local.server.decider.decide(head, receipts))
-    assert not decryptions
-    assert not decisions(local)
-    assert local.server.decider.decide(*honest(query, 0, key, inputs)).outcome == wire.RELEASED
-
-
-def test_what_was_not_countersigned_is_not_decided(local: LocalServer) -> None:
+def test_what_was_not_countersigned_is_not_decided(local: LocalKeyServer) -> None:
     query = local.query()
     refused(Refusal.UNKNOWN_QUERY, lambda: local.server.decider.decide(wire.DecideHead(query=query.digest), []))
     refused(Refusal.UNKNOWN_QUERY, lambda: local.server.decider.decide(wire.DecideHead(), []))
@@ -305,7 +175,7 @@ def test_what_was_not_countersigned_is_not_decided(local: LocalServer) -> None:
     refused(Refusal.MALFORMED, lambda: local.server.decider.decide(head, []), "2 cohorts")
 
 
-def test_a_phone_that_left_after_the_deal_counts(local: LocalServer) -> None:
+def test_a_phone_that_left_after_the_deal_counts(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     for each in inputs[:4]:
@@ -316,12 +186,14 @@ def test_a_phone_that_left_after_the_deal_counts(local: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_of_two_that_race_one_wins_and_one_is_decrypted(local: LocalServer, same: bool, decryptions: list[int]) -> None:
+def test_of_two_that_race_one_wins_and_one_is_decrypted(
+    local: LocalKeyServer, same: bool, decryptions: list[int]
+) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
     key = local.key
     barrier = threading.Barrier(2)
-    answers: list[object] = []
+    results: list[object] = []
 
     def meeting(contributions: list[Contribution]) -> Iterator[wire.Receipt]:
         """Both have read their receipts before either decides."""
@@ -329,52 +201,52 @@ def test_of_two_that_race_one_wins_and_one_is_decrypted(local: LocalServer, same
             yield each.receipt
         barrier.wait(10)
 
-    def ask(contributions: list[Contribution]) -> None:
+    def decide(contributions: list[Contribution]) -> None:
         head, _ = request(query, 0, key, sum_of[len(contributions)], [each.receipt for each in contributions])
         try:
-            answers.append(local.server.decider.decide(head, meeting(contributions)))
+            results.append(local.server.decider.decide(head, meeting(contributions)))
         except Exception as error:  # noqa: BLE001  # looked at below
-            answers.append(error)
+            results.append(error)
 
     sum_of = {size: summed(key, inputs[:size]) for size in (9, 10)}
-    threads = [threading.Thread(target=ask, args=(inputs[:size],)) for size in (10, 10 if same else 9)]
+    threads = [threading.Thread(target=decide, args=(inputs[:size],)) for size in (10, 10 if same else 9)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
     assert len(decryptions) == 1
-    made = [each for each in answers if isinstance(each, wire.Decision)]
+    made = [each for each in results if isinstance(each, wire.Decision)]
     assert made[0].outcome == wire.RELEASED
     if same:
         assert made == [made[0], made[0]]
     else:
-        (error,) = (each for each in answers if each not in made)
+        (error,) = (each for each in results if each not in made)
         assert getattr(error, "refusal", None) is Refusal.ALREADY_DECIDED
 
 
-def test_two_servers_on_one_journal_decide_once(local: LocalServer) -> None:
+def test_two_servers_on_one_journal_decide_once(local: LocalKeyServer) -> None:
     query = local.query()
     inputs = local.contributions(query, 0)
-    with LocalServer(local.path, identity=local.identity, pairs=local.pairs) as other:
+    with LocalKeyServer(local.path, identity=local.identity, pairs=local.pairs) as other:
         made = local.server.decider.decide(*honest(query, 0, local.key, inputs))
         refused(Refusal.ALREADY_DECIDED, lambda: other.server.decider.decide(*honest(query, 0, local.key, inputs[1:])))
 
         def late() -> Iterator[wire.Receipt]:
             """While the other one reads, the first decides."""
-            answers.append(local.server.decider.decide(*honest(query, 1, local.key, second)))
+            results.append(local.server.decider.decide(*honest(query, 1, local.key, second)))
             yield from (each.receipt for each in second)
 
         second = local.contributions(query, 1)
-        answers: list[wire.Decision] = []
+        results: list[wire.Decision] = []
         head, _ = request(query, 1, local.key, [], [each.receipt for each in second])
         refused(Refusal.ALREADY_DECIDED, lambda: other.server.decider.decide(head, late()))
-        assert answers[0].outcome == made.outcome == wire.RELEASED
+        assert results[0].outcome == made.outcome == wire.RELEASED
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the commit", "after it"])
 @pytest.mark.parametrize("commit", [1, 2], ids=["what is about to be decrypted", "the decision"])
 def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
-    local: LocalServer, commit: int, before: bool, monkeypatch: pytest.MonkeyPatch, decryptions: list[int]
+    local: LocalKeyServer, commit: int, before: bool, monkeypatch: pytest.MonkeyPatch, decryptions: list[int]
 ) -> None:
     query = local.query()
     head, receipts = honest(query, 0, local.key, local.contributions(query, 0))
@@ -403,4 +275,4 @@ def test_a_crash_about_a_commit_leaves_no_decision_or_the_one_that_is_repeated(
     assert made.outcome == wire.RELEASED
     assert len(decryptions) == (2 if commit == 2 and before else 1)
     with local.database.reading() as run:
-        assert run("SELECT answer FROM decisions").fetchone() == (made.SerializeToString(deterministic=True),)
+        assert run("SELECT decision FROM decisions").fetchone() == (made.SerializeToString(deterministic=True),)

@@ -21,23 +21,24 @@ from reticent_keys import KeyFileError, KeyServer, QueryKeyStore, SqliteJournal
 from reticent_keys import query_key_store as store_module
 from reticent_keys.server import DECISION_TIME
 from reticent_keys.service import Service
-from tests.keys.phones import LocalServer, refused, request, summed
+from tests.parties.aggregation_server import request, summed
+from tests.parties.key_server import LocalKeyServer, refused
 
 STORAGE_KEY = bytes(range(32))
 NONCE = 12
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalServer]:
+def local(tmp_path: Path) -> Iterator[LocalKeyServer]:
     """A key server with files, and phones for one query."""
-    with LocalServer(tmp_path / "journal.db") as made:
+    with LocalKeyServer(tmp_path / "journal.db") as made:
         made.query_keys = QueryKeyStore(tmp_path / "queries", STORAGE_KEY)
         made.restart()
         made.enrolled(20)
         yield made
 
 
-def burn(local: LocalServer, query: Query) -> None:
+def burn(local: LocalKeyServer, query: Query) -> None:
     """Decide all cohorts of a query."""
     for cohort in range(query.cohorts):
         decision = local.server.decider.decide(wire.DecideHead(query=query.digest, cohort=cohort), [])
@@ -55,7 +56,7 @@ def occurrences(folder: Path, secret: bytes) -> list[Path]:
     return [path for path, held in content.items() if any(part in held for part in parts)]
 
 
-def test_no_byte_of_the_key_file_is_left_after_the_last_decision(local: LocalServer, tmp_path: Path) -> None:
+def test_no_byte_of_the_key_file_is_left_after_the_last_decision(local: LocalKeyServer, tmp_path: Path) -> None:
     query = local.query()
     local.query_key(query)
     path = key_file(tmp_path, query)
@@ -69,7 +70,7 @@ def test_no_byte_of_the_key_file_is_left_after_the_last_decision(local: LocalSer
 
 
 def test_a_crash_between_the_decision_and_the_erasure_is_made_up_for_by_the_next_start(
-    local: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalKeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = local.query()
     local.query_key(query)
@@ -87,7 +88,7 @@ def test_a_crash_between_the_decision_and_the_erasure_is_made_up_for_by_the_next
 
 
 def test_an_erasure_that_failed_is_tried_again_with_the_next_decision(
-    local: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalKeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The decision is replied all the same: it is recorded."""
     first, second = local.query(id="first"), local.query(id="second")
@@ -117,7 +118,7 @@ def test_what_is_erased_is_not_in_memory_either(tmp_path: Path) -> None:
             each.get(query)
 
 
-def test_a_query_that_is_not_decided_in_time_is_never_decrypted(local: LocalServer, tmp_path: Path) -> None:
+def test_a_query_that_is_not_decided_in_time_is_never_decrypted(local: LocalKeyServer, tmp_path: Path) -> None:
     """A server that withholds a cohort does not keep the key of the other ones alive."""
     query = local.query()
     key, cohorts = local.key, [local.contributions(query, cohort) for cohort in range(query.cohorts)]
@@ -137,7 +138,7 @@ def test_a_query_that_is_not_decided_in_time_is_never_decrypted(local: LocalServ
     assert local.server.decider.decide(abort, []).outcome == wire.BURNT  # phones take their budget back
 
 
-def test_a_start_after_the_deadline_erases(local: LocalServer, tmp_path: Path) -> None:
+def test_a_start_after_the_deadline_erases(local: LocalKeyServer, tmp_path: Path) -> None:
     query = local.query()
     local.query_key(query)
     local.advance(dt.timedelta(seconds=query.closes_after) + DECISION_TIME)
@@ -145,7 +146,7 @@ def test_a_start_after_the_deadline_erases(local: LocalServer, tmp_path: Path) -
     assert not key_file(tmp_path, query).exists()
 
 
-def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(local: LocalServer, tmp_path: Path) -> None:
+def test_a_key_that_is_retired_takes_the_keys_of_its_queries_with_it(local: LocalKeyServer, tmp_path: Path) -> None:
     query = local.query()
     local.query_key(query)
     with contextlib.closing(SqliteJournal(tmp_path / "journal.db")) as journal:
@@ -171,7 +172,7 @@ def test_a_service_erases_again_after_a_failure(
             while len(attempts) < 3:  # noqa: ASYNC110  # nothing else happens
                 await asyncio.sleep(0.01)
 
-    with LocalServer() as local:
+    with LocalKeyServer() as local:
         monkeypatch.setattr(local.server, "erase_overdue", failing)
         asyncio.run(attempt_often(local.server))
     assert "overdue keys of queries cannot be erased" in caplog.text

@@ -3,10 +3,8 @@
 import subprocess
 import sys
 
-import pytest
-
 WITHOUT = "import sys; sys.modules['phe'] = None; "
-PROGRAM = "from reticent.console.program import main; sys.exit(main())"
+PROGRAM = "from reticent.console.program import main; "
 
 
 def run_without_phe(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -15,21 +13,23 @@ def run_without_phe(code: str, *arguments: str) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.parametrize("package", ["reticent_analyst", "reticent_agg", "reticent_client"])
-def test_the_other_roles_are_imported_without_phe(package: str) -> None:
-    done = run_without_phe(f"import {package}; assert 'reticent_keys' not in sys.modules")
+def test_the_other_roles_are_imported_without_phe() -> None:
+    roles = "reticent_analyst, reticent_agg, reticent_client"
+    done = run_without_phe(f"import {roles}; assert 'reticent_keys' not in sys.modules")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["certs", "agg", "count", "phone"])
-def test_the_other_commands_run_without_phe(command: str) -> None:
-    done = run_without_phe(PROGRAM, command, "--help")
-    assert done.returncode == 0, done.stderr
-    assert f"Usage: reticent {command}" in done.stdout
+def test_the_other_commands_run_without_phe() -> None:
+    commands = ["certs", "agg", "count", "phone"]
+    all_of_them = "sys.exit(any([main([command, '--help']) for command in sys.argv[1:]]))"
+    done = run_without_phe(PROGRAM + all_of_them, *commands)
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in commands:
+        assert f"Usage: reticent {command}" in done.stdout
 
 
 def test_the_key_server_without_phe_names_its_extra() -> None:
-    done = run_without_phe(PROGRAM, "keys", "--help")
+    done = run_without_phe(PROGRAM + "sys.exit(main())", "keys", "--help")
     assert done.returncode == 2
     assert "pip install 'reticent[keys]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

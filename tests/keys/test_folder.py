@@ -11,8 +11,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, SqliteJournal, WrongPassphrase
 from reticent_keys.folder import Folder
 from reticent_keys.keypair import KeyPair
-from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, DAY, LIMITS, PASSPHRASE, START, LocalServer, dealt, honest, refused, request
+from tests.parties.aggregation_server import honest, request
+from tests.parties.key_pairs import pair
+from tests.parties.key_server import BITS, DAY, LIMITS, PASSPHRASE, START, LocalKeyServer, dealt, refused
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "keys", bits=BITS, simulation=True)
 
 
-class Folded(LocalServer):
+class Folded(LocalKeyServer):
     """The server of a folder."""
 
     def __init__(self, server: KeyServer) -> None:
@@ -141,11 +142,11 @@ def test_a_backup_that_is_put_back_decides_nothing_that_was_asked_before(folder:
             assert server.decider.decide(head, sent) == made
             refused(Refusal.ALREADY_DECIDED, lambda: server.decider.decide(*request(before[0], 0, key, [], [])))
             for query, cohort in ((before[0], 1), (before[1], 0), (before[1], 1)):
-                for ask in (
+                for message in (
                     honest(query, cohort, key, inputs[query.id, cohort][1:]),
                     request(query, cohort, key, [], []),
                 ):
-                    refused(Refusal.KEY_RETIRED, lambda ask=ask: server.decider.decide(*ask))  # type: ignore[misc]
+                    refused(Refusal.KEY_RETIRED, lambda message=message: server.decider.decide(*message))  # type: ignore[misc]
             refused(Refusal.UNKNOWN_QUERY, lambda: server.decider.decide(*honest(after, 0, key, inputs["after", 0])))
             for query in (*before, after):
                 refused(Refusal.KEY_RETIRED, lambda query=query: dealt(server, query))  # type: ignore[misc]

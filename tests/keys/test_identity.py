@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from reticent_keys import Identity, KeyFileError, WrongPassphrase, sealing
-from tests.core.paillier.keys import pair
-from tests.keys.phones import PASSPHRASE
+from tests.parties.key_pairs import pair
+from tests.parties.key_server import PASSPHRASE
 
 
 def test_an_identity_is_the_same_after_it_was_saved(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from reticent.privacy import Query
 from reticent_keys import Journal, SqliteJournal
-from reticent_keys.journal import CountersignedQuery, Deal, Key, Phone, RecordedDecision
+from reticent_keys.journal import CountersignedQuery, Deal, EnrolledPhone, Key, RecordedDecision
 from tests.keys.journal_checks import CHECKS
 from tests.keys.journal_setting import Interrupted, Setting, Storage, setting
 
@@ -144,7 +144,7 @@ class DealsByHalves(SqliteJournal):
 class ChangesWhatWasReadBefore(SqliteJournal):
     """Reads a phone before its transaction begins."""
 
-    def change_phone(self, phone_id: bytes, change: Callable[[Phone], Phone]) -> Phone:
+    def change_phone(self, phone_id: bytes, change: Callable[[EnrolledPhone], EnrolledPhone]) -> EnrolledPhone:
         changed = change(self.phone(phone_id))
         return super().change_phone(phone_id, lambda _: changed)
 
@@ -164,7 +164,7 @@ class DealsWhatWasReadBefore(SqliteJournal):
 class InvitesForEver(SqliteJournal):
     """Does not use an invitation up."""
 
-    def enrol(self, invitation: bytes, phone: Phone) -> Phone:
+    def enrol(self, invitation: bytes, phone: EnrolledPhone) -> EnrolledPhone:
         made = super().enrol(invitation, phone)
         with self.database.transaction() as run:
             run("UPDATE invitations SET phone = NULL WHERE hash = ?", (invitation,))

@@ -19,8 +19,8 @@ from reticent.paillier import BadCiphertexts, PublicKey
 from reticent.randomness import secure
 from reticent.storage.files import create
 from reticent_keys import KeyFileError, KeyPair, KeysError, WrongPassphrase, sealing
-from tests.core.paillier.keys import pair, primes
 from tests.keys.conftest import SCRYPT_COST
+from tests.parties.key_pairs import pair, primes
 
 PASSPHRASE = "correct horse battery staple"  # noqa: S105  # of keys that live as long as a test
 BITS = 1024

@@ -10,31 +10,32 @@ from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyFileError, KeyPairStore
 from reticent_keys.journal import KeySummary
-from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, PASSPHRASE, LocalServer, dealt, honest, refused, request
+from tests.parties.aggregation_server import honest, request
+from tests.parties.key_pairs import pair
+from tests.parties.key_server import BITS, PASSPHRASE, LocalKeyServer, dealt, refused
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[LocalServer]:
-    with LocalServer(tmp_path / "journal.db") as local:
+def local(tmp_path: Path) -> Iterator[LocalKeyServer]:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         local.enrolled(20)
         yield local
 
 
-def keys(local: LocalServer) -> list[KeySummary]:
+def keys(local: LocalKeyServer) -> list[KeySummary]:
     """The latest first."""
     return list(local.server.journal.summary(milliseconds(local.clock.now())).keys)
 
 
-def states(local: LocalServer) -> list[str]:
+def states(local: LocalKeyServer) -> list[str]:
     return [key.state for key in keys(local)]
 
 
-def decide(local: LocalServer, query: Query, cohort: int) -> wire.Decision:
+def decide(local: LocalKeyServer, query: Query, cohort: int) -> wire.Decision:
     return local.server.decider.decide(*honest(query, cohort, local.key, local.contributions(query, cohort)))
 
 
-def test_a_server_begins_with_one_active_key_and_keeps_it(local: LocalServer) -> None:
+def test_a_server_begins_with_one_active_key_and_keeps_it(local: LocalKeyServer) -> None:
     first = local.key
     assert states(local) == ["ACTIVE"]
     local.restart()
@@ -42,7 +43,7 @@ def test_a_server_begins_with_one_active_key_and_keeps_it(local: LocalServer) ->
     assert states(local) == ["ACTIVE"]
 
 
-def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(local: LocalServer) -> None:
+def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(local: LocalKeyServer) -> None:
     former = local.key.key_id.hex()
     assert local.server.keyring.rotate() == local.key.key_id.hex() != former
     assert states(local) == ["ACTIVE", "DESTROYED"]
@@ -50,7 +51,7 @@ def test_a_key_without_queries_is_destroyed_when_another_takes_its_place(local: 
         local.pairs.get(former)
 
 
-def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destroyed(local: LocalServer) -> None:
+def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destroyed(local: LocalKeyServer) -> None:
     query, key = local.query(), local.key
     inputs = [local.contributions(query, cohort) for cohort in range(2)]
     local.server.keyring.rotate()
@@ -69,7 +70,7 @@ def test_a_former_key_decides_what_was_countersigned_under_it_and_is_then_destro
     assert local.server.decider.decide(*sent) == made
 
 
-def test_burning_empties_a_former_key_as_well(local: LocalServer) -> None:
+def test_burning_empties_a_former_key_as_well(local: LocalKeyServer) -> None:
     query = local.query()
     local.deal(query)
     local.server.keyring.rotate()
@@ -78,7 +79,7 @@ def test_burning_empties_a_former_key_as_well(local: LocalServer) -> None:
     assert states(local) == ["ACTIVE", "DESTROYED"]
 
 
-def test_several_former_keys_are_kept_apart(local: LocalServer) -> None:
+def test_several_former_keys_are_kept_apart(local: LocalKeyServer) -> None:
     queries = []
     for number in range(3):
         queries.append(local.query(id=f"query {number}"))
@@ -91,10 +92,10 @@ def test_several_former_keys_are_kept_apart(local: LocalServer) -> None:
     refused(Refusal.KEY_RETIRED, lambda: dealt(local.server, dataclasses.replace(queries[0], id="new")))
 
 
-def test_a_server_notices_what_another_process_rotated(local: LocalServer) -> None:
+def test_a_server_notices_what_another_process_rotated(local: LocalKeyServer) -> None:
     query = local.query()
     local.deal(query)
-    with LocalServer(local.path, identity=local.identity, pairs=local.pairs) as other:
+    with LocalKeyServer(local.path, identity=local.identity, pairs=local.pairs) as other:
         other._made = 7
         other.server.keyring.rotate()
         assert local.server.terms() == other.server.terms()
@@ -104,7 +105,7 @@ def test_a_server_notices_what_another_process_rotated(local: LocalServer) -> No
         assert decide(local, new, 0).outcome == wire.RELEASED
 
 
-def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(local: LocalServer) -> None:
+def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_file(local: LocalKeyServer) -> None:
     former = local.pairs.get(local.query().key_id)
     local.server.keyring.rotate()
     local.pairs.put(former)
@@ -113,7 +114,7 @@ def test_a_key_is_destroyed_for_good_after_a_crash_between_the_journal_and_the_f
         local.pairs.get(former.public.key_id.hex())
 
 
-def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(local: LocalServer) -> None:
+def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(local: LocalKeyServer) -> None:
     key, query = local.key, local.query()
     inputs = local.contributions(query, 0)
     undecided = local.contributions(query, 1)
@@ -137,7 +138,7 @@ def test_nothing_is_done_under_a_retired_key_but_what_was_decided_is_told(local:
     assert decide(local, fresh, 0).outcome == wire.RELEASED
 
 
-def test_a_key_that_is_retired_while_a_cohort_is_decided_decides_nothing(local: LocalServer) -> None:
+def test_a_key_that_is_retired_while_a_cohort_is_decided_decides_nothing(local: LocalKeyServer) -> None:
     query, key = local.query(), local.key
     head, receipts = honest(query, 0, key, local.contributions(query, 0))
 

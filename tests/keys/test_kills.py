@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,18 +17,18 @@ from reticent.protocol import Refused, Unreachable
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys.service import RECEIPT_TIMEOUT
-from tests.keys.phones import Phone, expected, request, summed, sums
 from tests.keys.processes import (
     POPULATION,
     Site,
-    as_party,
     contributions,
     countersigned,
     decided,
-    joined,
+    members,
     site,
     standing,
 )
+from tests.parties.aggregation_server import expected, request, summed, sums
+from tests.parties.phone import Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -47,7 +46,7 @@ class Replies:
 
 async def first_replies(place: Site, phones: dict[bytes, Phone]) -> Replies:
     """A query of which one of two cohorts is decided."""
-    async with as_party(place, "aggregation") as to:
+    async with place.deciding.channel() as to:
         query, key, cohorts = await contributions(to, phones, "first")
         head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
         made = await decided(to, head, receipts)
@@ -57,19 +56,17 @@ async def first_replies(place: Site, phones: dict[bytes, Phone]) -> Replies:
 
 def pairs(place: Site) -> int:
     """How many key pairs are kept."""
-    return len(list((place.path / "keys" / "pairs").iterdir()))
+    return len(list((place.keys_folder / "pairs").iterdir()))
 
 
 def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
     with site(tmp_path) as place:
-        place.start()
-        phones = asyncio.run(joined(place, POPULATION))
+        phones = members(place, POPULATION)
         before = asyncio.run(first_replies(place, phones))
-        place.stop(signal.SIGKILL)
-        place.start()
+        place.keys.restart()
 
         async def after() -> None:
-            async with as_party(place, "aggregation") as to:
+            async with place.deciding.channel() as to:
                 assert await decided(to, before.head, before.receipts) == before.made
                 assert await countersigned(to, before.query.to_bytes()) == before.deals
                 await _rotate(place, to)
@@ -83,39 +80,39 @@ def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
 
 
 async def _rotate(place: Site, to: grpc.aio.Channel) -> None:
-    output = place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
+    output = place.command("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
     key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
     assert output == f"the active key is {key.key_id.hex()}\n"
 
 
 async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
     before = await standing(to)
-    assert place.run("revoke", phone.hex()[:16]) == f"phone {phone.hex()} is revoked\n"
-    assert place.run("revoke", phone.hex()) == f"phone {phone.hex()} was revoked before\n"
+    assert place.command("revoke", phone.hex()[:16]) == f"phone {phone.hex()} is revoked\n"
+    assert place.command("revoke", phone.hex()) == f"phone {phone.hex()} was revoked before\n"
     assert (await standing(to)).population == before.population - 1
-    assert "no phone has the id 00" in place.run("revoke", 32 * "0", code=1)
-    assert "32 hexadecimal digits" in place.run("revoke", "nobody", code=2)
+    assert "no phone has the id 00" in place.command("revoke", 32 * "0", code=1)
+    assert "32 hexadecimal digits" in place.command("revoke", "nobody", code=2)
 
 
 def test_a_backup_repeats_decisions_and_leaves_later_queries_closed(tmp_path: Path) -> None:
     with site(tmp_path) as place:
-        place.start()
-        before = asyncio.run(first_replies(place, asyncio.run(joined(place, POPULATION))))
-        place.run("backup", "copy")
+        before = asyncio.run(first_replies(place, members(place, POPULATION)))
+        place.command("backup", "copy")
 
         async def after_the_backup() -> Query:
-            async with as_party(place, "aggregation") as to:
+            async with place.deciding.channel() as to:
                 late = replace(before.query, id="late")
                 await countersigned(to, late.to_bytes())
                 return late
 
         late = asyncio.run(after_the_backup())
-        assert "copy" in place.run("backup", "copy", code=2)
-        assert place.stop() == 0
-        place.start("--folder", "copy")
+        assert "copy" in place.command("backup", "copy", code=2)
+        place.keys.stop()
+        place.keys_folder = tmp_path / "copy"
+        place.keys.start()
 
         async def from_the_copy() -> None:
-            async with as_party(place, "aggregation") as to:
+            async with place.deciding.channel() as to:
                 assert await decided(to, before.head, before.receipts) == before.made
                 with pytest.raises(Refused, match="UNKNOWN_QUERY"):
                     await decided(to, wire.DecideHead(query=late.digest), [])
@@ -125,19 +122,18 @@ def test_a_backup_repeats_decisions_and_leaves_later_queries_closed(tmp_path: Pa
 
         asyncio.run(from_the_copy())
         assert "restored from a backup" in place.log
-        assert "restored     from a backup" in place.run("status", "--folder", "copy")
+        assert "restored     from a backup" in place.command("status", "--folder", "copy")
 
 
 def test_the_log_tells_of_a_key_pair_that_cannot_be_opened(tmp_path: Path) -> None:
     """As when its operator rotates keys as another user of the machine."""
     with site(tmp_path) as place:
-        place.start()
-        (former,) = (place.path / "keys" / "pairs").iterdir()
+        (former,) = (place.keys_folder / "pairs").iterdir()
 
         async def run() -> None:
-            async with as_party(place, "aggregation") as to:
-                place.run("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
-                (path,) = set((place.path / "keys" / "pairs").iterdir()) - {former}
+            async with place.deciding.channel() as to:
+                place.command("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
+                (path,) = set((place.keys_folder / "pairs").iterdir()) - {former}
                 path.write_bytes(b"")
                 with pytest.raises(Refused, match="UNAVAILABLE: the key pair"):
                     await standing(to)
@@ -150,33 +146,32 @@ def test_the_log_tells_of_a_key_pair_that_cannot_be_opened(tmp_path: Path) -> No
 def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Path) -> None:
     """Killed at different moments of the same request, which in the end gets one answer for ever."""
     with site(tmp_path) as place:
-        place.start()
-        phones = asyncio.run(joined(place, POPULATION))
+        phones = members(place, POPULATION)
 
         async def prepare() -> tuple[wire.DecideHead, list[wire.Receipt], list[int]]:
-            async with as_party(place, "aggregation") as to:
+            async with place.deciding.channel() as to:
                 query, key, cohorts = await contributions(to, phones, "killed")
-                ask = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
-                return *ask, expected(cohorts[0])
+                message = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
+                return *message, expected(cohorts[0])
 
         head, receipts, right = asyncio.run(prepare())
         for pause in (0.0, 0.005, 0.01, 0.02, 0.04):
 
             async def killed(pause: float = pause) -> None:
-                async with as_party(place, "aggregation") as to:
+                async with place.deciding.channel() as to:
                     await standing(to)
                     call = asyncio.ensure_future(decided(to, head, receipts))
                     await asyncio.sleep(pause)
-                    place.stop(signal.SIGKILL)
+                    place.keys.kill()
                     with suppress(Unreachable):  # unless it was faster than the kill
                         assert (await call).outcome == wire.RELEASED
 
             asyncio.run(killed())
-            assert json.loads(place.run("status", "--json"))["decided"] in {0, 1}
-            place.start()
+            assert json.loads(place.command("status", "--json"))["decided"] in {0, 1}
+            place.keys.start()
 
         async def again() -> None:
-            async with as_party(place, "aggregation") as to:
+            async with place.deciding.channel() as to:
                 first = await decided(to, head, receipts)
                 assert sums(first) == right
                 assert await decided(to, head, receipts) == first
@@ -188,18 +183,17 @@ def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Pa
 
 def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) -> None:
     with site(tmp_path) as place:
-        place.start()
-        phones = asyncio.run(joined(place, POPULATION))
+        phones = members(place, POPULATION)
 
         async def run() -> None:
-            async with as_party(place, "aggregation") as to:
+            async with place.deciding.channel() as to:
                 query, key, cohorts = await contributions(to, phones, "waiting")
                 head, _ = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
                 stub: Any = services.DecidingStub(to)
                 call = stub.Decide()
                 await call.write(wire.DecideRequest(head=head))
                 await standing(to)
-                assert await asyncio.to_thread(place.stop) == 0
+                await asyncio.to_thread(place.keys.stop)
 
         begun = time.monotonic()
         asyncio.run(run())

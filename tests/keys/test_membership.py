@@ -8,23 +8,24 @@ from reticent.protocol import Refusal, Refused, SigningKey, signed_by, statement
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import administration
 from reticent_keys.membership import Members
-from tests.keys.phones import DAY, START, LocalServer, Phone, refused
+from tests.parties.key_server import DAY, START, LocalKeyServer, refused
+from tests.parties.phone import Phone
 
 SECOND = dt.timedelta(seconds=1)
 
 
 @pytest.fixture
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+def local() -> Iterator[LocalKeyServer]:
+    with LocalKeyServer() as local:
         yield local
 
 
-def signed_membership(local: LocalServer, phone: Phone, membership: wire.Membership) -> bool:
+def signed_membership(local: LocalKeyServer, phone: Phone, membership: wire.Membership) -> bool:
     statement = statements.membership(membership.phone, phone.signing.public, membership.expires)
     return signed_by(local.server.identity, statement, membership.signature)
 
 
-def test_who_is_invited_becomes_a_member_and_can_check_it(local: LocalServer) -> None:
+def test_who_is_invited_becomes_a_member_and_can_check_it(local: LocalKeyServer) -> None:
     phone = local.invited()
     assert local.server.terms().population == 0
     membership = local.server.members.join(phone.joining())
@@ -35,7 +36,7 @@ def test_who_is_invited_becomes_a_member_and_can_check_it(local: LocalServer) ->
 
 
 def test_the_same_request_gets_the_same_membership_also_after_a_restart(tmp_path: Path) -> None:
-    with LocalServer(tmp_path / "journal.db") as local:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         phone = local.invited()
         membership = local.server.members.join(phone.joining())
         local.restart()
@@ -45,14 +46,14 @@ def test_the_same_request_gets_the_same_membership_also_after_a_restart(tmp_path
         assert local.server.terms().population == 1
 
 
-def test_an_invitation_is_good_for_one_phone(local: LocalServer) -> None:
+def test_an_invitation_is_good_for_one_phone(local: LocalKeyServer) -> None:
     phone = local.invited()
     local.server.members.join(phone.joining())
     refused(Refusal.INVITATION, lambda: local.server.members.join(Phone(phone.token).joining()))
     assert local.server.terms().population == 1
 
 
-def test_an_invitation_is_over_when_it_says_so_but_not_for_who_took_it(local: LocalServer) -> None:
+def test_an_invitation_is_over_when_it_says_so_but_not_for_who_took_it(local: LocalKeyServer) -> None:
     took, late = (Phone(token) for token in local.tokens(2, DAY))
     membership = local.server.members.join(took.joining())
     local.advance(DAY)
@@ -60,7 +61,7 @@ def test_an_invitation_is_over_when_it_says_so_but_not_for_who_took_it(local: Lo
     assert local.server.members.join(took.joining()) == membership
 
 
-def test_who_was_not_invited_is_refused(local: LocalServer) -> None:
+def test_who_was_not_invited_is_refused(local: LocalKeyServer) -> None:
     refused(Refusal.INVITATION, lambda: local.server.members.join(Phone(bytes(16)).joining()))
 
 
@@ -73,7 +74,7 @@ def test_who_was_not_invited_is_refused(local: LocalServer) -> None:
         ("signature", bytes(63)),
     ],
 )
-def test_a_request_to_join_with_a_bad_part_is_malformed(local: LocalServer, part: str, content: bytes) -> None:
+def test_a_request_to_join_with_a_bad_part_is_malformed(local: LocalKeyServer, part: str, content: bytes) -> None:
     request = local.invited().joining()
     setattr(request, part, content)
     refused(Refusal.MALFORMED, lambda: local.server.members.join(request))
@@ -81,7 +82,7 @@ def test_a_request_to_join_with_a_bad_part_is_malformed(local: LocalServer, part
 
 
 @pytest.mark.parametrize("y", [0, 1, 2**255 - 20, 2**255 - 18, 1 + 2**255])
-def test_a_key_under_which_anybody_can_sign_is_no_phones(local: LocalServer, y: int) -> None:
+def test_a_key_under_which_anybody_can_sign_is_no_phones(local: LocalKeyServer, y: int) -> None:
     """With the zero signature, which says nothing of a private key: there is none."""
     request = local.invited().joining()
     request.verify_key = y.to_bytes(32, "little")
@@ -90,7 +91,7 @@ def test_a_key_under_which_anybody_can_sign_is_no_phones(local: LocalServer, y: 
     assert local.server.terms().population == 0
 
 
-def test_who_joins_proves_to_hold_the_key(local: LocalServer) -> None:
+def test_who_joins_proves_to_hold_the_key(local: LocalKeyServer) -> None:
     phone = local.invited()
     request = phone.joining()
     request.verify_key = SigningKey().public
@@ -98,7 +99,7 @@ def test_who_joins_proves_to_hold_the_key(local: LocalServer) -> None:
     local.server.members.join(phone.joining())  # what was refused took nothing
 
 
-def test_who_renews_stays_longer_and_may_repeat_it(local: LocalServer) -> None:
+def test_who_renews_stays_longer_and_may_repeat_it(local: LocalKeyServer) -> None:
     (phone,) = local.enrolled(1)
     local.advance(30 * DAY)
     request = phone.renewing()
@@ -112,12 +113,12 @@ def test_who_renews_stays_longer_and_may_repeat_it(local: LocalServer) -> None:
     assert local.server.members.renew(phone.renewing()).expires == longer.expires + 5 * 86400
 
 
-def test_renewing_at_the_same_instant_changes_nothing(local: LocalServer) -> None:
+def test_renewing_at_the_same_instant_changes_nothing(local: LocalKeyServer) -> None:
     (phone,) = local.enrolled(1)
     assert local.server.members.renew(phone.renewing()) == phone.membership
 
 
-def test_a_renewal_names_when_the_membership_expires(local: LocalServer) -> None:
+def test_a_renewal_names_when_the_membership_expires(local: LocalKeyServer) -> None:
     (phone,) = local.enrolled(1)
     first = phone.renewing()
     for _ in range(2):
@@ -132,7 +133,7 @@ def test_a_renewal_names_when_the_membership_expires(local: LocalServer) -> None
 
 def test_a_phone_that_knows_of_a_later_renewal_than_the_journal_goes_on(tmp_path: Path) -> None:
     """As after a backup was put back."""
-    with LocalServer(tmp_path / "journal.db") as local:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         (phone,) = local.enrolled(1)
         local.advance(30 * DAY)
         with local.database.transaction() as run:  # what the journal has forgotten since
@@ -147,7 +148,7 @@ def test_a_phone_that_knows_of_a_later_renewal_than_the_journal_goes_on(tmp_path
         assert local.server.members.renew(request) == longer
 
 
-def test_who_does_not_renew_is_over(local: LocalServer) -> None:
+def test_who_does_not_renew_is_over(local: LocalKeyServer) -> None:
     (phone,) = local.enrolled(1)
     local.advance(90 * DAY - SECOND)
     assert local.server.terms().population == 1
@@ -157,7 +158,7 @@ def test_who_does_not_renew_is_over(local: LocalServer) -> None:
     refused(Refusal.EXPIRED, lambda: local.server.members.join(phone.joining()))
 
 
-def test_who_leaves_is_over_and_may_repeat_it(local: LocalServer) -> None:
+def test_who_leaves_is_over_and_may_repeat_it(local: LocalKeyServer) -> None:
     (phone,) = local.enrolled(1)
     assert local.server.members.leave(phone.leaving()) == wire.LeaveReply()
     assert local.server.members.leave(phone.leaving()) == wire.LeaveReply()
@@ -166,7 +167,7 @@ def test_who_leaves_is_over_and_may_repeat_it(local: LocalServer) -> None:
     refused(Refusal.REVOKED, lambda: local.server.members.join(phone.joining()))
 
 
-def test_who_is_revoked_is_over(local: LocalServer) -> None:
+def test_who_is_revoked_is_over(local: LocalKeyServer) -> None:
     phone, other = local.enrolled(2)
     administration.revoke(local.server.journal, phone.id)
     administration.revoke(local.server.journal, phone.id)
@@ -179,7 +180,7 @@ def test_who_is_revoked_is_over(local: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("what", ["renewing", "leaving"])
-def test_others_cannot_speak_for_a_phone(local: LocalServer, what: str) -> None:
+def test_others_cannot_speak_for_a_phone(local: LocalKeyServer, what: str) -> None:
     phone, other = local.enrolled(2)
     call = local.server.members.renew if what == "renewing" else local.server.members.leave
     request = getattr(phone, what)()
@@ -196,7 +197,7 @@ def test_others_cannot_speak_for_a_phone(local: LocalServer, what: str) -> None:
     assert local.server.terms().population == 2
 
 
-def test_arguments_are_checked(local: LocalServer) -> None:
+def test_arguments_are_checked(local: LocalKeyServer) -> None:
     with pytest.raises(ValueError, match="count must be at least 1: got 0"):
         local.tokens(0, DAY)
     with pytest.raises(ValueError, match="at least a second"):
@@ -204,7 +205,7 @@ def test_arguments_are_checked(local: LocalServer) -> None:
 
 
 def test_tokens_are_not_in_the_journal(tmp_path: Path) -> None:
-    with LocalServer(tmp_path / "journal.db") as local:
+    with LocalKeyServer(tmp_path / "journal.db") as local:
         phone = local.invited()
         local.server.members.join(phone.joining())
         local.server.journal.close()

@@ -12,23 +12,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
-from reticent.protocol.channels import channel, channel_credentials
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
-from tests.calls import all_replies
-from tests.keys.phones import PASSPHRASE, Phone, expected, request, summed, sums
 from tests.keys.processes import (
     POPULATION,
     TIMEOUT,
     Site,
-    as_party,
-    as_phone,
     contributions,
     decided,
-    joined,
+    members,
     site,
     standing,
 )
+from tests.parties.aggregation_server import expected, request, summed, sums
+from tests.parties.calls import all_replies
+from tests.parties.phone import Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -37,13 +35,12 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server with twelve phones, which several tests share."""
     with site(tmp_path_factory.mktemp("site")) as place:
-        place.start()
         yield place
 
 
 @pytest.fixture(scope="module")
 def phones(served: Site) -> dict[bytes, Phone]:
-    return asyncio.run(joined(served, POPULATION))
+    return members(served, POPULATION)
 
 
 def refusal(call: Any) -> Refusal:
@@ -55,7 +52,7 @@ def refusal(call: Any) -> Refusal:
 
 def test_a_query_goes_from_the_countersignature_to_the_decision(served: Site, phones: dict[bytes, Phone]) -> None:
     async def run() -> None:
-        async with as_party(served, "aggregation") as to:
+        async with served.deciding.channel() as to:
             assert (await standing(to)).population == POPULATION
             query, key, cohorts = await contributions(to, phones, "whole")
             head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
@@ -72,37 +69,37 @@ def test_a_query_goes_from_the_countersignature_to_the_decision(served: Site, ph
 
 
 def test_phones_renew_and_leave(served: Site) -> None:
+    (phone,) = members(served, 1).values()
+
     async def run() -> None:
-        (phone,) = (await joined(served, 1)).values()
-        async with as_phone(served) as to:
+        async with served.enrolment.channel() as to:
             stub: Any = services.EnrolmentStub(to)
             phone.membership = await reply_of(stub.Renew(phone.renewing(), timeout=TIMEOUT))
             await reply_of(stub.Leave(phone.leaving(), timeout=TIMEOUT))
             with pytest.raises(Refused, match="REVOKED: the phone has left"):
                 await reply_of(stub.Renew(phone.renewing(), timeout=TIMEOUT))
-        assert f"{phone.id.hex()}  left" in served.run("phones")
+        assert f"{phone.id.hex()}  left" in served.command("phones")
 
     asyncio.run(run())
 
 
 def test_only_the_aggregation_server_has_anything_decided(served: Site) -> None:
-    async def ask(name: str) -> None:
-        async with as_party(served, name) as to:
+    async def call(name: str) -> None:
+        async with served.deciding.channel(served.credentials(name)) as to:
             await standing(to)
 
     for name in ("ann", "keys"):
-        assert refusal(ask(name)) is Refusal.NOT_PERMITTED
+        assert refusal(call(name)) is Refusal.NOT_PERMITTED
 
     async def nobody() -> None:
-        authority = (served.path / "certs" / "ca.crt").read_bytes()
-        async with channel(served.addresses["the aggregation server"], channel_credentials(authority)) as to:
+        async with served.deciding.channel(served.credentials()) as to:
             await standing(to)
 
     with pytest.raises(Unreachable):
         asyncio.run(nobody())
 
     async def at_the_phones_door() -> None:
-        async with as_phone(served) as to:
+        async with served.enrolment.channel() as to:
             await standing(to)
 
     with pytest.raises(Unreachable, match="UNIMPLEMENTED"):
@@ -120,30 +117,30 @@ def test_only_the_aggregation_server_has_anything_decided(served: Site) -> None:
     ids=["nothing", "an empty one", "no head", "an empty one after it"],
 )
 def test_a_stream_that_is_no_request_is_refused(served: Site, parts: list[wire.DecideRequest]) -> None:
-    async def ask() -> None:
-        async with as_party(served, "aggregation") as to:
+    async def call() -> None:
+        async with served.deciding.channel() as to:
             stub: Any = services.DecidingStub(to)
             await reply_of(stub.Decide(iter(parts), timeout=TIMEOUT))
 
-    assert refusal(ask()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
+    assert refusal(call()) in {Refusal.MALFORMED, Refusal.UNKNOWN_QUERY}
 
 
 def test_two_heads_are_refused(served: Site, phones: dict[bytes, Phone]) -> None:
-    async def ask() -> None:
-        async with as_party(served, "aggregation") as to:
+    async def call() -> None:
+        async with served.deciding.channel() as to:
             query, _, _ = await contributions(to, phones, "two heads")
             head = wire.DecideRequest(head=wire.DecideHead(query=query.digest, contributors=1))
             stub: Any = services.DecidingStub(to)
             await reply_of(stub.Decide(iter([head, head]), timeout=TIMEOUT))
 
-    assert refusal(ask()) is Refusal.MALFORMED
+    assert refusal(call()) is Refusal.MALFORMED
 
 
 def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: dict[bytes, Phone]) -> None:
     """More of them than there are threads to decide in; when their callers hang up, nothing has happened."""
 
     async def run() -> None:
-        async with as_party(served, "aggregation") as to:
+        async with served.deciding.channel() as to:
             query, key, cohorts = await contributions(to, phones, "hanging")
             head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
             stub: Any = services.DecidingStub(to)
@@ -151,7 +148,7 @@ def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: d
             for call in calls:
                 await call.write(wire.DecideRequest(head=head))
                 await call.write(wire.DecideRequest(receipts=wire.Receipts(receipts=receipts[:3])))
-            async with as_phone(served) as door:
+            async with served.enrolment.channel() as door:
                 phone = next(iter(phones.values()))
                 enrolment: Any = services.EnrolmentStub(door)
                 for _ in range(5):
@@ -166,7 +163,7 @@ def test_phones_are_served_while_requests_to_decide_hang(served: Site, phones: d
 
 def test_random_bytes_get_a_refusal(served: Site) -> None:
     async def run() -> None:
-        async with as_phone(served) as to:
+        async with served.enrolment.channel() as to:
             for method in ("Join", "Renew", "Leave"):
                 call: Any = to.unary_unary(f"/reticent.v1.Enrolment/{method}")
                 with pytest.raises(Refused, match="MALFORMED"):
@@ -180,7 +177,7 @@ def test_random_bytes_get_a_refusal(served: Site) -> None:
 
 def test_both_listeners_tell_their_health(served: Site) -> None:
     async def run() -> None:
-        for to, service in ((as_phone(served), "Enrolment"), (as_party(served, "aggregation"), "Deciding")):
+        for to, service in ((served.enrolment.channel(), "Enrolment"), (served.deciding.channel(), "Deciding")):
             async with to:
                 stub: Any = health_pb2_grpc.HealthStub(to)
                 made = await stub.Check(
@@ -192,20 +189,20 @@ def test_both_listeners_tell_their_health(served: Site) -> None:
 
 
 def test_a_second_server_is_told_that_there_is_one(served: Site) -> None:
-    output = served.run(
+    output = served.command(
         "serve", "--passphrase-file", "passphrase", "--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", code=1
     )
     assert "another process serves from" in output
 
 
 def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone]) -> None:
-    found = json.loads(served.run("status", "--json"))
+    found = json.loads(served.command("status", "--json"))
     assert found["members"] >= POPULATION
     assert [key["state"] for key in found["keys"]] == ["ACTIVE"]
-    assert f"identity {found['identity']}\n" in served.output
-    text = served.run("status")
+    assert f"identity {found['identity']}\n" in served.keys.log.read_text()
+    text = served.command("status")
     assert "active, 2048 bits" in text
-    listed = [json.loads(line) for line in served.run("phones", "--json").splitlines()]
+    listed = [json.loads(line) for line in served.command("phones", "--json").splitlines()]
     assert {phone.hex() for phone in phones} <= {each["phone"] for each in listed}
     assert {each["state"] for each in listed} <= {"member", "left"}
 
@@ -217,26 +214,25 @@ def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, 
     for phone in phones.values():
         for secret in (phone.token, phone.signing.to_bytes()):
             assert secret.hex() not in log
-    assert PASSPHRASE not in log
+    assert served.passphrase not in log
 
 
 def test_the_environment_and_a_file_say_what_flags_do_not(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    (served.path / "other.toml").write_text('[keys.status]\nfolder = "nowhere"\njson = true\n')
+    (served.folder / "other.toml").write_text('[keys.status]\nfolder = "nowhere"\njson = true\n')
     monkeypatch.setenv("RETICENT_CONFIG", "other.toml")
-    assert "no key server in nowhere" in served.run("status", code=2, inherit=True)
+    assert "no key server in nowhere" in served.command("status", code=2, inherit=True)
     monkeypatch.setenv("RETICENT_KEYS_STATUS_FOLDER", "keys")
-    assert json.loads(served.run("status", inherit=True))["members"] >= 0
-    assert "no key server in elsewhere" in served.run("status", "--folder", "elsewhere", code=2, inherit=True)
+    assert json.loads(served.command("status", inherit=True))["members"] >= 0
+    assert "no key server in elsewhere" in served.command("status", "--folder", "elsewhere", code=2, inherit=True)
 
 
 def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:
-    with site(tmp_path) as place:
-        start = dt.datetime.now(dt.UTC).replace(microsecond=0)
-        place.start("--simulated-clock", start.isoformat(), "--membership-days", "2")
-        asyncio.run(joined(place, 3))
+    start = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    with site(tmp_path, "--membership-days", "2", clock=start) as place:
+        members(place, 3)
 
         async def run() -> None:
-            async with as_party(place, "aggregation") as to, as_phone(place) as door:
+            async with place.deciding.channel() as to, place.enrolment.channel() as door:
                 assert (await standing(to)).population == 3
                 clock: Any = services.SimulatedClockStub(door)
                 later = int((start + dt.timedelta(days=2)).timestamp() * 1000)
@@ -248,7 +244,7 @@ def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:
 
 def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> None:
     async def run() -> None:
-        async with as_phone(served) as to:
+        async with served.enrolment.channel() as to:
             stub: Any = services.EnrolmentStub(to)
 
             guesses = (reply_of(stub.Join(Phone(bytes(16)).joining(), timeout=TIMEOUT)) for _ in range(300))
@@ -292,13 +288,13 @@ def test_joining_too_often_is_answered_with_when_to_come_back(served: Site) -> N
 def test_what_makes_no_sense_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     place = Site(tmp_path)
     secret = ("--passphrase-file", "passphrase") if arguments[0] in {"serve", "rotate"} else ()
-    output = place.run(*arguments, *secret, code=2)
+    output = place.command(*arguments, *secret, code=2)
     assert sentence in output
     assert "Traceback" not in output
 
 
 def test_a_passphrase_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     place = Site(tmp_path)
-    place.passphrase_file.chmod(0o644)
-    assert "mode 0644" in place.run("serve", "--passphrase-file", "passphrase", code=2)
+    (tmp_path / "passphrase").chmod(0o644)
+    assert "mode 0644" in place.command("serve", "--passphrase-file", "passphrase", code=2)
     assert not (tmp_path / "keys").exists()

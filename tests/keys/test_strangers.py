@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.deciding import RECEIPTS_PER_BATCH
-from tests.keys.phones import LocalServer, dealt, honest, request, summed
+from tests.parties.aggregation_server import honest, request, summed
+from tests.parties.key_server import LocalKeyServer, dealt
 
 TABLES = ("keys", "phones", "invitations", "queries", "dealt", "decryptions", "decisions")
 NUMBERS = st.integers(0, 2**64 - 1)
@@ -30,14 +31,14 @@ class WatchedReceipt:
 
 
 @pytest.fixture(scope="module")
-def local() -> Iterator[LocalServer]:
-    with LocalServer() as local:
+def local() -> Iterator[LocalKeyServer]:
+    with LocalKeyServer() as local:
         local.enrolled(20)
         local.deal(local.query())
         yield local
 
 
-def content(local: LocalServer) -> dict[str, list[tuple[object, ...]]]:
+def content(local: LocalKeyServer) -> dict[str, list[tuple[object, ...]]]:
     with local.database.reading() as run:
         return {table: run(f"SELECT * FROM {table}").fetchall() for table in TABLES}  # noqa: S608
 
@@ -54,7 +55,7 @@ def damaged(message: Message, place: int, byte: int) -> Message | None:
 
 
 @given(place=st.integers(0, 400), byte=st.integers(1, 255))
-def test_no_change_to_what_a_phone_says_is_taken(local: LocalServer, place: int, byte: int) -> None:
+def test_no_change_to_what_a_phone_says_is_taken(local: LocalKeyServer, place: int, byte: int) -> None:
     phone = next(iter(local.phones.values()))
     calls: tuple[tuple[Any, Message], ...] = (
         (local.server.members.join, phone.joining()),
@@ -82,7 +83,7 @@ def test_no_change_to_what_a_phone_says_is_taken(local: LocalServer, place: int,
     count=st.integers(0, 12),
 )
 def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothesis draws them
-    local: LocalServer,
+    local: LocalKeyServer,
     query: bytes,
     cohort: int,
     contributors: int,
@@ -117,7 +118,7 @@ def test_any_request_to_decide_is_refused_or_burnt(  # noqa: PLR0917  # hypothes
 
 
 def test_receipts_are_not_kept_while_they_are_read() -> None:
-    with LocalServer() as local:
+    with LocalKeyServer() as local:
         local.enrolled(900)
         query = local.query(population=900, cohorts=1, min_contributions=300)
         key = local.key
@@ -139,7 +140,7 @@ def test_receipts_are_not_kept_while_they_are_read() -> None:
         assert most <= 2 * RECEIPTS_PER_BATCH < len(receipts)
 
 
-def test_a_query_that_was_dealt_still_serves_after_all_of_this(local: LocalServer) -> None:
+def test_a_query_that_was_dealt_still_serves_after_all_of_this(local: LocalKeyServer) -> None:
     fresh = local.query(id="fresh")
     assert len(dealt(local.server, fresh)) == 20
     made = local.server.decider.decide(*honest(fresh, 0, local.key, local.contributions(fresh, 0)))

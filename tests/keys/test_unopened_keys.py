@@ -12,8 +12,9 @@ from reticent.paillier import PublicKey
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyPairStore, WrongPassphrase
-from tests.core.paillier.keys import pair
-from tests.keys.phones import BITS, PASSPHRASE, LocalServer, dealt, honest, refused, request
+from tests.parties.aggregation_server import honest, request
+from tests.parties.key_pairs import pair
+from tests.parties.key_server import BITS, PASSPHRASE, LocalKeyServer, dealt, refused
 
 Spoil = Callable[[Path], object]
 
@@ -40,15 +41,15 @@ def pairs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def local(tmp_path: Path, pairs: Path) -> Iterator[LocalServer]:
-    with LocalServer(tmp_path / "journal.db", pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as local:
+def local(tmp_path: Path, pairs: Path) -> Iterator[LocalKeyServer]:
+    with LocalKeyServer(tmp_path / "journal.db", pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)) as local:
         local.enrolled(20)
         yield local
 
 
-def rotated(local: LocalServer, pairs: Path) -> Path:
+def rotated(local: LocalKeyServer, pairs: Path) -> Path:
     """The file of a new active key pair, which another process has made."""
-    with LocalServer(
+    with LocalKeyServer(
         local.path, identity=local.identity, pairs=KeyPairStore(pairs, PASSPHRASE, simulation=True)
     ) as other:
         other._made = 7
@@ -68,7 +69,7 @@ def spoiled(path: Path, spoil: Spoil) -> Callable[[], None]:
     return mend
 
 
-def begin_anew(local: LocalServer, pairs: Path) -> None:
+def begin_anew(local: LocalKeyServer, pairs: Path) -> None:
     """Start the server again: it knows no pair but those in files."""
     local.pairs = KeyPairStore(pairs, PASSPHRASE, simulation=True)
     local.restart()
@@ -80,7 +81,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 @pytest.mark.parametrize("spoil", [overwritten, Path.unlink, unreadable, sealed_otherwise])
 def test_nobody_is_told_to_use_a_key_that_cannot_be_opened(
-    local: LocalServer, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
+    local: LocalKeyServer, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says why, once. After a repair the server continues without a restart."""
     query = local.query()
@@ -102,7 +103,7 @@ def test_nobody_is_told_to_use_a_key_that_cannot_be_opened(
     assert len(dealt(local.server, query)) == query.population
 
 
-def test_the_other_server_is_told_nothing_about_the_folder(local: LocalServer, pairs: Path) -> None:
+def test_the_other_server_is_told_nothing_about_the_folder(local: LocalKeyServer, pairs: Path) -> None:
     path = rotated(local, pairs)
     unreadable(path)
     refused(
@@ -114,7 +115,7 @@ def test_the_other_server_is_told_nothing_about_the_folder(local: LocalServer, p
 
 @pytest.mark.parametrize("spoil", [overwritten, unreadable])
 def test_a_cohort_under_a_key_that_cannot_be_opened_is_decided_later(
-    local: LocalServer, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
+    local: LocalKeyServer, pairs: Path, spoil: Spoil, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Until then it is refused by name, and the log says so when the server starts."""
     query, key = local.query(), local.key
@@ -136,7 +137,7 @@ def test_a_cohort_under_a_key_that_cannot_be_opened_is_decided_later(
     assert local.server.decider.decide(*honest(query, 0, key, inputs)).outcome == wire.RELEASED
 
 
-def test_a_key_that_is_too_short_for_the_server_is_not_used(local: LocalServer, pairs: Path) -> None:
+def test_a_key_that_is_too_short_for_the_server_is_not_used(local: LocalKeyServer, pairs: Path) -> None:
     """Made for a simulation, by `reticent keys rotate`, beside a server that is none."""
     path = rotated(local, pairs)
     local.pairs._simulation = False
@@ -144,7 +145,7 @@ def test_a_key_that_is_too_short_for_the_server_is_not_used(local: LocalServer, 
     assert path.exists()
 
 
-def test_a_server_does_not_begin_with_an_active_key_that_it_cannot_open(local: LocalServer, pairs: Path) -> None:
+def test_a_server_does_not_begin_with_an_active_key_that_it_cannot_open(local: LocalKeyServer, pairs: Path) -> None:
     sealed_otherwise(pairs / f"{local.query().key_id}.key")
     with pytest.raises(WrongPassphrase):
         begin_anew(local, pairs)

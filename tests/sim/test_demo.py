@@ -17,9 +17,9 @@ from rich.text import Text
 from reticent.console import program
 from reticent_client import mask_sensitive
 from reticent_client.mask.checks.registry import CHECKS, Check
-from reticent_sim.month import LEAKY
-from reticent_sim.picture import draw
-from reticent_sim.scene import SHOWN, Scene, View
+from reticent_sim.experiments.month import LEAKY
+from reticent_sim.report.day import draw
+from reticent_sim.report.example_day import SHOWN_CHECKS, CheckedDay, ExampleDay
 from reticent_sim.world.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day
 
 PROGRAM = Path(sys.executable).with_name("reticent")
@@ -170,8 +170,8 @@ def test_any_day_can_be_drawn(day: Day, tmp_path: Path) -> None:
     """Also those whose labels have little room, or nothing to point at."""
     here = np.array([float(context == HOSPITAL) for context in day])
     outputs: Day = [None if context == HOSPITAL else context for context in day]
-    views = tuple(View(check, outputs, here) for check in SHOWN)
-    draw(Scene(1, 0, 84, 0.1, day, np.full(HOURS, 0.05), views), tmp_path / "day.png")
+    checked = tuple(CheckedDay(check, outputs, here) for check in SHOWN_CHECKS)
+    draw(ExampleDay(1, 0, 84, 0.1, day, np.full(HOURS, 0.05), checked), tmp_path / "day.png")
     assert _size(tmp_path / "day.png") == PIXELS
 
 

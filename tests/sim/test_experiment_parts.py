@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.rivals.thesis import ThesisProbabilistic
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
-from reticent_sim.experiments import published, statistics
+from reticent_sim.experiments import statistics
 from reticent_sim.experiments.subjects import Subject, from_population
 from reticent_sim.experiments.systems import (
     COMPUTED,
@@ -22,6 +21,8 @@ from reticent_sim.experiments.systems import (
     hybrid_result,
     run_trial,
 )
+from reticent_sim.rivals.listed_probabilistic import listed_probabilistic
+from reticent_sim.rivals.thesis import ThesisProbabilistic
 
 # Subjects
 
@@ -69,7 +70,7 @@ def test_the_probabilistic_check_is_the_one_that_the_text_lists() -> None:
         rows = seeded(seed, "listed").dirichlet(np.full(3, 0.4), size=(4, 3))
         chain = MarkovChain(["a", "b", "s"], rows[0, 0], rows[1:])
         listed = ThesisProbabilistic(chain.initial, chain.transitions, {2}, 0.1).initialize()
-        table = published.probabilistic(chain, {"s"}, 0.1).table
+        table = listed_probabilistic(chain, {"s"}, 0.1).table
         assert np.abs(table - listed)[chain.prior > 0].max() < 1e-9
         between += bool(((table > 0) & (table < 1)).any())
     assert between >= 4
@@ -116,7 +117,14 @@ def test_the_interval_of_a_mean_is_students() -> None:
 
 @pytest.mark.parametrize(
     "found",
-    [statistics.mean([0.3]), statistics.extended([0.1, 0.5], [0.0]), statistics.ratio([0, 0], [0, 0], 1)],
+    [
+        statistics.mean([0.3]),
+        statistics.extended([0.1, 0.5], [0.0]),
+        statistics.ratio([0] * 9, [0] * 9, 1),
+        statistics.ratio([1], [2], 1),
+        statistics.difference_of_ratios(([1], [2]), ([1], [2]), 1),
+        statistics.difference_of_ratios(([1] * 9, [2] * 9), ([0] * 9, [0] * 9), 1),
+    ],
 )
 def test_there_is_no_interval_where_nothing_says_how_wide(found: statistics.Estimate) -> None:
     assert (found.low, found.high) == (None, None)
@@ -130,6 +138,18 @@ def test_a_ratio_is_of_totals_and_its_interval_is_of_resampled_people() -> None:
     assert found.low is not None
     assert found.high is not None
     assert 0 <= found.low < 0.4 < found.high <= 0.75
+
+
+def test_a_difference_of_ratios_is_of_the_same_people() -> None:
+    """So it is certain where each person's ratios differ by the same, however much people differ."""
+    wholes = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    one, other = [0.1, 0.9, 0.3, 0.7, 0.2, 0.8], [0.2, 1.0, 0.4, 0.8, 0.3, 0.9]
+    found = statistics.difference_of_ratios((one, wholes), (other, wholes), 1, "here")
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((-0.1, -0.1, -0.1, 6))
+    found = statistics.difference_of_ratios((one, wholes), (other[::-1], wholes), 1, "here")
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < -0.2 < 0 < found.high
 
 
 def test_what_is_known_of_a_few_is_extended_by_what_is_known_of_all() -> None:

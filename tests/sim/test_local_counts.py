@@ -10,7 +10,7 @@ from scipy import stats
 from reticent.privacy import AlreadyDecided, BudgetExceeded, Cost, Counter, Counts, Ledger, Query, QueryBurnt
 from reticent.randomness import secure, seeded
 from reticent_sim.local_counts import BLOCK, Liars, LocalCounts
-from tests.queries import bits
+from tests.parties.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 OFF = 0.3  # by so much a deviation may not be wrong, either way

@@ -11,7 +11,7 @@ import pytest
 from reticent.privacy import BudgetExceeded, Cost, Counter, Ledger, Query, QueryBurnt
 from reticent.randomness import seeded
 from reticent_sim.local_counts import LocalCounts
-from tests.queries import bits
+from tests.parties.queries import bits
 
 
 def query(name: str, **changes: Any) -> Query:

@@ -8,7 +8,7 @@ import pytest
 from reticent_client import MarkovChain, audit
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_sim.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, follows, month
+from reticent_sim.experiments.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, follows, month
 from reticent_sim.world.people import HOSPITAL, WEEKDAYS, WEEKEND, Day, person, weekday
 
 DELTA = 0.1

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent_client.habits.sampling import Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.chain import UNKNOWN
+from reticent_sim.experiments.month import follows
 from reticent_sim.experiments.subjects import Subject, from_population, from_traces
-from reticent_sim.month import follows
 from reticent_sim.world import FIRST_DAY, MAX_DAYS, Resident, resident, write_traces
 from reticent_sim.world.people import HOME, HOURS
 from reticent_sim.world.phone import APP, CALL, IDLE, RIDING, SITTING, TEXT, WALKING
@@ -143,7 +143,7 @@ def test_traces_begin_on_a_monday_and_say_where_nothing_was_read(tmp_path: Path)
     first, *_ = (tmp_path / "traces.csv").read_text().splitlines()[1:]
     assert first == "p00,2027-01-04T00:00:00,home"
     assert FIRST_DAY.weekday() == 0
-    traces = Traces.read(tmp_path / "traces.csv")
+    traces = read_traces(tmp_path / "traces.csv")
     sampled = Sampling(min_filled=0, lead=dt.timedelta()).days(traces).days
     lived = [day for day in resident(1, 0).days() if any(day)]
     assert [list(day.labels) for day in sampled] == lived

@@ -8,13 +8,13 @@ from google.protobuf.message import Message
 
 from reticent.protocol import Refusal, SigningKey, statements
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import Phone
+from tests.parties.phone import Phone
 from tests.system.city import MAX_BYTES, City
 
 
 def resigned(city: City, **changes: Any) -> wire.JoinRequest:
     """A request to join of an invitation that is open, changed and then signed."""
-    phone = Phone(city.spare)
+    phone = Phone(city.spare.token)
     request = phone.joining()
     for name, value in changes.items():
         setattr(request, name, value)

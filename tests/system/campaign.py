@@ -16,30 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import grpc
-
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
-from reticent.protocol import Refusal, Refused, signed_by, statements
-from reticent.protocol.layout import ciphertexts_to
+from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
+from reticent_sim.engine import ServerPair
 from tests.agg.parties import requests
-from tests.keys.phones import Phone, sums
-from tests.system.callers import (
-    Flights,
-    Killer,
-    at_shares,
-    collecting,
-    counting,
-    deciding,
-    in_turn,
-    joins,
-    message_of,
-    until,
-)
-from tests.system.processes import Servers
+from tests.parties.aggregation_server import sums
+from tests.parties.callers import Flights, Killer, at_shares, collecting, counting, deciding, in_turn, joins
+from tests.parties.phone import Phone
+from tests.parties.waiting import until
 
 MIN_IN_FLIGHT = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -115,7 +103,7 @@ class Campaign:
         chance: When they are killed, and all else that is left to chance.
     """
 
-    def __init__(self, servers: Servers, chance: random.Random) -> None:
+    def __init__(self, servers: ServerPair, chance: random.Random) -> None:
         self.servers = servers
         self.chance = chance
         self.to_keys = Flights(chance)
@@ -190,9 +178,8 @@ class Campaign:
 
     def _prepare(self, asked: CampaignQuery, number: int, announced: wire.Announcement, key: PublicKey) -> None:
         phone, cohort = self.phones[number], announced.cohort
-        made = phone.contribution(asked.query, key, announced.agreement_key, cohort, vector(number, len(self.phones)))
-        content = ciphertexts_to(made.ciphertexts, key)
-        asked.messages.append(message_of(asked.query, phone, cohort, made, content))
+        values = vector(number, len(self.phones))
+        asked.messages.append(phone.message(asked.query, key, announced.agreement_key, cohort, values))
         asked.cohorts.append(cohort)
 
     async def contribute(self, kills: int) -> None:
@@ -228,8 +215,9 @@ class Campaign:
             await moving
 
     async def _move(self, asked: CampaignQuery) -> None:
-        with contextlib.suppress(grpc.RpcError):  # it is killed, and begins at that time then
-            await asyncio.to_thread(self.servers.move, START + asked.query.closes_after * dt.timedelta(seconds=1))
+        end = START + dt.timedelta(seconds=asked.query.closes_after)
+        with contextlib.suppress(Unreachable):  # it is killed, and begins at that time then
+            await asyncio.to_thread(self.servers.move_clocks, end)
 
     async def _contribute(self, stub: Any, asked: CampaignQuery, number: int) -> None:
         """Say the same until it is acknowledged or refused, some by two ways at a time."""
@@ -337,7 +325,7 @@ class Campaign:
 
 
 async def campaign(
-    servers: Servers, chance: random.Random, *, phones: int, by_clock: Sequence[bool], kills: tuple[int, int, int]
+    servers: ServerPair, chance: random.Random, *, phones: int, by_clock: Sequence[bool], kills: tuple[int, int, int]
 ) -> Campaign:
     """All of it, in the order of a query's life, and what must be true in the end.
 
@@ -372,7 +360,7 @@ async def campaign(
         for question, answer in (
             ("SELECT count(*) FROM phones", phones),
             ("SELECT count(*) FROM decisions", cohorts),
-            ("SELECT count(DISTINCT answer) FROM decisions", cohorts),
+            ("SELECT count(DISTINCT decision) FROM decisions", cohorts),
         ):
             assert journal.execute(question).fetchone() == (answer,), question
     return held

@@ -13,16 +13,17 @@ import grpc
 from google.protobuf.message import Message
 
 from reticent.paillier import PublicKey
-from reticent.privacy import Counter as Asking
 from reticent.privacy import Query
 from reticent.protocol import Refused, statements
 from reticent.protocol.calls import REFUSAL, failure_of
-from reticent.protocol.layout import ciphertexts_to
+from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import Phone
-from tests.system.callers import message_of
-from tests.system.processes import ANALYST, TIMEOUT, Process, Servers, reticent, running
+from reticent_sim.engine import ANALYST, Endpoint, ServerPair, ServerProcess, launched
+from tests.parties.phone import Phone, joined
+from tests.parties.queries import visits
 
+TIMEOUT = 60.0
+"""Seconds that a call may take."""
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 PHONES = 8
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0", "--membership-days", "1")
@@ -58,13 +59,13 @@ METHODS = [f"{service}/{name}" for service, methods in SERVICES.items() for name
 class City:
     """Both servers with phones of every kind, a query that collects and one that is decided."""
 
-    servers: Servers
+    servers: ServerPair
     phones: list[Phone]
     revoked: Phone
     left: Phone
     expired: Phone
     late_invitation: bytes
-    spare: bytes
+    spare: Invitation
     """An invitation that nobody has taken."""
     key: PublicKey
     open: Query
@@ -75,16 +76,20 @@ class City:
     first: wire.Contribution = dataclasses.field(default_factory=wire.Contribution)
     """What the first phone has contributed to the open query."""
 
-    def place(self, service: str) -> tuple[Process, str]:
-        """The server of a service, and its address there."""
-        process = self.servers.keys if service in {"Enrolment", "Deciding"} else self.servers.aggregation
-        return process, process.phones if SHOWN[service] is None else process.others
+    def process(self, service: str) -> ServerProcess:
+        """The server of a service."""
+        return self.servers.keys if service in {"Enrolment", "Deciding"} else self.servers.aggregation
+
+    def endpoint(self, service: str) -> Endpoint:
+        """Where a service is."""
+        endpoint: Endpoint = getattr(self.servers, service.lower())
+        return endpoint
 
     @contextlib.contextmanager
     def channel(self, service: str, name: str | None = "") -> Iterator[grpc.Channel]:
         """As those who may call a service, or as the party of this name."""
         shown = SHOWN[service] if name == "" else name
-        with grpc.secure_channel(self.place(service)[1], self.servers.credentials(shown)) as made:
+        with self.endpoint(service).blocking_channel(self.servers.credentials(shown)) as made:
             yield made
 
     def said(self, number: int, query: Query | None = None, **changes: Any) -> wire.Contribution:
@@ -92,8 +97,7 @@ class City:
         asked = query or self.open
         phone = self.phones[number]
         cohort = self.cohorts[asked.id, phone.id]
-        made = phone.contribution(asked, self.key, self.query_keys[asked.id], cohort, (1,))
-        message = message_of(asked, phone, cohort, made, ciphertexts_to(made.ciphertexts, self.key))
+        message = phone.message(asked, self.key, self.query_keys[asked.id], cohort, (1,))
         for name, value in changes.items():
             setattr(message, name, value)
         if changes:
@@ -131,19 +135,15 @@ def call(channel: grpc.Channel, method: str, chunks: Sequence[bytes]) -> list[by
         raise failure from error
 
 
-def join(servers: Servers, tokens: Sequence[bytes]) -> list[Phone]:
-    phones = [Phone(token) for token in tokens]
-    with grpc.secure_channel(servers.keys.phones, servers.credentials()) as channel:
-        for phone in phones:
-            [answer] = call(channel, "Enrolment/Join", [phone.joining().SerializeToString()])
-            phone.membership = wire.Membership.FromString(answer)
-    return phones
+def join(servers: ServerPair, invitations: Sequence[Invitation]) -> list[Phone]:
+    with servers.enrolment.blocking_channel() as channel:
+        return joined(channel, invitations)
 
 
-def ask(servers: Servers, query_id: str, key: PublicKey, seconds: int, population: int = PHONES) -> Query:
+def ask(servers: ServerPair, query_id: str, key: PublicKey, seconds: int, population: int = PHONES) -> Query:
     """Have a query announced."""
-    query = question(query_id, key.key_id.hex(), seconds, population)
-    with grpc.secure_channel(servers.aggregation.others, servers.credentials(ANALYST)) as channel:
+    query = visits(key, population, id=query_id, cohorts=2, min_contributions=3, closes_after=seconds)
+    with servers.counting.blocking_channel() as channel:
         [answer] = call(
             channel, "Counting/Announce", [wire.AnnounceRequest(query=query.to_bytes()).SerializeToString()]
         )
@@ -151,39 +151,19 @@ def ask(servers: Servers, query_id: str, key: PublicKey, seconds: int, populatio
     return query
 
 
-def question(query_id: str, key_id: str, seconds: int = 3600, population: int = PHONES, **changes: Any) -> Query:
-    parts: dict[str, Any] = {
-        "id": query_id,
-        "counters": [Asking("visits", 0, 1)],
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "l2_squared": 1,
-        "l1": 1,
-        "noise": "skellam",
-        "population": population,
-        "cohorts": 2,
-        "min_contributions": 3,
-        "liars": 0,
-        "key_id": key_id,
-        "closes_after": seconds,
-    }
-    return Query(**parts | changes)
-
-
 @contextlib.contextmanager
 def inhabited(folder: Path) -> Iterator[City]:
     """A city in an empty folder."""
-    with running(folder, clock=START, keys_options=OPTIONS) as servers:
-        tokens = [each.token for each in servers.invitations(PHONES + 4)]
+    with launched(ServerPair(folder, clock=START, keys_options=OPTIONS)) as servers:
+        spare, first, *others = servers.invitations(PHONES + 4)
         [late] = servers.invitations(1, days=1)
-        spare, *tokens = tokens
-        [expired] = join(servers, tokens[:1])
-        servers.move(START + dt.timedelta(days=2))
-        revoked, left, *phones = join(servers, tokens[1:])
-        reticent("keys", "revoke", revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
-        with grpc.secure_channel(servers.keys.phones, servers.credentials()) as channel:
+        [expired] = join(servers, [first])
+        servers.move_clocks(START + dt.timedelta(days=2))
+        revoked, left, *phones = join(servers, others)
+        servers.run("keys", "revoke", revoked.id.hex())
+        with servers.enrolment.blocking_channel() as channel:
             call(channel, "Enrolment/Leave", [left.leaving().SerializeToString()])
-        with grpc.secure_channel(servers.aggregation.others, servers.credentials(ANALYST)) as channel:
+        with servers.counting.blocking_channel() as channel:
             [answer] = call(channel, "Counting/Standing", [b""])
         key = PublicKey.from_bytes(wire.Terms.FromString(answer).public_key, simulation=True)
         closed, still = ask(servers, "closed", key, 60), ask(servers, "open", key, 12 * 3600)
@@ -196,18 +176,18 @@ def inhabited(folder: Path) -> Iterator[City]:
         made.first = made.said(0)
         with made.channel("Collecting") as channel:
             call(channel, "Collecting/Contribute", [made.first.SerializeToString()])
-        servers.move(START + dt.timedelta(days=2, hours=1))
+        servers.move_clocks(START + dt.timedelta(days=2, hours=1))
         wait_for_decisions(servers, closed)
         still_serves(made)  # renewed once, a membership stays what it is while the clock stands still
         yield made
 
 
-def wait_for_decisions(servers: Servers, query: Query) -> None:
+def wait_for_decisions(servers: ServerPair, query: Query) -> None:
     """Return when all cohorts of a query are decided, after which neither server does anything of its own accord."""
     wanted = [wire.DecisionWanted(query=query.digest, cohort=cohort) for cohort in range(query.cohorts)]
     asked = wire.DecisionsRequest(wanted=wanted).SerializeToString()
     until = time.monotonic() + TIMEOUT
-    with grpc.secure_channel(servers.aggregation.phones, servers.credentials()) as channel:
+    with servers.collecting.blocking_channel() as channel:
         while time.monotonic() < until:
             [answer] = call(channel, "Collecting/Decisions", [asked])
             if len(wire.DecisionsReply.FromString(answer).decisions) == query.cohorts:

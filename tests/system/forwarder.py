@@ -1,7 +1,6 @@
 """A test in the place of the aggregation server, which calls the real key server with its certificate."""
 
 import contextlib
-import itertools
 import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,18 +12,20 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, Refused, signed_by, statements
 from reticent.protocol.calls import failure_of
-from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from tests.keys.phones import Contribution, Phone, request, summed
-from tests.system.processes import TIMEOUT, Servers, reticent
+from reticent_sim.engine import ServerPair
+from tests.parties.aggregation_server import request, summed
+from tests.parties.phone import Contribution, Phone, joined
+from tests.parties.queries import visits
 
+TIMEOUT = 60.0
+"""Seconds that a call may take."""
 PHONES, COHORTS = 16, 2
 MIN_CONTRIBUTIONS = 5  # of the eight of a cohort
 OPTIONS = ("--min-honest", "2", "--min-liars-share", "0")
 
 Sent = tuple[wire.DecideHead, list[wire.Receipt]]
-numbers = itertools.count()
 
 
 class Forwarder:
@@ -34,20 +35,15 @@ class Forwarder:
         servers: The key server of which runs.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerPair) -> None:
         self.servers = servers
-        self.channel = grpc.secure_channel(servers.keys.others, servers.credentials("aggregation"))
+        self.channel = servers.deciding.blocking_channel()
         self.stub = counting_pb2_grpc.DecidingStub(self.channel)
-        self.enrolment_channel = grpc.secure_channel(servers.keys.phones, servers.credentials())
+        self.enrolment_channel = servers.enrolment.blocking_channel()
         self.enrolment = counting_pb2_grpc.EnrolmentStub(self.enrolment_channel)
-        self.revoked, *others = map(self.joined, servers.invitations(1 + PHONES))
-        reticent("keys", "revoke", self.revoked.id.hex(), "--folder", servers.journal.parent, folder=servers.folder)
+        self.revoked, *others = joined(self.enrolment_channel, servers.invitations(1 + PHONES))
+        servers.run("keys", "revoke", self.revoked.id.hex())
         self.phones = {phone.id: phone for phone in others}
-
-    def joined(self, invitation: Invitation) -> Phone:
-        phone = Phone(invitation.token)
-        phone.membership = self.enrolment.Join(phone.joining(), timeout=TIMEOUT)
-        return phone
 
     @property
     def key(self) -> PublicKey:
@@ -56,22 +52,15 @@ class Forwarder:
 
     def asked(self, **changes: Any) -> "ForwardedQuery":
         """A new query, countersigned and dealt, to which all phones have contributed."""
-        parts: dict[str, Any] = {
-            "id": f"query {next(numbers)}",
+        fields: dict[str, Any] = {
             "counters": [Counter("visits", 0, 3), Counter("late", 0, 1)],
-            "epsilon": 1.0,
-            "delta": 1e-5,
             "l2_squared": 10,
             "l1": 4,
-            "noise": "skellam",
-            "population": PHONES,
             "cohorts": COHORTS,
             "min_contributions": MIN_CONTRIBUTIONS,
             "liars": 1,
-            "key_id": self.key.key_id.hex(),
-            "closes_after": 3600,
         }
-        query = Query(**parts | changes)
+        query = visits(self.key, PHONES, **fields | changes)
         deals = list(self.stub.Countersign(wire.CountersignRequest(query=query.to_bytes()), timeout=TIMEOUT))
         head = deals[0]
         statement = statements.countersigned(query.digest, head.agreement_key)

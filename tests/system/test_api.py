@@ -2,8 +2,11 @@
 
 import ast
 import re
+from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,7 +14,6 @@ from tests.system.documents import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 PACKAGES = re.findall(r"^## `([\w.]+)`$", PAGE, re.MULTILINE)
-PRIVATE_MODULES = ["reticent.privacy", "reticent.paillier"]
 INTERNAL = {"reticent.privacy.mechanisms", "reticent.rpc", "reticent_sim.world"}
 """Packages that export names for other packages of the project only."""
 
@@ -42,12 +44,78 @@ def test_the_page_lists_every_package_that_exports_names() -> None:
     assert exporting - INTERNAL == set(PACKAGES)
 
 
-@pytest.mark.parametrize("package", PRIVATE_MODULES)
-def test_private_modules_are_used_by_their_package_only(package: str) -> None:
-    folder = ROOT / "core" / Path(*package.split("."))
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert all(module.startswith("_") for module in modules)
-    for path in (path for each in FOLDERS for path in (ROOT / each).rglob("*.py") if folder not in path.parents):
+class Import(NamedTuple):
+    """A name that a file imports from a module."""
+
+    file: Path
+    module: str
+    name: str
+
+
+@cache
+def imports() -> list[Import]:
+    """The imports of names, in all packages."""
+    return [
+        Import(path, node.module, alias.name)
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    ]
+
+
+def misnamed(package: Path, found: Sequence[Import]) -> dict[str, str]:
+    """The modules of a package of the core whose name does not say whether others import them."""
+    prefix = ".".join(package.relative_to(ROOT / "core").parts)
+    outside = [each for each in found if package not in each.file.parents]
+    used = {each.module for each in outside} | {f"{each.module}.{each.name}" for each in outside}
+    wrong = {}
+    for module in sorted({path.stem for path in package.glob("*.py")} - ENTRIES):
+        if (f"{prefix}.{module}" in used) == module.startswith("_"):
+            wrong[f"{prefix}.{module}"] = (
+                "others import it" if module.startswith("_") else "no other package imports it"
+            )
+    return wrong
+
+
+CORE = sorted(init.parent for init in (ROOT / "core" / "reticent").glob("[a-z]*/__init__.py"))
+ENTRIES = {"__init__", "cli"}
+"""The program imports `cli` by its name."""
+GENERATED = ROOT / "core" / "reticent" / "v1"
+
+
+@pytest.mark.parametrize("package", [each for each in CORE if each != GENERATED], ids=lambda package: package.name)
+def test_a_module_of_the_core_begins_with_an_underscore_if_only_its_package_imports_it(package: Path) -> None:
+    assert misnamed(package, imports()) == {}
+
+
+def test_a_module_whose_name_says_the_wrong_thing_is_found() -> None:
+    package = ROOT / "core" / "reticent" / "rpc"
+    stranger = Import(ROOT / "client" / "reticent_client" / "phone.py", "reticent.rpc._rates", "Rate")
+    assert misnamed(package, [*imports(), stranger]) == {"reticent.rpc._rates": "others import it"}
+    inside = [each for each in imports() if package in each.file.parents]
+    assert set(misnamed(package, inside).values()) == {"no other package imports it"}
+
+
+def test_names_that_a_package_of_the_core_exports_are_imported_from_it() -> None:
+    exported = {
+        f"reticent.{package.name}": getattr(import_module(f"reticent.{package.name}"), "__all__", ())
+        for package in CORE
+    }
+    assert [
+        each
+        for each in imports()
+        if (package := each.module.rpartition(".")[0]) in exported
+        and each.name in exported[package]
+        and ROOT / "core" / Path(*package.split(".")) not in each.file.parents
+    ] == []
+
+
+def test_a_class_name_means_one_thing_in_all_packages() -> None:
+    files: dict[str, list[Path]] = {}
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if GENERATED not in path.parents):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                assert not node.module.startswith(f"{package}._"), path
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT))
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}

@@ -16,7 +16,7 @@ from reticent_analyst.question import Question
 from reticent_client import Declined, Participation
 from reticent_client.counting.settings import DEFAULT_BUDGET
 from reticent_keys.cli import app as keys
-from tests.queries import bits
+from tests.parties.queries import bits
 
 
 def phones_take(query: Query) -> bool:

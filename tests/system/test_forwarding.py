@@ -18,17 +18,27 @@ from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.errors import ForeignReply
+from reticent_sim.engine import ServerPair, launched
 from tests.core.paillier.test_tags import _factors
-from tests.keys.phones import Phone, expected, summed, sums
-from tests.system.forwarder import COHORTS, MIN_CONTRIBUTIONS, OPTIONS, PHONES, ForwardedQuery, Forwarder, Sent
-from tests.system.processes import TIMEOUT, running
+from tests.parties.aggregation_server import expected, summed, sums
+from tests.parties.phone import Phone
+from tests.system.forwarder import (
+    COHORTS,
+    MIN_CONTRIBUTIONS,
+    OPTIONS,
+    PHONES,
+    TIMEOUT,
+    ForwardedQuery,
+    Forwarder,
+    Sent,
+)
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
 
 @pytest.fixture(scope="module")
 def forwarder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forwarder]:
-    with running(tmp_path_factory.mktemp("forwarding"), keys_options=OPTIONS) as servers:
+    with launched(ServerPair(tmp_path_factory.mktemp("forwarding"), keys_options=OPTIONS)) as servers:
         made = Forwarder(servers)
         yield made
         made.close()

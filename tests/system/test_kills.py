@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reticent_sim.engine import RETICENT, ServerPair, launched
 from tests.system.campaign import ALLOWED, START, Campaign, campaign
-from tests.system.processes import RETICENT, Servers, running
 
 SEED = 5
 
@@ -23,7 +23,7 @@ def test_whatever_is_killed_what_was_acknowledged_is_counted_once(
     tmp_path: Path, key_bits: int, phones: int, queries: int, kills: tuple[int, int, int]
 ) -> None:
     print(f"seed {SEED}")  # noqa: T201  # pytest shows it where the test fails
-    with running(tmp_path, clock=START, keys_options=ALLOWED, key_bits=key_bits) as servers:
+    with launched(ServerPair(tmp_path, clock=START, keys_options=ALLOWED, key_bits=key_bits)) as servers:
         chance = random.Random(SEED)  # noqa: S311  # when to kill is no secret
         by_clock = [False, True] * (queries // 2)
         asyncio.run(campaign(servers, chance, phones=phones, by_clock=by_clock, kills=kills))
@@ -57,7 +57,7 @@ sys.exit(program.main(sys.argv[1:]))
 """An aggregation server that acknowledges contributions a moment before it commits them."""
 
 
-async def smaller(servers: Servers, chance: random.Random) -> list[str]:
+async def smaller(servers: ServerPair, chance: random.Random) -> list[str]:
     """The same with fewer phones and kills, at the aggregation server only: what is wrong in the end."""
     held = Campaign(servers, chance)
     await held.join(120, kills=0)
@@ -73,7 +73,7 @@ async def smaller(servers: Servers, chance: random.Random) -> list[str]:
 def test_what_is_acknowledged_before_it_is_committed_is_seen_to_be_missing(tmp_path: Path, hasty: bool) -> None:
     (tmp_path / "hasty.py").write_text(HASTY)
     program = (sys.executable, tmp_path / "hasty.py") if hasty else RETICENT
-    with running(tmp_path, clock=START, keys_options=ALLOWED, aggregation_program=program) as servers:
+    with launched(ServerPair(tmp_path, clock=START, keys_options=ALLOWED, aggregation_program=program)) as servers:
         wrong = asyncio.run(smaller(servers, random.Random(SEED)))  # noqa: S311  # as above
     missing = [each for each in wrong if each.endswith("is counted 0 times, not 1")]
     assert bool(missing) == hasty, wrong

@@ -24,11 +24,12 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_client import Participant, Participation, PhoneStore
 from tests.agg.parties import requests
-from tests.keys.phones import LocalServer, sums
+from tests.parties.aggregation_server import sums
+from tests.parties.key_server import LocalKeyServer
 
 FALSE_ALARM = 1e-6
-PHONES, RELEASES, COUNTERS = 2000, 10, 64
-FEWER = 100  # phones, where noise is wrong: it is a sum's noise that is looked at, whatever it is the sum of
+PHONES, RELEASES, COUNTERS = 500, 10, 64
+FEWER = 40  # phones, where noise is wrong: it is a sum's noise that is looked at, whatever it is the sum of
 MORE = 20  # releases, where noise is wrong: with these the bins see it as surely as the squares do
 BINS = 20
 BATCH = 250
@@ -45,7 +46,7 @@ class Person:
     store: PhoneStore
 
 
-def query(local: LocalServer, number: int, phones: int, noise: str) -> Query:
+def query(local: LocalKeyServer, number: int, phones: int, noise: str) -> Query:
     """One of the questions: their counters fit one plaintext."""
     return Query(
         id=f"release {number}",
@@ -65,7 +66,7 @@ def query(local: LocalServer, number: int, phones: int, noise: str) -> Query:
     )
 
 
-def person(local: LocalServer, number: int, token: bytes) -> Person:
+def person(local: LocalKeyServer, number: int, token: bytes) -> Person:
     """A phone that has joined."""
     store = PhoneStore()
     participant = Participant(
@@ -83,7 +84,7 @@ def person(local: LocalServer, number: int, token: bytes) -> Person:
 
 
 @contextlib.contextmanager
-def people(local: LocalServer, count: int) -> Iterator[list[Person]]:
+def people(local: LocalKeyServer, count: int) -> Iterator[list[Person]]:
     """Phones that have joined, closed in the end."""
     there: list[Person] = []
     try:
@@ -109,7 +110,7 @@ def batched(said: Sequence[wire.Contribution]) -> list[Sequence[wire.Contributio
 
 
 def released(
-    aggregation: AggregationServer, local: LocalServer, asked: Query, phones: Sequence[Person], key: PublicKey
+    aggregation: AggregationServer, local: LocalKeyServer, asked: Query, phones: Sequence[Person], key: PublicKey
 ) -> list[int]:
     """One query from its announcement to its decision: the sums that come out."""
     aggregation.queries.learn(local.server.terms())
@@ -129,7 +130,7 @@ def released(
 
 def noise_of(kind: str, phones: int, releases: int) -> tuple[Noise, float]:
     """What releases have besides the true counters, in the counters' unit, and the variance that it must have."""
-    local = LocalServer()
+    local = LocalKeyServer()
     key = local.key
     aggregation = AggregationServer(
         SqliteStore(None), identity=local.server.identity, now=local.clock.now, rng=seeded("disguise"), simulation=True
@@ -193,8 +194,8 @@ def scaled(mechanism: type[Mechanism], deviation: float) -> Callable[..., Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 3)])
-def test_what_two_thousand_phones_add_is_the_noise_that_the_query_says(kind: str, releases: int) -> None:
+@pytest.mark.parametrize(("kind", "releases"), [("skellam", RELEASES), ("gaussian", 6)])
+def test_what_five_hundred_phones_add_is_the_noise_that_the_query_says(kind: str, releases: int) -> None:
     noise, variance = noise_of(kind, PHONES, releases)
     assert noise.size == COUNTERS * releases
     assert has_variance(kind, noise, variance)

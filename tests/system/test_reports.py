@@ -10,7 +10,7 @@ from reticent.privacy import Cost, Counter, Query
 from reticent.tls.certificates import Certificate
 from reticent_analyst import Analyst
 from reticent_client import Broker, Participation, Phone, PhoneStore, connect
-from tests.system.processes import ANALYST, Servers, running
+from reticent_sim.engine import ANALYST, ServerPair, launched
 
 PHONES = 5
 LIMIT = 90.0  # seconds
@@ -26,11 +26,13 @@ counters = { visits = [0, 1000] }
 @pytest.mark.slow
 def test_what_apps_report_is_in_the_sum(tmp_path: Path) -> None:
     keys_options = ("--min-honest", "2", "--min-liars-share", "0", "--max-epsilon", str(EPSILON))
-    with running(tmp_path, keys_options=keys_options, aggregation_options=("--poll-interval", "1")) as servers:
+    with launched(
+        ServerPair(tmp_path, keys_options=keys_options, aggregation_options=("--poll-interval", "1"))
+    ) as servers:
         asyncio.run(asyncio.wait_for(_count(servers, tmp_path), LIMIT))
 
 
-async def _count(servers: Servers, folder: Path) -> None:
+async def _count(servers: ServerPair, folder: Path) -> None:
     invitations = await asyncio.to_thread(servers.invitations, PHONES)
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(contextlib.closing(PhoneStore(folder / "phones.db")))
@@ -43,7 +45,7 @@ async def _count(servers: Servers, folder: Path) -> None:
             with connect(broker.address, phone.apps.add("fitness")) as app:
                 await asyncio.to_thread(app.report, {"visits": 100 * (number + 1)})
         certificate = Certificate.load(servers.certs, ANALYST)
-        analyst = stack.enter_context(Analyst(servers.aggregation.others, certificate, servers.identity))
+        analyst = stack.enter_context(Analyst(servers.counting.address, certificate, servers.identity))
         release = await asyncio.to_thread(lambda: analyst.count(_query(analyst)))
     assert release.contributors == PHONES
     expected = sum(100 * (number + 1) for number in range(PHONES))

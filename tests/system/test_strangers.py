@@ -22,14 +22,16 @@ from reticent.protocol.channels import channel_credentials
 from reticent.tls import certificates
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
-from tests.keys.phones import Phone
+from reticent_sim.engine import ANALYST, Endpoint
+from tests.parties.callers import in_turn
+from tests.parties.phone import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad
-from tests.system.callers import in_turn
 from tests.system.city import (
     MAX_BYTES,
     METHODS,
     SERVICES,
     SHOWN,
+    TIMEOUT,
     City,
     call,
     inhabited,
@@ -38,7 +40,6 @@ from tests.system.city import (
     statement_of,
     still_serves,
 )
-from tests.system.processes import ANALYST, TIMEOUT
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -64,8 +65,7 @@ def unchanged(city: City) -> Iterator[None]:
     yield
     assert city.dumps() == before
     still_serves(city)
-    assert city.servers.keys.runs
-    assert city.servers.aggregation.runs
+    assert all(process.is_running for process in city.servers.both)
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
@@ -106,7 +106,7 @@ def test_random_bytes_get_a_typed_refusal_or_an_answer_that_changes_nothing(city
 @pytest.mark.parametrize("method", ["Enrolment/Join", "Enrolment/Renew", "Enrolment/Leave", "Collecting/Contribute"])
 def test_a_phones_message_in_which_a_byte_is_wrong_is_refused(city: City, method: str) -> None:
     good = {
-        "Enrolment/Join": Phone(city.spare).joining(),
+        "Enrolment/Join": Phone(city.spare.token).joining(),
         "Enrolment/Renew": city.phones[1].renewing(),
         "Enrolment/Leave": city.phones[1].leaving(),
         "Collecting/Contribute": city.said(1),
@@ -143,11 +143,11 @@ def test_nobody_without_a_certificate_is_heard(city: City, service: str) -> None
 
 @pytest.mark.parametrize("service", ["Deciding", "Counting"])
 def test_phones_addresses_have_nothing_for_others(city: City, service: str) -> None:
-    process, _ = city.place(service)
+    phones = city.endpoint({"Deciding": "Enrolment", "Counting": "Collecting"}[service])
     name = SHOWN[service]
     for method, kind in SERVICES[service].items():
         with (
-            grpc.secure_channel(process.phones, city.servers.credentials(name)) as channel,
+            phones.blocking_channel(city.servers.credentials(name)) as channel,
             pytest.raises(Unreachable, match="UNIMPLEMENTED"),
         ):
             call(channel, f"{service}/{method}", [kind().SerializeToString()])
@@ -158,20 +158,21 @@ def test_a_foreign_authority_is_worth_nothing(city: City, service: str, tmp_path
     """Neither to the servers, that do not know its certificates, nor to callers, that do not trust the servers then."""
     certificates.create(tmp_path / "certs", hosts=["127.0.0.1"], analysts=[ANALYST], days=2)
     foreign = Certificate.load(tmp_path / "certs", SHOWN[service] or "aggregation")
-    trusting = grpc.ssl_channel_credentials(city.servers.authority, foreign.key, foreign.certificate)
+    authority = Certificate.load(city.servers.certs, "keys").authority
+    trusting = grpc.ssl_channel_credentials(authority, foreign.key, foreign.certificate)
     ways = [foreign.channel_credentials(), channel_credentials(foreign.authority)]
     if SHOWN[service] is not None:  # phones' addresses look at no certificates
         ways.append(trusting)
     for way in ways:
         for method, kind in SERVICES[service].items():
-            with grpc.secure_channel(city.place(service)[1], way) as channel, pytest.raises(Unreachable):
+            with city.endpoint(service).blocking_channel(way) as channel, pytest.raises(Unreachable):
                 call(channel, f"{service}/{method}", [kind().SerializeToString()])
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_nothing_is_said_in_the_clear(city: City, service: str) -> None:
     for method, kind in SERVICES[service].items():
-        with grpc.insecure_channel(city.place(service)[1]) as channel, pytest.raises(Unreachable):
+        with grpc.insecure_channel(city.endpoint(service).address) as channel, pytest.raises(Unreachable):
             call(channel, f"{service}/{method}", [kind().SerializeToString()])
 
 
@@ -188,7 +189,7 @@ PLAIN = {
 @pytest.mark.parametrize("content", PLAIN.values(), ids=PLAIN)
 @pytest.mark.parametrize("service", SERVICES)
 def test_plain_connections_come_to_nothing(city: City, service: str, content: bytes) -> None:
-    host, _, port = city.place(service)[1].rpartition(":")
+    host, _, port = city.endpoint(service).address.rpartition(":")
     for _ in range(20):
         with socket.create_connection((host, int(port)), timeout=TIMEOUT) as raw:
             with contextlib.suppress(OSError):  # the server may have hung up
@@ -210,10 +211,10 @@ KEPT = FLOOD * FLOODED // 2
 """By how much two further floods may leave a server larger: a quarter of what they bring, for allocators keep some."""
 
 
-async def flood(city: City, address: str, method: str, content: bytes) -> Counter[str]:
+async def flood(endpoint: Endpoint, method: str, content: bytes) -> Counter[str]:
     """Make so many calls at a time, until there were FLOOD of them: how often each refusal came."""
     found: Counter[str] = Counter()
-    channels = [city.servers.channel(address) for _ in range(CONNECTIONS)]
+    channels = [endpoint.channel() for _ in range(CONNECTIONS)]
     calls: list[Any] = [channel.unary_unary(f"/reticent.v1.{method}") for channel in channels]
 
     async def once(number: int) -> None:
@@ -255,7 +256,8 @@ def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(city: City, met
     with what each has sent unasked. All that the floods bring is more than that: so nothing of it is kept for long, and
     what is left does not grow from flood to flood.
     """
-    process, address = city.place(method.partition("/")[0])
+    service = method.partition("/")[0]
+    process = city.process(service)
     large = bytes(FLOODED)
     content = {
         "Enrolment/Join": wire.JoinRequest(invitation=NOBODY, signature=large),
@@ -264,14 +266,14 @@ def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(city: City, met
         ),
     }[method].SerializeToString()
     before, after = process.memory(), []
-    process.forget_peak()
+    process.reset_peak_memory()
     with asyncio.Runner() as runner:
         for _ in range(FLOODS):
-            answers = runner.run(flood(city, address, method, content))
+            answers = runner.run(flood(city.endpoint(service), method, content))
             assert answers.total() == FLOOD
             assert set(answers) <= {"BUSY", "MALFORMED", "NOT_ASKED"}
             assert answers["BUSY"] > FLOOD // 2
             after.append(process.memory())
             still_serves_soon(city)
-    assert process.peak() - before < KNOWN * A_CALL < FLOODS * FLOOD * FLOODED
+    assert process.peak_memory() - before < KNOWN * A_CALL < FLOODS * FLOOD * FLOODED
     assert after[-1] - after[0] < KEPT

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from reticent.address import AddressError, bind, is_local
 from reticent.protocol.calls import RETRY_AFTER
-from reticent.rpc.rates import Rate, Rates
+from reticent.rpc import Rate, Rates
 from reticent.v1 import phone_pb2
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.stream import Stream

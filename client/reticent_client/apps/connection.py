@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,9 @@ from typing import Any, Self, cast
 
 import grpc
 
+from reticent.protocol import Refused
+from reticent.protocol.calls import failure_of
+from reticent.protocol.channels import connection_options
 from reticent.retry import Attempts, Backoff
 from reticent.v1 import phone_pb2
 from reticent_client.apps.broker import SERVICE
@@ -17,8 +21,12 @@ from reticent_client.apps.messages import Step
 from reticent_client.errors import AppRefused
 
 _DEADLINE = 10.0  # seconds for a reply
-_BACKOFF = Backoff(first=0.2, limit=5.0)
+_BACKOFF = Backoff(first=0.2, limit=5.0, retry_after_limit=math.inf)
 
+_KEEPALIVE = 30.0  # seconds: detects a phone that disappeared
+
+# A broker answers apps in any language with plain gRPC statuses, which phone.proto lists, and names no `Refusal`. These
+# come from gRPC itself, or from a phone that shuts down.
 _AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -53,7 +61,8 @@ class Connection:
             after: The position of the last step that the app has; by default only new steps follow.
 
         Raises:
-            AppRefused: The token is invalid, or the steps after that one are no longer held.
+            AppRefused: The token is invalid, the steps after that one are no longer held, or the app has had too many
+                streams or calls for longer than the timeout.
             ConnectionError: The phone was unreachable for longer than the timeout.
         """
         attempts = Attempts(_BACKOFF, now=time.monotonic, timeout=self._timeout)
@@ -76,10 +85,10 @@ class Connection:
                     return
                 if not isinstance(error, grpc.RpcError):
                     raise
-                away = _absence(error)
-                pause = attempts.failed()
+                retry_after = _retry_after(error)
+                pause = None if retry_after is None else attempts.failed(retry_after)
                 if pause is None:
-                    raise away from error
+                    raise _error_of(error) from error
             finally:
                 if call is not None:
                     call.cancel()
@@ -95,7 +104,7 @@ class Connection:
         try:
             return self._ask()
         except grpc.RpcError as error:
-            raise _absence(error) from error
+            raise _error_of(error) from error
 
     def report(self, counters: Mapping[str, float]) -> None:
         """Report what the app has counted, for private counts that the phone takes part in: all of it is kept, or none.
@@ -107,7 +116,7 @@ class Connection:
         try:
             self._report(phone_pb2.ReportRequest(counters=counters), metadata=self._metadata, timeout=_DEADLINE)
         except grpc.RpcError as error:
-            raise _absence(error) from error
+            raise _error_of(error) from error
 
     def close(self) -> None:
         """Close the connection, from any thread; streams end."""
@@ -133,12 +142,20 @@ class Connection:
             raise
 
 
-def _absence(error: grpc.RpcError) -> ConnectionError:
-    """The error for a phone that is unreachable; raises AppRefused if it has refused the call."""
+def _retry_after(error: grpc.RpcError) -> float | None:
+    """Seconds after which the same call may succeed; None if it never will."""
+    if cast("grpc.Call", error).code() in _AWAY:
+        return 0.0
+    failure = failure_of(error)
+    return failure.retry_after if isinstance(failure, Refused) and failure.refusal.retry else None
+
+
+def _error_of(error: grpc.RpcError) -> AppRefused | ConnectionError:
+    """A failed call as an app sees it."""
     call = cast("grpc.Call", error)
-    if call.code() not in _AWAY:
-        raise AppRefused(f"the phone says: {call.details()}") from error
-    return ConnectionError(f"the phone is not there: {call.details()}")
+    if call.code() in _AWAY:
+        return ConnectionError(f"the phone is not there: {call.details()}")
+    return AppRefused(f"the phone says: {call.details()}")
 
 
 def connect(address: str, token: str, *, root_certificates: bytes | None = None, timeout: float = 60.0) -> Connection:
@@ -153,12 +170,7 @@ def connect(address: str, token: str, *, root_certificates: bytes | None = None,
         root_certificates: Root certificates in PEM, if the broker uses TLS.
         timeout: The number of seconds that the phone may be unreachable.
     """
-    options = (
-        ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.max_reconnect_backoff_ms", 5000),
-        ("grpc.keepalive_time_ms", 30_000),  # notices a phone that has gone without a word
-        ("grpc.keepalive_timeout_ms", 10_000),
-    )
+    options = connection_options(_BACKOFF, _KEEPALIVE)
     if root_certificates is None:
         channel = grpc.insecure_channel(address, options)
     else:

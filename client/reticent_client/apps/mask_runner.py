@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from reticent.clock import Clock, SystemClock
+from reticent.storage.documents import DocumentFormat
 from reticent_client.apps.messages import MASKED, RAW, Step, check_label, position
 from reticent_client.apps.stream import Stream
 from reticent_client.apps.tokens import Apps
@@ -36,6 +36,7 @@ HELD_DAYS = 7
 _TICK = dt.timedelta(microseconds=1)
 
 MASKS = "mask/"  # the slots of the states of masks, each with its policy's fingerprint
+FORMAT = DocumentFormat("reticent-mask-day", 1, "the last day of a mask")
 LAST_DAY = "day"  # the slot of the last day that a policy decided, with its fingerprint
 
 OnStep = Callable[[Step], None]
@@ -43,7 +44,7 @@ OnStep = Callable[[Step], None]
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _LatestReading:
     context: str | None
     instant: dt.datetime
 
@@ -111,7 +112,7 @@ class MaskRunner:
         self._rng = rng
         self._first_day = first_day or store is None
         self._on_step = on_step
-        self._reading = _Reading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
+        self._reading = _LatestReading(None, dt.datetime.min.replace(tzinfo=dt.UTC))
         self._names = {each: each.fingerprint() for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
@@ -129,7 +130,7 @@ class MaskRunner:
             if self._owns_store:
                 stack.callback(self._store.close)
             stack.enter_context(self._store.claim())
-            self._wake()
+            self._resume()
             self._open = stack.pop_all()
         self._running = asyncio.create_task(self._run(), name="phone")
         return self
@@ -147,8 +148,8 @@ class MaskRunner:
 
     def close_streams(self) -> None:
         """Let the readers of the streams have what is there, and end."""
-        for _, stream in self._streams:
-            stream.close()
+        self.masked.close()
+        self.raw.close()
 
     async def wait(self) -> None:
         """Return when it has stopped, with the error that stopped it."""
@@ -160,12 +161,12 @@ class MaskRunner:
 
         It says nothing before the next step, and then only if it is the last one before it.
         """
-        self._reading = _Reading(None, self.clock.now())  # what was read before is over, whatever this turns out to be
+        self._reading = _LatestReading(None, self.clock.now())  # an earlier reading is void, even if this one is wrong
         if context is not None:
             if not isinstance(context, str):
                 raise ValueError(f"a context is a string, or None for no reading: got {context!r}")
             check_label(context)
-        self._reading = _Reading(context, self.clock.now())
+        self._reading = _LatestReading(context, self.clock.now())
 
     @property
     def dark(self) -> bool:
@@ -181,8 +182,8 @@ class MaskRunner:
         """What became of the steps, for each policy that has decided any since the phone began."""
         return [mask.report() for mask in self._masks.values()]
 
-    def _wake(self) -> None:
-        """Go on from what the store holds: the last step that has begun may not have got out."""
+    def _resume(self) -> None:
+        """Go on from what the store holds: the streams, the steps that wait for their beginning, and the day's mask."""
         self._store.keep_only(MASKS, (MASKS + name for name in self._names.values()))
         held = [_Decided(*each) for each in self._store.messages()]
         if held:
@@ -198,13 +199,7 @@ class MaskRunner:
         for each in held[: len(held) - len(self._pending)]:
             self._write(each)
         in_lead = self._in_charge()[0] == upcoming.date
-        date = upcoming.date if in_lead else self.timetable.last(self.clock.now()).date
-        mask = self._mask(date)
-        step = mask.step - 1
-        published = -1 if self.masked.last is None else self.masked.last[0]
-        if step >= 0 and published < position(date, step) < due:
-            with contextlib.suppress(StepError):  # a day that is over, or a step that was never decided
-                self._publish(self._keep(date, step, mask.observe(None, step=step), None))
+        self._mask(upcoming.date if in_lead else self.timetable.last(self.clock.now()).date)
 
     def _before(self, newest: Step) -> dt.datetime:
         """Just before the last step that was decided: it may not have begun, and nothing before it is decided again.
@@ -237,7 +232,7 @@ class MaskRunner:
             mask.next_day(day)
         else:
             mask = MaskIt(policy, self._rng, store=slot, day=day)
-        self._store.slot(LAST_DAY).write(json.dumps([day, name]))
+        self._store.slot(LAST_DAY).write(FORMAT.text({"day": day, "policy": name}))
         if name in self._masks:
             mask.take_over_contexts(self._masks[name])
         self._masks[name] = mask
@@ -258,9 +253,9 @@ class MaskRunner:
         if text is None:
             return None, None
         try:
-            day, name = json.loads(text)
-            return dt.date.fromisoformat(day), name
-        except (TypeError, ValueError) as error:
+            content = FORMAT.parse(text)
+            return dt.date.fromisoformat(content["day"]), content["policy"]
+        except (TypeError, ValueError, KeyError) as error:
             raise FileError("the store is damaged: it does not say which day was the last") from error
 
     async def _run(self) -> None:
@@ -314,10 +309,5 @@ class MaskRunner:
             self._on_step(Step.decode(decided.messages[MASKED]))
 
     def _write(self, decided: _Decided) -> None:
-        for name, stream in self._streams:
-            if name in decided.messages:
-                stream.write(decided.position, decided.messages[name])
-
-    @property
-    def _streams(self) -> tuple[tuple[str, Stream], tuple[str, Stream]]:
-        return (MASKED, self.masked), (RAW, self.raw)
+        for name, message in decided.messages.items():
+            (self.raw if name == RAW else self.masked).write(decided.position, message)

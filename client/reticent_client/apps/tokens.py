@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from reticent.clock import SystemClock
+from reticent.storage.documents import DocumentFormat
 from reticent.times import Now
 from reticent_client.apps.messages import RAW
 from reticent_client.errors import FileError, UnknownApp
 from reticent_client.store import PhoneStore
 
+FORMAT = DocumentFormat("reticent-apps", 1, "a list of apps")
 MAX_NAME = 64
 
 APPS = "apps"  # the slot of the list
@@ -109,8 +110,8 @@ def _apps(text: str | None) -> list[App]:
     if text is None:
         return []
     try:
-        return [App(**each) for each in json.loads(text)]
-    except (TypeError, ValueError) as error:
+        return [App(**each) for each in FORMAT.parse(text)["apps"]]
+    except (TypeError, ValueError, KeyError) as error:
         raise FileError("the list of apps is damaged") from error
 
 
@@ -119,7 +120,7 @@ def _without(apps: list[App], name: str) -> list[App]:
 
 
 def _text(apps: list[App]) -> str:
-    return json.dumps([asdict(app) for app in apps])
+    return FORMAT.text({"apps": [asdict(app) for app in apps]})
 
 
 def _digest(token: str) -> str:

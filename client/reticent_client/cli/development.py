@@ -12,7 +12,7 @@ from reticent_client.apps.messages import MASKED, Step
 from reticent_client.apps.tokens import Apps
 from reticent_client.apps.trace_sensor import Outage, TraceSensor
 from reticent_client.counting.enrolment import MEMBERSHIP
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.timetable import Timetable
 from reticent_client.store import PhoneStore
 
@@ -45,9 +45,9 @@ def prepare(
 ) -> Development:
     """Mark the store as one of a phone in development, and continue where its last run ended."""
     steps = store.messages()
-    if not store.in_development and (steps or store.read(LAST_DAY) or store.read(MEMBERSHIP)):
+    if not store.in_development and (steps or store.slot(LAST_DAY).read() or store.slot(MEMBERSHIP).read()):
         raise ValueError(f"{store.path} is the store of a phone in real time: --traces needs another --store")
-    traces = Traces.read(path, zone=zone)
+    traces = read_traces(path, zone=zone)
     sensor = TraceSensor(traces, user, [Outage.parse(each) for each in sensor_off])
     start = was_off + (_begin_of(Step.decode(steps[-1][1][MASKED]), sensor.zone) if steps else _first(sensor, horizon))
     if not sensor.readings or sensor.readings[-1].time <= start:

@@ -17,7 +17,7 @@ from reticent.console.options import AsJson, in_json
 from reticent.times import duration
 from reticent_client.habits.inspection import Inspection, inspect
 from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, DEFAULT_STEP, Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.explanation_text import percent
 from reticent_client.mask.timetable import LEAD
 
@@ -82,7 +82,7 @@ def name_of(traces: Path | None) -> str:
 
 def read_and_sample(path: Path | None, show: Callable[[str], None], options: DayOptions) -> Inspection:
     """The days of traces; `show` receives what is going on."""
-    traces = Traces.read(sys.stdin.buffer if path is None else path, zone=options.zone, slots=options.slots)
+    traces = read_traces(sys.stdin.buffer if path is None else path, zone=options.zone, slots=options.slots)
     if traces.table is not None and (options.hold is not None or options.lead is not None):
         raise ValueError(
             f"{name_of(path)} is a table of slots, which hold while they last: --hold and --lead mean nothing to it"

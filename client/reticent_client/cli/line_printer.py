@@ -1,4 +1,4 @@
-"""Standard output for a process that must not wait for whoever reads it."""
+"""Standard output of a process that must not wait for its reader."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ UNREAD = 1000
 """Lines that wait for the reader."""
 TIMEOUT = 1.0
 """Seconds in which they may be read at the end."""
+POLL_INTERVAL = 0.01
+"""Seconds between two looks whether they are read."""
 
 
 class LinePrinter:
-    """Writes to standard output without ever waiting for its reader: lines that find no room are left out."""
+    """Writes to standard output and never waits for its reader: lines beyond the limit are dropped."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str] = queue.Queue(UNREAD)
@@ -28,29 +30,29 @@ class LinePrinter:
         with contextlib.suppress(OSError, ValueError):  # there is no standard output
             threading.Thread(target=self._write, args=(sys.stdout.fileno(),), daemon=True).start()
 
-    def say(self, line: str) -> None:
-        """Have a line written."""
+    def print_line(self, line: str) -> None:
+        """Write a line, unless too many wait already."""
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(f"{line}\n")
 
     def step(self, step: Step) -> None:
-        """Have it written what is released at a step."""
-        self.say(f"{step.date} {step.time}  {'-' if step.context is None else step.context}")
+        """Write what is released at a step."""
+        self.print_line(f"{step.date} {step.time}  {'-' if step.context is None else step.context}")
 
     def finish(self) -> None:
-        """Wait a moment for what is not written yet."""
+        """Wait a moment for lines that are not written yet."""
         end = time.monotonic() + TIMEOUT
         while self._lines.unfinished_tasks and time.monotonic() < end:
-            time.sleep(0.01)
+            time.sleep(POLL_INTERVAL)
 
     def _write(self, out: int) -> None:
         """Write past Python's buffer: its lock, held by a thread that waits, would keep the process from ending."""
-        heard = True
+        has_reader = True
         while True:
             line = self._lines.get().encode()
-            while heard and line:
+            while has_reader and line:
                 try:
                     line = line[os.write(out, line) :]
                 except OSError:  # nobody reads any more; the phone goes on
-                    heard = False
+                    has_reader = False
             self._lines.task_done()

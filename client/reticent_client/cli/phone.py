@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from reticent.console.text import printable
 from reticent.privacy import Cost
 from reticent.protocol import BadCertificate, Unreachable
 from reticent.randomness import secure, seeded
+from reticent.storage.database import InUse
 from reticent_client.cli.apps import apps
 from reticent_client.cli.report import report
 from reticent_client.cli.run import run
@@ -30,6 +32,7 @@ from reticent_client.counting.inputs import Counted, read_invitation, read_parti
 from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.records import Records
 from reticent_client.counting.reports import Reports
+from reticent_client.counting.runner import COUNTING
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round, enrol, take_part
 from reticent_client.counting.settings import kept_budget, kept_participation
@@ -38,6 +41,8 @@ from reticent_client.store import PhoneStore
 
 NOTICE_AFTER = 2.0
 """Seconds until the user is told which server does not reply."""
+CLAIM_TIMEOUT, CLAIM_INTERVAL = 10.0, 0.05
+"""Seconds that a command waits for a round of the running phone, and after which it looks again."""
 
 app = App(
     name="phone",
@@ -227,17 +232,30 @@ def _phone(
     """The store of a phone, for this process alone."""
     if not new:
         check_exists(path)
-    with contextlib.closing(PhoneStore(path)) as store, store.claim("counting"):
+    with contextlib.closing(PhoneStore(path)) as store, _claimed(store):
         if store.in_development:
             raise ValueError(f"{path} is the store of a phone in development, which takes part in no counts")
         yield _Opening(store, kept_budget(store, *budget))
 
 
+@contextlib.contextmanager
+def _claimed(store: PhoneStore) -> Iterator[None]:
+    """Take part for a phone as the only process, as soon as a running phone has ended its round."""
+    with contextlib.ExitStack() as stack:
+        end = time.monotonic() + CLAIM_TIMEOUT
+        while True:
+            try:
+                stack.enter_context(store.claim(COUNTING))
+                break
+            except InUse:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(CLAIM_INTERVAL)
+        yield
+
+
 async def _enrolled(participant: Participant) -> None:
-    member = participant.enrolment.member
-    if member is None:
-        raise NotJoined("this phone has no invitation")
-    async with Servers(member.invitation) as servers, _notice(servers.keys):
+    async with Servers(participant.enrolment.invitation) as servers, _notice(servers.keys):
         try:
             await enrol(participant, servers)
         except BadCertificate as error:

@@ -137,7 +137,7 @@ def run(
             hold=valid if development is None else development.hold,
             first_day=first_day or (development is not None and development.is_new),
             on_step=None if quiet else printer.step,
-            on_round=None if quiet else RoundPrinter(printer.say).round,
+            on_round=None if quiet else RoundPrinter(printer.print_line).round,
         )
         broker = Broker(phone, address, credentials=_credentials(certificate, key))
         asyncio.run(_serve(phone, broker, app or [], development, printer))
@@ -173,17 +173,17 @@ def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) 
     """Say where the phone is, who may listen, and when it begins to speak."""
     known = {each.name for each in phone.apps.all()}
     for name in apps:
-        printer.say(f"app {name}: {'has its token already' if name in known else phone.apps.add(name)}")
+        printer.print_line(f"app {name}: {'has its token already' if name in known else phone.apps.add(name)}")
     mask = phone.mask
     if mask is None:
-        printer.say(f"serving at {broker.address}, without a policy")
+        printer.print_line(f"serving at {broker.address}, without a policy")
         return
     local = mask.next_step.instant.astimezone(mask.timetable.zone)
-    printer.say(
+    printer.print_line(
         f"serving at {broker.address}, {mask.timetable.horizon} steps a day; the next begins at {local:%Y-%m-%d %H:%M}"
     )
     if mask.dark:
-        printer.say(
+        printer.print_line(
             "nothing is released until tomorrow, for it is not known what was released today "
             "(if the store is new and nothing was, --first-day says so)"
         )

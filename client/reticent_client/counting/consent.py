@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -11,9 +10,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from reticent.privacy import Bin, Cost, Query, QueryLimits, min_liars
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["AppReports", "Participation", "Situation"]
+
+FORMAT = DocumentFormat("reticent-participation", 1, "a participation policy")
 
 
 @dataclass(frozen=True)
@@ -191,8 +193,8 @@ class Participation:
             )
 
     def to_text(self) -> str:
-        """The policy as one line of JSON, from which `from_text` makes an equal one."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The policy as a JSON document of one line, from which `from_text` makes an equal one."""
+        return FORMAT.text(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Participation:
@@ -201,11 +203,7 @@ class Participation:
         Raises:
             ValueError: The text is no policy.
         """
-        try:
-            content = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"this is no policy: {error}") from error
-        return cls._of(content)
+        return cls._of(FORMAT.parse(text))
 
     @classmethod
     def from_toml(cls, text: str) -> Participation:
@@ -234,8 +232,8 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else math.inf
 
 
-def _over(reason: Reason, query: Query, what: str, asked: float, allowed: float) -> Declined:
-    return Declined(reason, f"{query.id!r} takes {what} of {asked:g}, and {allowed:g} is allowed", query.id)
+def _over(reason: Reason, query: Query, what: str, value: float, allowed: float) -> Declined:
+    return Declined(reason, f"{query.id!r} takes {what} of {value:g}, and {allowed:g} is allowed", query.id)
 
 
 def _refuse_bad_limit(name: str, value: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -11,6 +10,7 @@ from enum import Enum
 from reticent.protocol import SigningKey, signed_by, statements
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.keys import PHONE_BYTES
+from reticent.storage.documents import DocumentFormat
 from reticent.times import Now
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.errors import AlreadyJoined, BadMembership, FileError, NotJoined
@@ -18,6 +18,7 @@ from reticent_client.store import StoreSlot
 
 __all__ = ["MEMBERSHIP", "Enrolment", "Member", "MembershipState"]
 
+FORMAT = DocumentFormat("reticent-membership", 1, "a membership")
 MEMBERSHIP = "counting/membership"
 """The slot of the keys and of the membership."""
 
@@ -58,7 +59,7 @@ class Member:
 
     def to_text(self) -> str:
         """All of it as text, secrets too."""
-        return json.dumps(
+        return FORMAT.text(
             {
                 "invitation": self.invitation.to_text(),
                 "signing": _text(self.signing.to_bytes()),
@@ -77,7 +78,7 @@ class Member:
             FileError: The text is damaged.
         """
         try:
-            content = json.loads(text)
+            content = FORMAT.parse(text)
             return cls(
                 _shared(Invitation.from_text(content["invitation"])),
                 SigningKey(_bytes(content["signing"])),
@@ -103,8 +104,21 @@ class Enrolment:
     def __init__(self, slot: StoreSlot, now: Now) -> None:
         self._slot = slot
         self._now = now
-        text = slot.read()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the membership from the store again: another process may have changed it."""
+        text = self._slot.read()
         self.member = None if text is None else Member.from_text(text)
+
+    @property
+    def invitation(self) -> Invitation:
+        """By which the phone has joined, or is joining.
+
+        Raises:
+            NotJoined: There is none.
+        """
+        return self._held().invitation
 
     @property
     def current(self) -> Member | None:

@@ -20,7 +20,7 @@ HEADER = ["name", "value"]
 
 
 class Counted:
-    """Numbers by their names, from a file that is read anew whenever they are asked for, and from arguments.
+    """Numbers by their names, from a file that is read anew for each query, and from arguments.
 
     Args:
         path: CSV with the header name,value, or one JSON object.
@@ -29,23 +29,23 @@ class Counted:
 
     def __init__(self, path: Path | None, pairs: Sequence[str]) -> None:
         self._path = path
-        self._said = dict(map(_pair, pairs))
+        self._pairs = dict(map(_pair, pairs))
         self._queries: list[Query] = []  # that took the numbers
-        self.all()  # what is wrong with the file is said at once
+        self.all()  # a bad file is reported at once
 
     def all(self) -> dict[str, float]:
-        """Everything that there is to say."""
-        return {**({} if self._path is None else _read(self._path)), **self._said}
+        """All numbers."""
+        return {**({} if self._path is None else _read(self._path)), **self._pairs}
 
     def among(self, query: Query) -> Mapping[str, float] | None:
-        """What there is to say to a query; None where neither a file nor a pair was given.
+        """The numbers for a query; None where neither a file nor a pair was given.
 
-        It never depends on what was counted whether there is something to say: both servers see who takes part.
+        Whether there are numbers never depends on what was counted: both servers see which phones take part.
 
         Raises:
             Declined: The file cannot be read, as while somebody writes it.
         """
-        if self._path is None and not self._said:
+        if self._path is None and not self._pairs:
             return None
         try:
             counted = self.all()
@@ -72,7 +72,7 @@ class Counted:
                     bounds = f"its bounds are {counter.low} and {counter.high}"
                     yield f"{query.id!r} takes {counter.name!r} as {taken:g}, not {given:g}: {bounds}"
         wanted = {source_of(counter.name, counted) for query in self._queries for counter in query.counters}
-        for name in sorted(self._said.keys() - wanted):
+        for name in sorted(self._pairs.keys() - wanted):
             yield f"{name!r} was given and not used: no contribution that was made now asks for it"
 
 

@@ -15,15 +15,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from reticent.paillier import PublicKey
 from reticent.privacy import Composition, Cost, Norms, Query
 from reticent.protocol import Refused, Unreachable, signed_by, statements
-from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, contribution_bytes
 from reticent.randomness import secure
 from reticent.retry import Backoff
 from reticent.times import Now, instant
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.announcements import digest_of, is_countersigned, read_key, read_query
+from reticent_client.counting.announcements import check_query, checked_key, digest_of, is_countersigned, read_query
 from reticent_client.counting.budget import Budget
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.contribution import PreparedContribution, prepare, values_of
@@ -99,6 +97,7 @@ class Participant:
         """Joining, renewing and leaving."""
         self.records = Records(store)
         self.ledger = store.ledger(budget, composition)
+        self._simulation = simulation
         self.policy = policy
         self._store = store
         self._declined = DeclinedQueries(store)
@@ -107,12 +106,14 @@ class Participant:
         self._now = now
         self._counters = counters
         self._backoff = backoff or Backoff(random=secure().random)
-        self._simulation = simulation
         self._queries = QueryCache() if queries is None else queries
         self._one_at_a_time = threading.RLock()
-        limit = (budget.epsilon, budget.delta)
-        self._rules = json.dumps([policy.to_text(), limit, simulation])  # under which something is declined for good
         self._budget.book_missing()
+
+    def refresh(self, policy: Participation) -> None:
+        """Go by this policy, and by the membership in the store: another process may have changed it."""
+        self.enrolment.refresh()
+        self.policy = policy
 
     def query_request(
         self, announcement: wire.Announcement, situation: Situation | None = None
@@ -128,7 +129,7 @@ class Participant:
             return None  # only the key server makes the phone fetch and keep anything
         if self.records.of(announcement.query) is not None:
             return None
-        if self._declined.lasting(digest_of(announcement), self._rules) is not None:
+        if self._declined.lasting(digest_of(announcement), self._rules()) is not None:
             return None
         if self._queries.get(announcement.query) is not None:
             return None
@@ -176,7 +177,7 @@ class Participant:
                 return self._contribution(announcement, content, public_key, situation or Situation(), digest)
             except Declined as declined:
                 if declined.reason not in NOT_REMEMBERED:
-                    self._declined.remember(digest, declined, self._rules, self._now())
+                    self._declined.remember(digest, declined, self._rules(), self._now())
                 raise
 
     def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
@@ -247,6 +248,11 @@ class Participant:
             raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now says {state.name}")
         return state
 
+    def _rules(self) -> str:
+        """The rules under which something is declined for good."""
+        limit = self.ledger.limit
+        return json.dumps([self.policy.to_text(), (limit.epsilon, limit.delta), self._simulation])
+
     def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:
         """The contribution before the decision, and its state by the key server's word."""
         record = self.records.of(decision.query)
@@ -292,19 +298,25 @@ class Participant:
             raise Declined(Reason.NOT_A_MEMBER)
         if not is_countersigned(announcement, member):  # and so not even looked at
             raise Declined(Reason.NOT_COUNTERSIGNED)
-        lasting = self._declined.lasting(digest, self._rules)
+        lasting = self._declined.lasting(digest, self._rules())
         if lasting is not None:
             raise lasting
         try:
             query = read_query(self._content(announcement, content, situation))
         except (ValueError, ArithmeticError) as error:
             raise Declined(Reason.MALFORMED, f"the query cannot be read: {error}") from error
-        self._examine(announcement, query)
+        check_query(announcement, query)
+        if (other := self.records.with_id(query.id)) is not None and other.query != query.digest:
+            raise Declined(
+                Reason.NAME_TAKEN, f"another query was called {query.id!r}: a second attempt needs a new name", query.id
+            )
         self.policy.check(query, self.ledger.limit)
         self.policy.check_situation(situation, query.id)
         terms = json.dumps(query.terms)
         self._budget.check(query, terms)
-        key = self._examined_key(query, public_key)
+        key, size = checked_key(query, public_key, simulation=self._simulation)
+        contributions, sent = self.records.since(self._now() - DAY)
+        self.policy.check_daily_limits(query, size, queries=contributions, sent=sent)
         values = values_of(query, self._counters(query))
         used = sum((each.norms for each in self.records.within(LIVE, query.account)), Norms(0, 0))
         try:
@@ -368,37 +380,6 @@ class Participant:
             made=self._now(),
             detail="",
         )
-
-    def _examine(self, announcement: wire.Announcement, query: Query) -> None:
-        """Decline a query that does not fit its announcement, or that is closed."""
-        if announcement.cohort >= query.cohorts:
-            raise Declined(
-                Reason.MALFORMED, f"{query.id!r} has {query.cohorts} cohorts: got {announcement.cohort}", query.id
-            )
-        if announcement.closes_in_ms == 0:
-            raise Declined(Reason.CLOSED, f"{query.id!r} is closed", query.id)
-        if (other := self.records.with_id(query.id)) is not None and other.query != query.digest:
-            raise Declined(
-                Reason.NAME_TAKEN, f"another query was called {query.id!r}: a second attempt needs a new name", query.id
-            )
-
-    def _examined_key(self, query: Query, content: bytes) -> PublicKey:
-        """The key that the query names; contributions under it are not too large."""
-        try:
-            key = read_key(content, self._simulation)
-        except ValueError as error:
-            raise Declined(Reason.BAD_KEY, f"the public key for {query.id!r} is none: {error}", query.id) from error
-        if key.key_id.hex() != query.key_id:
-            raise Declined(Reason.WRONG_KEY, f"the public key is not the one that {query.id!r} names", query.id)
-        try:
-            size = contribution_bytes(query, key.bits)
-        except ValueError as error:
-            raise Declined(Reason.MALFORMED, f"{query.id!r} allows no contribution: {error}", query.id) from error
-        if size > MAX_CONTRIBUTION_BYTES:
-            raise Declined(Reason.TOO_LARGE, f"a contribution to {query.id!r} would have {size} bytes", query.id)
-        queries, sent = self.records.since(self._now() - DAY)
-        self.policy.check_daily_limits(query, size, queries=queries, sent=sent)
-        return key
 
 
 def _message(record: Record) -> wire.Contribution:

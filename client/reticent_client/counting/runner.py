@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache, partial
 from types import TracebackType
 from typing import Self
 
@@ -16,21 +16,25 @@ from reticent.privacy import Cost, Query
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import secure
 from reticent.retry import Backoff
+from reticent.storage.database import InUse
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
 from reticent_client.counting.participant import Counters, Participant
 from reticent_client.counting.query_cache import SHARED
 from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
-from reticent_client.counting.session import Round, enrol, run
+from reticent_client.counting.session import Round, enrol, run, take_part
 from reticent_client.counting.settings import kept_budget, kept_participation
-from reticent_client.errors import NotJoined
 from reticent_client.store import PhoneStore
 
 __all__ = ["COUNTING", "CountingRunner"]
 
 COUNTING = "counting"
 """The part of a store that is claimed by whoever takes part in counts: see `PhoneStore.claim`."""
+LOOK_INTERVAL = 5.0
+"""Seconds after which a phone that takes no part looks again whether another process has enrolled it."""
+CLAIM_INTERVAL = 0.5
+"""Seconds after which a round is tried again, while another process takes part for the phone."""
 
 _ENROLLED = {MembershipState.JOINING, MembershipState.MEMBER, MembershipState.LEAVING}
 
@@ -75,100 +79,118 @@ class CountingRunner:
         self._on_round = on_round
         self._rng = rng
         self._simulation = simulation
-        self._open = contextlib.ExitStack()
-        self._started = asyncio.Event()
+        self._alone = asyncio.Lock()  # a round, joining and leaving are made one at a time
+        self._joined = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin, if the phone is enrolled."""
-        member = Enrolment(self._store.slot(MEMBERSHIP), self._clock.now).member
-        if member is not None and member.state in _ENROLLED:
-            self._start()
+        """Begin: with a round, if the phone is enrolled."""
+        kept_participation(self._store, self._participation)
+        Enrolment(self._store.slot(MEMBERSHIP), self._clock.now)  # what is damaged is reported at once
+        self._running = asyncio.create_task(self._run(), name="counting")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop; a contribution that is being made is made first."""
-        with self._open:
-            if self._running is not None:
-                self._running.cancel()
-                await asyncio.gather(self._running, return_exceptions=True)
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
 
     async def join(self, invitation: Invitation) -> None:
         """Enrol with a key server, and take part from now on. If no reply comes, it is tried again.
 
         Raises:
             AlreadyJoined, BadMembership, Refused, Unreachable: See `Enrolment.join` and `enrol`.
+            InUse: Another process makes a round for this phone.
         """
-        participant = self._opened()
-        participant.enrolment.join(invitation)
-        try:
+        async with self._claimed():
+            participant = self._opened()
+            participant.enrolment.join(invitation)
+            self._joined.set()
             async with Servers(invitation) as servers:
                 await enrol(participant, servers)
-        finally:
-            if self._running is None:
-                self._start()
 
     def report(self, app: str, counters: Mapping[str, float]) -> None:
         """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""
-        self._reports.add(app, counters, self._policy())
+        self._reports.add(app, counters, kept_participation(self._store))
 
     async def leave(self) -> None:
         """Contribute to nothing new, and tell the key server. If no reply comes, it is tried again.
 
         Raises:
             NotJoined, Refused, Unreachable: See `Enrolment.leave` and `enrol`.
+            InUse: Another process makes a round for this phone.
         """
-        participant = self._opened()
-        participant.enrolment.leave()
-        async with Servers(_invitation(participant)) as servers:
-            await enrol(participant, servers)
+        async with self._claimed():
+            participant = self._opened()
+            participant.enrolment.leave()
+            async with Servers(participant.enrolment.invitation) as servers:
+                await enrol(participant, servers)
 
     async def wait(self) -> None:
         """Return when it has stopped, with the error that stopped it."""
-        await self._started.wait()
         if self._running is not None:
             await asyncio.shield(self._running)
 
     def _reported(self, query: Query) -> Mapping[str, float] | None:
-        return self._reports.for_query(query, self._policy())
+        return self._reports.for_query(query, kept_participation(self._store))
 
-    def _policy(self) -> Participation:
-        return kept_participation(self._store, self._participation)
+    async def _run(self) -> None:
+        """Make rounds while the phone takes part, and wait while it does not."""
+        while True:
+            self._joined.clear()
+            invitation = None if self._store.slot(MEMBERSHIP).read() is None else _invitation(self._opened())
+            if invitation is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if self._store.path is None else LOOK_INTERVAL):
+                        await self._joined.wait()
+                continue
+            async with Servers(invitation) as servers:
+                await run(
+                    partial(self._round, servers),
+                    clock=self._clock,
+                    backoff=Backoff(random=_secure().random),
+                    on_round=self._on_round,
+                )
 
-    def _start(self) -> None:
-        self._running = asyncio.create_task(self._run(self._opened()), name="counting")
-        self._started.set()
+    async def _round(self, servers: Servers) -> Round | None:
+        """One round by what the store has now; None where the phone does not take part with these servers any more."""
+        while True:
+            with contextlib.suppress(InUse):
+                async with self._claimed():
+                    participant = self._opened()
+                    if _invitation(participant) != servers.invitation:
+                        return None
+                    return await take_part(participant, servers, self._situation())
+            await asyncio.sleep(CLAIM_INTERVAL)
+
+    @contextlib.asynccontextmanager
+    async def _claimed(self) -> AsyncIterator[None]:
+        """Let no other task and no other process take part for this phone meanwhile."""
+        async with self._alone:
+            with self._store.claim(COUNTING):
+                yield
 
     def _opened(self) -> Participant:
-        """The participant, which only one process at a time may have."""
-        if self.participant is None:
-            self._open.enter_context(self._store.claim(COUNTING))
+        """The participant, by what the store has now."""
+        if self.participant is not None:
+            self.participant.refresh(kept_participation(self._store))
+        else:
             budget = self._budget
             self.participant = Participant(
                 self._store,
                 kept_budget(self._store) if budget is None else kept_budget(self._store, budget.epsilon, budget.delta),
                 rng=_secure() if self._rng is None else self._rng,
                 now=self._clock.now,
-                policy=self._policy(),
+                policy=kept_participation(self._store),
                 counters=self._counters,
                 backoff=Backoff(random=_secure().random),
                 simulation=self._simulation,
                 queries=SHARED,
             )
         return self.participant
-
-    async def _run(self, participant: Participant) -> None:
-        async with Servers(_invitation(participant)) as servers:
-            await run(
-                participant,
-                servers,
-                clock=self._clock,
-                situation=self._situation,
-                backoff=Backoff(random=_secure().random),
-                on_round=self._on_round,
-            )
 
 
 @cache
@@ -177,8 +199,12 @@ def _secure() -> np.random.Generator:
     return secure()
 
 
-def _invitation(participant: Participant) -> Invitation:
+def _invitation(participant: Participant) -> Invitation | None:
+    """The invitation by which a phone takes part; None where it does not.
+
+    A phone that has left goes on while it waits for decisions about what it has contributed.
+    """
     member = participant.enrolment.member
-    if member is None:
-        raise NotJoined("this phone has no invitation")
+    if member is None or not (member.state in _ENROLLED or participant.awaited()):
+        return None
     return member.invitation

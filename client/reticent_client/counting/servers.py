@@ -33,7 +33,7 @@ KEYS_KEPT = 8
 """Public keys that are kept for all phones of a channel."""
 
 
-class _Connection:
+class _ServerChannels:
     """The channels to both servers, for all phones of an event loop that use these servers."""
 
     def __init__(self, invitation: Invitation) -> None:
@@ -50,7 +50,7 @@ class _Connection:
         await self.to_aggregation.close()
 
 
-_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str, str], _Connection]] = (
+_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str, str], _ServerChannels]] = (
     WeakKeyDictionary()
 )
 
@@ -68,24 +68,24 @@ class Servers:
     """
 
     def __init__(self, invitation: Invitation, *, deadline: float = DEADLINE) -> None:
-        self._invitation = invitation
+        self.invitation = invitation
         self._deadline = deadline
 
     @property
     def keys(self) -> str:
         """What to call the key server."""
-        return f"the key server at {self._invitation.key_server}"
+        return f"the key server at {self.invitation.key_server}"
 
     @property
     def aggregation(self) -> str:
         """What to call the aggregation server."""
-        return f"the aggregation server at {self._invitation.aggregation_server}"
+        return f"the aggregation server at {self.invitation.aggregation_server}"
 
     async def __aenter__(self) -> Self:
         """Connections are made when they are needed."""
         shared = _connections.setdefault(asyncio.get_running_loop(), {})
         if self._name not in shared:
-            shared[self._name] = _Connection(self._invitation)
+            shared[self._name] = _ServerChannels(self.invitation)
         self._connection = shared[self._name]
         self._connection.users += 1
         self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._connection.to_keys)
@@ -103,7 +103,7 @@ class Servers:
 
     @property
     def _name(self) -> tuple[str, str, str]:
-        return self._invitation.authority, self._invitation.key_server, self._invitation.aggregation_server
+        return self.invitation.authority, self.invitation.key_server, self.invitation.aggregation_server
 
     async def join(self, request: wire.JoinRequest) -> wire.Membership:
         """Of the key server."""

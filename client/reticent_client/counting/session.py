@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from reticent.clock import Clock
-from reticent.protocol import BadCertificate, Refusal, Refused, Unreachable
+from reticent.protocol import BadCertificate, Refusal, Refused, Remedy, Unreachable
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.consent import Situation
@@ -42,8 +42,6 @@ MAX_ANNOUNCEMENTS = 1000
 """Announcements of one reply that are looked at."""
 
 _threads = ThreadPoolExecutor(32, "counting")
-
-_NOT_ENROLLED = {Refusal.UNKNOWN_PHONE, Refusal.REVOKED, Refusal.EXPIRED}
 
 
 class Failed(NamedTuple):
@@ -114,7 +112,7 @@ async def enrol(participant: Participant, servers: Servers) -> None:
             return
         if refused.refusal is Refusal.INVITATION and isinstance(request, wire.JoinRequest):
             enrolment.refused()
-        if refused.refusal not in _NOT_ENROLLED:
+        if refused.refusal.remedy is not Remedy.MEMBERSHIP:
             raise
         if isinstance(request, wire.LeaveRequest):
             enrolment.left()  # the key server has no such phone
@@ -128,7 +126,8 @@ async def take_part(participant: Participant, servers: Servers, situation: Situa
     """One round: renew the membership, contribute to announced queries, and take decisions.
 
     Contributions that were not acknowledged are sent again. A call that fails raises nothing: it is made again in
-    another round. Contributions are made in a thread, which also calls the participant's counters.
+    another round. Contributions are made in a thread, which also calls the participant's counters. Where this is
+    cancelled, a contribution that is being made is finished first.
 
     Args:
         participant: The phone's side.
@@ -139,27 +138,22 @@ async def take_part(participant: Participant, servers: Servers, situation: Situa
 
 
 async def run(
-    participant: Participant,
-    servers: Servers,
+    next_round: Callable[[], Awaitable[Round | None]],
     *,
     clock: Clock,
-    situation: Callable[[], Situation],
     backoff: Backoff,
     on_round: Callable[[Round], None] | None = None,
 ) -> None:
-    """Run rounds until it is cancelled, within a round as well; a contribution that is being made is finished first.
+    """Run rounds until one returns None, or until it is cancelled, within a round as well.
 
     Args:
-        participant: The phone's side.
-        servers: Both servers.
+        next_round: One round, such as `take_part`.
         clock: What time it is.
-        situation: Asked before each round how the phone is.
         backoff: The delays after rounds with failures.
         on_round: Called with what came of each round.
     """
     failures = 0
-    while True:
-        done = await take_part(participant, servers, situation())
+    while (done := await next_round()) is not None:
         if on_round is not None:
             on_round(done)
         failures = failures + 1 if done.failures else 0
@@ -216,7 +210,8 @@ class _RoundRun:
 
     async def _contribute(self, announcement: wire.Announcement) -> None:
         query = await self._query(announcement)
-        key = await self._key(self._participant.key_id(announcement, query))
+        key_id = self._participant.key_id(announcement, query)
+        key = b"" if key_id is None else await self._servers.key(key_id)
         try:
             contribution = await _in_thread(self._participant.contribute, announcement, query, key, self._situation)
         except Declined as declined:
@@ -239,12 +234,6 @@ class _RoundRun:
                 raise
             self._note("a query", self._servers.aggregation, refused)
             return b""
-
-    async def _key(self, key_id: bytes | None) -> bytes:
-        """The public key of an id."""
-        if key_id is None:
-            return b""
-        return await self._servers.key(key_id)
 
     def _decline_not_countersigned(self) -> None:
         """Report how many announcements have no countersignature, and keep nothing of them."""

@@ -18,6 +18,21 @@ except ImportError as _error:
     raise MissingExtra("a data frame", "frames", "pandas") from _error
 
 
+def traces_from_frame(frame: pd.DataFrame, *, zone: str | dt.tzinfo | None = None) -> Traces:
+    """The traces of a frame with the columns user, time and context; a context that is missing is nothing read."""
+    return Traces.gathered(rows_of(frame, "the frame"), "the frame, row {}".format, "the frame", zone)
+
+
+def traces_to_frame(traces: Traces) -> pd.DataFrame:
+    """The traces as a frame, users and times in order; times are in the traces' zone, or local without one."""
+    rows = [(user, *reading) for user, readings in traces.readings.items() for reading in readings]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame["time"] = pd.to_datetime(frame["time"], utc=True)
+    local = frame["time"].dt
+    frame["time"] = local.tz_localize(None) if traces.zone is None else local.tz_convert(traces.zone)
+    return frame.astype({"user": "string", "context": "string"})
+
+
 def rows_of(frame: pd.DataFrame, place: str) -> Iterator[Row]:
     """The rows of a frame, checked for what only a frame can hold; rows count from 0."""
     if not isinstance(frame, pd.DataFrame):
@@ -33,16 +48,6 @@ def rows_of(frame: pd.DataFrame, place: str) -> Iterator[Row]:
         if not isinstance(user, str):
             raise ValueError(f"{where}: a user is text: got {user!r}")
         yield Row(number, user, _time(time), _label(context, where))
-
-
-def frame_of(traces: Traces) -> pd.DataFrame:
-    """A frame with the columns user, time and context, from which `rows_of` makes the same traces."""
-    rows = [(user, *reading) for user, readings in traces.readings.items() for reading in readings]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    frame["time"] = pd.to_datetime(frame["time"], utc=True)
-    local = frame["time"].dt
-    frame["time"] = local.tz_localize(None) if traces.zone is None else local.tz_convert(traces.zone)
-    return frame.astype({"user": "string", "context": "string"})
 
 
 def days_to_frame(days: Iterable[DatedDay]) -> pd.DataFrame:

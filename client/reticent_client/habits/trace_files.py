@@ -12,13 +12,11 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from reticent.errors import MissingExtra
 from reticent_client.habits.moments import shown
 from reticent_client.habits.traces import COLUMNS, FIRST_DAY, Row, Table, Traces
-
-AnyTraces = TypeVar("AnyTraces", bound=Traces)
 
 _MINUTES = 24 * 60
 _LAST_NUMBER = 100_000  # of a day
@@ -37,18 +35,31 @@ class _Slot(NamedTuple):
     context: str
 
 
-def read(kind: type[AnyTraces], path: Path, zone: str | dt.tzinfo | None, slots: int | None) -> AnyTraces:
-    """The traces of a file."""
+def read_traces(
+    source: str | Path | BinaryIO, *, zone: str | dt.tzinfo | None = None, slots: int | None = None
+) -> Traces:
+    """Read CSV (also `.csv.gz`), or Parquet where a file is called `.parquet`.
+
+    The first line of CSV names the columns. Those beside user, time and context are ignored. A table of slots has
+    the columns user, day, slot and context (or place), or is a file of days, day,step,context. An empty context is
+    a reading of nothing.
+
+    Args:
+        source: The file, or an open file of CSV.
+        zone: The time zone of local times, and of the days of instants.
+        slots: The number of slots of a day of a table; the highest slot and 1 unless given.
+    """
+    if not isinstance(source, str | Path):
+        return _read_csv(source, "standard input", zone, slots)
+    path = Path(source)
     if path.suffix == ".parquet":
-        return kind.gathered(_parquet(path), f"{path}, row {{}}".format, str(path), zone)
+        return Traces.gathered(_parquet(path), f"{path}, row {{}}".format, str(path), zone)
     with path.open("rb") as file:
         text = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
-        return read_csv(kind, text, str(path), zone, slots)
+        return _read_csv(text, str(path), zone, slots)
 
 
-def read_csv(
-    kind: type[AnyTraces], file: BinaryIO, place: str, zone: str | dt.tzinfo | None, slots: int | None
-) -> AnyTraces:
+def _read_csv(file: BinaryIO, place: str, zone: str | dt.tzinfo | None, slots: int | None) -> Traces:
     """The traces of an open file of CSV."""
     lines = _fields(file, place)
     _, header = next(lines, (0, None))
@@ -60,14 +71,14 @@ def read_csv(
             raise ValueError(f"{place} is not a table of slots: --slots means nothing to it")
         user, time, context = _columns(header, COLUMNS, where(1))
         rows = (Row(line, row[user], row[time], row[context]) for line, row in lines)
-        return kind.gathered(rows, where, place, zone)
+        return Traces.gathered(rows, where, place, zone)
     if zone is not None:
         raise ValueError(f"{place} is a table of slots, which are local times: a time zone means nothing to it")
     found, numbered = _slots(header, lines, where)
     length = _slot_length(place, [row.slot for row in found], slots)
     table = Table(length, numbered)
     begins = ((row, dt.datetime.combine(row.date, dt.time()) + row.slot * length) for row in found)
-    return kind.gathered((Row(row.line, row.user, at, row.context) for row, at in begins), where, place, None, table)
+    return Traces.gathered((Row(row.line, row.user, at, row.context) for row, at in begins), where, place, None, table)
 
 
 def _fields(file: BinaryIO, place: str) -> Iterator[tuple[int, list[str]]]:
@@ -157,8 +168,8 @@ def _next(reader: Iterator[list[str]], place: str, line: int) -> list[str] | Non
     try:
         return next(reader, None)
     except csv.Error as error:
-        said = "a quote is opened and never closed" if "unexpected end" in str(error) else str(error)
-        raise ValueError(f"{place}:{line}: this is not CSV: {said}") from error
+        cause = "a quote is opened and never closed" if "unexpected end" in str(error) else str(error)
+        raise ValueError(f"{place}:{line}: this is not CSV: {cause}") from error
 
 
 def _lines(file: BinaryIO, place: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Traces: rows of user, time and context, from files, data frames or sensors.
+"""Traces: rows of user, time and context. `trace_files` reads them from files, `frames` converts data frames.
 
 Times are either instants or local wall clock, never both. The time zone maps an instant to a day and an hour, so
 instants need one. A local time that occurred twice means its first occurrence. A table of slots has a day and a slot
@@ -12,15 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from reticent_client.habits.moments import Time, instant, moment, shown
 from reticent_client.mask.limits import MAX_LABEL
 from reticent_client.mask.timetable import time_zone
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = ("user", "time", "context")
 
@@ -122,44 +118,6 @@ class Traces:
         """The traces of rows in memory; rows count from 0 in errors."""
         numbered = (Row(number, user, time, context or "") for number, (user, time, context) in enumerate(rows))
         return cls.gathered(numbered, "row {}".format, "the rows", zone)
-
-    @classmethod
-    def read(
-        cls,
-        path: str | Path | BinaryIO,
-        *,
-        zone: str | dt.tzinfo | None = None,
-        slots: int | None = None,
-    ) -> Self:
-        """Read CSV (also `.csv.gz`), or Parquet where a file is called `.parquet`.
-
-        The first line of CSV names the columns. Those beside user, time and context are ignored. A table of slots has
-        the columns user, day, slot and context (or place), or is a file of days, day,step,context. An empty context is
-        a reading of nothing.
-
-        Args:
-            path: The file, or an open file of CSV.
-            zone: The time zone of local times, and of the days of instants.
-            slots: The number of slots of a day of a table; the highest slot and 1 unless given.
-        """
-        from reticent_client.habits import trace_files  # noqa: PLC0415  # files know traces, not the reverse
-
-        if isinstance(path, str | Path):
-            return trace_files.read(cls, Path(path), zone, slots)
-        return trace_files.read_csv(cls, path, "standard input", zone, slots)
-
-    @classmethod
-    def from_frame(cls, frame: pd.DataFrame, *, zone: str | dt.tzinfo | None = None) -> Self:
-        """The traces of a frame with the columns user, time and context; a context that is missing is nothing read."""
-        from reticent_client.habits.frames import rows_of  # noqa: PLC0415  # pandas is an extra
-
-        return cls.gathered(rows_of(frame, "the frame"), "the frame, row {}".format, "the frame", zone)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The same as a frame, users and times in order; times are in the traces' zone, or local without one."""
-        from reticent_client.habits.frames import frame_of  # noqa: PLC0415  # pandas is an extra
-
-        return frame_of(self)
 
     @classmethod
     def gathered(

@@ -345,7 +345,7 @@ class MaskIt:
             "last": self._last,
             "begun": self._begun,
         } | self._tally.to_json()
-        return json.dumps(SNAPSHOT.document(state | {"digest": _digest(state)}))
+        return SNAPSHOT.text(state | {"digest": _digest(state)})
 
     def _resume(self, snapshot: str) -> None:
         state = _read(snapshot)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import struct
 import zipfile
@@ -95,7 +94,7 @@ def fingerprint(header: Mapping[str, Any], arrays: Arrays) -> str:
 
 
 def _encoded(header: Mapping[str, Any]) -> bytes:
-    return json.dumps(FORMAT.document(dict(header))).encode("ascii")
+    return FORMAT.text(header).encode("ascii")
 
 
 def _stored(arrays: Arrays) -> Arrays:

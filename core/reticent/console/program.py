@@ -82,7 +82,7 @@ COMMANDS = (
     ),
     Command(
         name="experiment",
-        app="reticent_sim.experiments.cli:app",
+        app="reticent_sim.cli:app",
         help="Reproduce the figures and tables of the sources.",
         extra="sim",
     ),

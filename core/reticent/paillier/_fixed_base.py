@@ -134,7 +134,7 @@ class _Table:
         self._factors: list[mpz] = []
         self._owed: list[mpz] = []
         for start in range(0, row, comb.depth):
-            block = _products([_Entry.of(power, n) for power in powers[start::row]], n)
+            block = _products([_Factored.of(power, n) for power in powers[start::row]], n)
             self._factors += [_trimmed(entry.factor) for entry in block]
             self._owed += [_trimmed(entry.owed) for entry in block]
 
@@ -149,7 +149,7 @@ class _Table:
         return Blinding(factor, owed)
 
 
-class _Entry(NamedTuple):
+class _Factored(NamedTuple):
     """A number modulo n², as factor · (1 + n)^owed with a factor below n, whose inverse modulo n is at hand."""
 
     factor: mpz
@@ -157,20 +157,20 @@ class _Entry(NamedTuple):
     inverse: mpz
 
     @classmethod
-    def of(cls, number: mpz, n: mpz) -> _Entry:
+    def of(cls, number: mpz, n: mpz) -> _Factored:
         rest, factor = gmpy2.f_divmod(number, n)
         inverse = gmpy2.invert(factor, n)
         return cls(factor, rest * inverse % n, inverse)
 
-    def times(self, other: _Entry, n: mpz) -> _Entry:
+    def times(self, other: _Factored, n: mpz) -> _Factored:
         rest, factor = gmpy2.f_divmod(self.factor * other.factor, n)
         inverse = self.inverse * other.inverse % n
-        return _Entry(factor, (self.owed + other.owed + rest * inverse) % n, inverse)
+        return _Factored(factor, (self.owed + other.owed + rest * inverse) % n, inverse)
 
 
-def _products(generators: list[_Entry], n: mpz) -> list[_Entry]:
+def _products(generators: list[_Factored], n: mpz) -> list[_Factored]:
     """The products of all subsets; the product of generators i, j, ... is at place 2^i + 2^j + ..."""
-    products = [_Entry(mpz(1), mpz(0), mpz(1))]
+    products = [_Factored(mpz(1), mpz(0), mpz(1))]
     for generator in generators:
         products += [product.times(generator, n) for product in products]
     return products

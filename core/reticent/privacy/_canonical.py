@@ -27,7 +27,7 @@ def text(value: str) -> bytes:
     return integer(len(content)) + content
 
 
-class Reader:
+class CanonicalReader:
     """Reads canonical bytes from the beginning; truncated or damaged bytes raise `ValueError`.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.arguments import checked_integer, checked_positive
-from reticent.privacy._canonical import INTEGER_BYTES, Reader, integer, real, text
+from reticent.privacy._canonical import INTEGER_BYTES, CanonicalReader, integer, real, text
 from reticent.privacy._cost import Cost, Noise
 from reticent.privacy._fitting import NOTHING, Integers, Norms, within
 from reticent.privacy.mechanisms import Mechanism, NoiseKind, mechanism_of
@@ -227,7 +227,7 @@ class Query:
         Raises:
             ValueError: These are not the canonical bytes of a query.
         """
-        reader = Reader(content, FORMAT)
+        reader = CanonicalReader(content, FORMAT)
         fields: dict[str, Any] = {
             "id": reader.text(),
             "counters": [Counter(reader.text(), reader.integer(), reader.integer()) for _ in range(reader.count())],

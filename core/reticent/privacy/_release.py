@@ -7,7 +7,6 @@ release is computed from them, and definition 3 does not survive that; it claims
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 
@@ -89,7 +88,7 @@ class Release:
 
     def to_text(self) -> str:
         """The release as one line of JSON, from which `from_text` makes an equal one."""
-        return json.dumps(FORMAT.document(asdict(self)), allow_nan=False)
+        return FORMAT.text(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> Release:

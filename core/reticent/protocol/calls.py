@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import grpc
 
-from reticent.protocol.refusals import BadCertificate, Refusal, Refused, Unreachable
+from reticent.protocol._refusals import BadCertificate, Refusal, Refused, Unreachable
 
 __all__ = ["REFUSAL", "RETRY_AFTER", "failure_of", "reply_of"]
 
@@ -52,10 +52,10 @@ def failure_of(error: grpc.RpcError) -> Refused | Unreachable:
     name = found.get(REFUSAL)
     if name is not None and name in Refusal.__members__:
         return Refused(Refusal[name], details, retry_after=_seconds(found.get(RETRY_AFTER, "")))
-    if status is grpc.StatusCode.RESOURCE_EXHAUSTED:  # by gRPC itself, which has no metadata for it
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED:  # by gRPC itself, or by a phone's broker: neither names a refusal
         if _TOO_LARGE in details:
             return Refused(Refusal.OVERSIZED, details)
-        return Refused(Refusal.BUSY, details, retry_after=1.0)
+        return Refused(Refusal.BUSY, details, retry_after=_seconds(found.get(RETRY_AFTER, "")) or 1.0)
     if status is grpc.StatusCode.UNIMPLEMENTED:
         return Unreachable(f"{status.name}: {details} Is this the address of another service?")
     for words, fault in _CERTIFICATE_FAULTS.items():

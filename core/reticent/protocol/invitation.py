@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import asdict, dataclass
 
 from reticent.protocol.keys import KEY_BYTES
@@ -46,7 +45,7 @@ class Invitation:
     def to_text(self) -> str:
         """The invitation as JSON, from which `from_text` makes an equal one."""
         content = asdict(self) | {"token": _text(self.token), "identity": _text(self.identity)}
-        return json.dumps(FORMAT.document(content), indent=2) + "\n"
+        return FORMAT.text(content, indent=2) + "\n"
 
     @classmethod
     def from_text(cls, text: str) -> Invitation:

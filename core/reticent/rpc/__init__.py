@@ -3,7 +3,7 @@
 `reticent.rpc.listener` needs an extra, the health service; everything else needs the base dependencies only.
 """
 
+from reticent.rpc._rates import Rate, Rates
 from reticent.rpc.admission import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, stream_in, stream_out, unary
-from reticent.rpc.rates import Rate, Rates
 
 __all__ = ["MAX_CALLS_OF_PHONE", "Admission", "Caller", "Limits", "Rate", "Rates", "stream_in", "stream_out", "unary"]

@@ -19,12 +19,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER
-from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.call_limits import AdmittedCall, CallLimits
-from reticent.rpc.connections import CONNECTIONS, Peer
-from reticent.rpc.rates import Rate, Rates
-from reticent.rpc.reply_limits import ReplyLimits
+from reticent.rpc._call_limits import AdmittedCall, CallLimits
+from reticent.rpc._connections import CONNECTIONS, Peer
+from reticent.rpc._rates import Rate, Rates
+from reticent.rpc._reply_limits import ReplyLimits
 
 __all__ = ["MAX_CALLS_OF_PHONE", "Admission", "Caller", "Handler", "Limits", "stream_in", "stream_out", "unary"]
 

@@ -16,9 +16,9 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from reticent.address import bind, is_local
-from reticent.protocol.refusals import Refusal, Refused
+from reticent.protocol import Refusal, Refused
+from reticent.rpc._connections import CONNECTIONS, ConnectionLimits
 from reticent.rpc.admission import Admission, Caller, Handler, Limits, unary
-from reticent.rpc.connections import CONNECTIONS, ConnectionLimits
 
 __all__ = ["Listener"]
 

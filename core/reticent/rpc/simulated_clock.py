@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from reticent.address import is_local
 from reticent.clock import Clock, ManualClock, SystemClock
-from reticent.protocol.refusals import Refusal, Refused
+from reticent.protocol import Refusal, Refused
 from reticent.rpc.admission import Admission, Caller, Handler, unary
 from reticent.times import instant, milliseconds
 from reticent.v1 import counting_pb2 as wire

@@ -21,8 +21,8 @@ class DocumentFormat:
         error: What is raised with a sentence about a document of another format or version.
 
     >>> notes = DocumentFormat("notes", 1, "a notebook")
-    >>> notes.document({"lines": 2})
-    {'format': 'notes', 'version': 1, 'lines': 2}
+    >>> notes.text({"lines": 2})
+    '{"format": "notes", "version": 1, "lines": 2}'
     >>> notes.parse('{"format": "notes", "version": 1, "lines": 2}')
     {'lines': 2}
     """
@@ -35,6 +35,10 @@ class DocumentFormat:
     def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """The content, after the name of the format and its version."""
         return {"format": self.name, "version": self.version, **content}
+
+    def text(self, content: Mapping[str, Any], *, indent: int | None = None) -> str:
+        """The document as text, on one line unless an indent is given."""
+        return json.dumps(self.document(content), indent=indent, allow_nan=False)
 
     def content(self, document: object) -> dict[str, Any]:
         """The content of a document.

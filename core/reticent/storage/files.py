@@ -19,6 +19,7 @@ __all__ = [
     "check_writable",
     "create",
     "drafted",
+    "drafted_folder",
     "erase",
     "make_folder",
     "replace",
@@ -157,6 +158,30 @@ def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             draft.unlink()
+
+
+@contextlib.contextmanager
+def drafted_folder(path: Path) -> Iterator[Path]:
+    """A draft of a new folder, for its owner only: it gets the path when this block ends, and is deleted if it raises.
+
+    The block sees to it that the files in it survive a loss of power; their names then do.
+
+    Raises:
+        FileExistsError: There is a file or a folder of this name.
+    """
+    if not path.parent.is_dir():
+        raise _error(errno.ENOENT, path.parent)
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, "it exists: name a new folder", str(path))
+    draft = _beside(path)
+    try:
+        draft.mkdir(mode=OWNER_ONLY_FOLDER)
+        yield draft
+        sync_folder(draft)
+        draft.rename(path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,7 +17,7 @@ COMMIT_TIMEOUT = 1.0
 """Seconds after which a change is committed by its own thread, where the thread that should do it has died."""
 
 
-class _Group:
+class _CommitGroup:
     """Changes that are committed together."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class GroupedDatabase(Database):
         self._reader: Reader | None = None
         self._waiting = 0  # threads that wait to begin a change
         self._counting = threading.Lock()
-        self._group: _Group | None = None
+        self._group: _CommitGroup | None = None
         super().__init__(path, file_format)
         if path is not None:
             self._reader = Reader(path, file_format)
@@ -87,7 +87,7 @@ class GroupedDatabase(Database):
         super().close()
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[_Group]:
+    def _turn(self) -> Iterator[_CommitGroup]:
         """Make a change, alone; and commit the group, unless somebody else waits to join it."""
         with self._count_waiting():
             self._lock.acquire()
@@ -118,13 +118,13 @@ class GroupedDatabase(Database):
             with self._counting:
                 self._waiting -= 1
 
-    def _begun(self) -> _Group:
+    def _begun(self) -> _CommitGroup:
         if self._group is None:
             self._execute("BEGIN IMMEDIATE")
-            self._group = _Group()
+            self._group = _CommitGroup()
         return self._group
 
-    def _drop(self, group: _Group, error: BaseException) -> None:
+    def _drop(self, group: _CommitGroup, error: BaseException) -> None:
         """Undo a change that failed; the others of its group stay, unless SQLite has ended the transaction itself."""
         if self._connection.in_transaction:
             if group.size:
@@ -132,7 +132,7 @@ class GroupedDatabase(Database):
             self._execute("ROLLBACK")
         self._finish(group, error)
 
-    def _commit(self, group: _Group | None) -> None:
+    def _commit(self, group: _CommitGroup | None) -> None:
         if group is None or self._group is not group:
             return
         error: BaseException | None = None
@@ -144,7 +144,7 @@ class GroupedDatabase(Database):
                 self._execute("ROLLBACK")
         self._finish(group, error)
 
-    def _finish(self, group: _Group, error: BaseException | None) -> None:
+    def _finish(self, group: _CommitGroup, error: BaseException | None) -> None:
         self._group = None
         group.error = error
         group.finished.set()

@@ -30,7 +30,7 @@ from reticent.clock import SystemClock
 from reticent.protocol.channels import AGGREGATION_SERVER, ANALYST, KEY_SERVER
 from reticent.storage.files import OWNER_ONLY, OWNER_ONLY_FOLDER, PUBLIC, replace
 from reticent.storage.files import create as put
-from reticent.tls.authority import (
+from reticent.tls._authority import (
     Authority,
     CertificateError,
     common_name,

@@ -15,7 +15,7 @@ from reticent.protocol.phases import OUTCOMES
 from reticent.times import Now, instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
-from reticent_agg.errors import BadReply
+from reticent_agg.errors import BadKeyServerReply
 from reticent_agg.store import AggregationStore, EncryptedSum, StoredQuery, StoredRequest
 
 __all__ = ["FINAL_REFUSALS", "Closing", "abort"]
@@ -25,7 +25,10 @@ _log = logging.getLogger(__name__)
 RECEIPTS_AT_ONCE = 1000
 """Receipts in a message."""
 FINAL_REFUSALS = frozenset({Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY})
-"""A key server that was restored from a backup refuses to decide for these reasons: it will never decide."""
+"""In reply to a request to decide, these are final: the key server was restored from a backup, and never decides it.
+
+In reply to other requests they are not, so the table of refusals does not have this.
+"""
 
 
 class Closing:
@@ -75,17 +78,17 @@ class Closing:
         """Keep a decision of the key server. The same decision again changes nothing.
 
         Raises:
-            BadReply: It is not signed by the key server's identity, does not answer a request, or contradicts an
-                earlier decision.
+            BadKeyServerReply: It is not signed by the key server's identity, does not answer a request, or contradicts
+                an earlier decision.
         """
         statement = statements.decision(decision)
         if decision.outcome not in OUTCOMES or not signed_by(self._identity, statement, decision.signature):
-            raise BadReply("a decision is not signed by the key server's identity")
+            raise BadKeyServerReply("a decision is not signed by the key server's identity")
         kept = self._store.decide(decision, partial(_refuse_mismatch, decision), milliseconds(self._now()))
         if kept is None:
-            raise BadReply(f"the key server has decided cohort {decision.cohort} of a query without a request")
+            raise BadKeyServerReply(f"the key server has decided cohort {decision.cohort} of a query without a request")
         if kept != decision:
-            raise BadReply(f"cohort {decision.cohort} was decided before, in another way")
+            raise BadKeyServerReply(f"cohort {decision.cohort} was decided before, in another way")
 
     def refuse(self, head: wire.DecideHead, refused: Refused) -> None:
         """Take a refusal to decide.
@@ -131,9 +134,11 @@ def _refuse_mismatch(decision: wire.Decision, request: StoredRequest) -> None:
     budget back.
     """
     if decision.outcome == wire.BURNT and request.head.ciphertexts and not request.burn:
-        raise BadReply(f"cohort {decision.cohort} was to be decrypted, and the key server says that it was burnt")
+        raise BadKeyServerReply(
+            f"cohort {decision.cohort} was to be decrypted, and the key server says that it was burnt"
+        )
     if decision.contributors != request.head.contributors:
-        raise BadReply(
+        raise BadKeyServerReply(
             f"cohort {decision.cohort} has {request.head.contributors} contributions, and the key server says "
             f"{decision.contributors}"
         )

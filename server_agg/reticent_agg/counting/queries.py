@@ -17,7 +17,7 @@ from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, ciphertexts_to, con
 from reticent.protocol.phases import KEY_SERVER_AWAY
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg.errors import BadReply
+from reticent_agg.errors import BadKeyServerReply
 from reticent_agg.store import AggregationStore, CountersignedDeal, NewQuery, WorkItem
 
 __all__ = ["AnnouncedQuery", "Queries"]
@@ -70,12 +70,12 @@ class Queries:
         """Take the key server's terms: the number of enrolled phones, and the key that queries may name from now on.
 
         Raises:
-            BadReply: The key is invalid.
+            BadKeyServerReply: The key is invalid.
         """
         try:
             key = PublicKey.from_bytes(terms.public_key, simulation=self._simulation)
         except ValueError as error:
-            raise BadReply(f"the key server's public key is invalid: {error}") from error
+            raise BadKeyServerReply(f"the key server's public key is invalid: {error}") from error
         self._store.put_key(key.key_id, key.to_bytes())
         _cache(self._keys, key.key_id, key)
         self._terms = terms
@@ -127,7 +127,7 @@ class Queries:
         """Begin to collect from the phones to which the key server has dealt a query. Again, it changes nothing.
 
         Raises:
-            BadReply: The countersignature is wrong, or these are not the phones of the query.
+            BadKeyServerReply: The countersignature is wrong, or these are not the phones of the query.
         """
         head, phones = self._verified(query, deals)
         announced = self.announced(query.digest)
@@ -210,12 +210,12 @@ class Queries:
             phones.extend(deal.phones)
         statement = statements.countersigned(query.digest, head.agreement_key)
         if len(head.agreement_key) != KEY_BYTES or not signed_by(self._identity, statement, head.countersignature):
-            raise BadReply(f"the countersignature of {query.id!r} is not the key server's")
+            raise BadKeyServerReply(f"the countersignature of {query.id!r} is not the key server's")
         if len({each.phone for each in phones}) < len(phones) or not all(map(_is_valid, phones)):
-            raise BadReply(f"the key server has dealt {query.id!r} to a phone twice, or to an invalid phone")
+            raise BadKeyServerReply(f"the key server has dealt {query.id!r} to a phone twice, or to an invalid phone")
         sizes = Counter(each.cohort for each in phones)
         if sizes != dict(enumerate(query.cohort_populations)):
-            raise BadReply(
+            raise BadKeyServerReply(
                 f"the key server has dealt {query.id!r} to another number of phones than the query has: "
                 f"got {sorted(sizes.items())}"
             )

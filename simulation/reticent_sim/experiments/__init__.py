@@ -1,1 +1,1 @@
-"""The experiments: each repeats one published figure or table, and reports which findings hold."""
+"""The experiments: the published figures and tables, and the month of the demo, as numbers and findings."""

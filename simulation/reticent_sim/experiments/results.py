@@ -1,4 +1,4 @@
-"""The result of an experiment: rows, claims of the dissertation that hold or not, and their files."""
+"""The result of an experiment: rows, verdicts about the claims of the dissertation, and the files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from reticent_sim.experiments.runner import Runner
 from reticent_sim.experiments.statistics import CONFIDENCE, Estimate
 from reticent_sim.experiments.subjects import Subject
+from reticent_sim.experiments.verdicts import Verdict
 
 Value = str | int | float | bool | Estimate | None
 Row = dict[str, Value]
@@ -19,7 +20,7 @@ Row = dict[str, Value]
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the dissertation, or of ours, and whether it holds here."""
+    """A claim of the dissertation, or of ours, and the verdict of this run."""
 
     name: str
     claim: str
@@ -30,7 +31,11 @@ class Finding:
     """The numbers of this run."""
     rule: str
     """The rule that decides."""
-    holds: bool
+    verdict: Verdict
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as plain data."""
+        return {**asdict(self), "verdict": self.verdict.value}
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Result:
             "settings": self.settings,
             "rows": [_plain(row) for row in self.rows],
             "people": [_plain(row) for row in self.people],
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
     def write(self, folder: Path) -> None:

@@ -1,11 +1,9 @@
-"""Where questions are answered: by worker processes, each answer once, the same for any number of workers."""
+"""Runs trials in worker processes: each trial once, with the same result for any number of workers."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,10 +16,12 @@ from reticent_sim.experiments.systems import (
     PROBABILISTIC,
     SIMULATABLE,
     Trial,
+    TrialJob,
     TrialResult,
     hybrid_result,
     run_trials,
 )
+from reticent_sim.experiments.workers import run_jobs
 
 PEOPLE, QUICK_PEOPLE = 91, 16
 STEPS, QUICK_STEPS = 24, 12
@@ -104,26 +104,19 @@ class Runner:
 
     def _compute(self, pending: list[tuple[Subject, Trial]]) -> Iterator[tuple[Trial, TrialResult]]:
         """Results in the order in which they arrive."""
-        jobs: dict[tuple[str, tuple[str, ...], float, bool], tuple[Subject, list[Trial]]] = {}
+        jobs: dict[tuple[str, tuple[str, ...], float, bool], TrialJob] = {}
         for subject, trial in pending:
-            job = trial.user, trial.sensitive, trial.delta, trial.system == OPTIMAL
-            jobs.setdefault(job, (subject, []))[1].append(trial)
-        if not jobs:
-            return
+            key = trial.user, trial.sensitive, trial.delta, trial.system == OPTIMAL
+            jobs.setdefault(key, TrialJob(subject, [], self.settings.seed)).trials.append(trial)
         count = min(self.settings.workers or os.cpu_count() or 1, len(jobs))
-        spawned = multiprocessing.get_context("spawn")
-        with _one_thread_each(), ProcessPoolExecutor(count, mp_context=spawned) as pool:
-            # The longest jobs go first, so that no worker computes one alone at the end.
-            order = sorted(jobs, key=lambda job: (not job[-1], -len(jobs[job][0].contexts)))
-            waiting = {pool.submit(run_trials, *jobs[job], self.settings.seed): jobs[job][1] for job in order}
-            done = 0
-            try:
-                for future in as_completed(waiting):
-                    yield from zip(waiting[future], future.result(), strict=True)
-                    done += len(waiting[future])
-                    self.progress(done, len(pending))
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        # The longest jobs go first, so that no worker computes one alone at the end.
+        order = sorted(jobs, key=lambda key: (not key[-1], -len(jobs[key].subject.contexts)))
+        done = 0
+        with _one_thread_each():
+            for job, results in run_jobs(run_trials, [jobs[key] for key in order], count):
+                yield from zip(job.trials, results, strict=True)
+                done += len(job.trials)
+                self.progress(done, len(pending))
 
 
 def _parts(trial: Trial) -> tuple[Trial, ...]:

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from reticent.randomness import seeded
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+
+Ratio = tuple[Sequence[float], Sequence[float]]
+"""The parts and the wholes of some people."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,10 @@ class Estimate:
     n: int
 
     @property
-    def least(self) -> float:
-        """The lower end of the interval; without one, the number itself."""
-        return self.value if self.low is None else self.low
+    def negative(self) -> Estimate:
+        """The same number with the opposite sign."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        return Estimate(-self.value, low, high, self.n)
 
     def to_json(self) -> dict[str, float | int | None]:
         """The estimate as plain data."""
@@ -62,12 +67,28 @@ def ratio(parts: Sequence[float], wholes: Sequence[float], seed: int, *path: str
     a, b = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
     if b.sum() == 0:
         return Estimate(0.0, None, None, len(a))
-    rng = seeded(seed, "bootstrap", *path)
-    drawn = rng.integers(len(a), size=(RESAMPLES, len(a)))
+    if len(a) < 2:
+        return Estimate(float(a.sum() / b.sum()), None, None, len(a))
+    drawn = _resampled(len(a), seed, *path)
     below = b[drawn].sum(axis=1)
     found = a[drawn].sum(axis=1)[below > 0] / below[below > 0]
-    low, high = np.percentile(found, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
-    return Estimate(float(a.sum() / b.sum()), float(low), float(high), len(a))
+    return Estimate(float(a.sum() / b.sum()), *_percentiles(found), len(a))
+
+
+def difference_of_ratios(one: Ratio, other: Ratio, seed: int, *path: str | int) -> Estimate:
+    """The first ratio of totals minus the second one of the same people, with the interval of the same bootstrap."""
+    parts = [np.asarray(each, dtype=np.float64) for each in (*one, *other)]  # four, each (n,)
+    people = len(parts[0])
+    if any(whole.sum() == 0 for whole in parts[1::2]):
+        return Estimate(0.0, None, None, people)
+    a, b, c, d = (part.sum() for part in parts)
+    difference = float(a / b - c / d)
+    if people < 2:
+        return Estimate(difference, None, None, people)
+    drawn = _resampled(people, seed, *path)
+    a, b, c, d = (part[drawn].sum(axis=1) for part in parts)
+    defined = (b > 0) & (d > 0)
+    return Estimate(difference, *_percentiles(a[defined] / b[defined] - c[defined] / d[defined]), people)
 
 
 def share(count: int, n: int) -> Estimate:
@@ -78,6 +99,16 @@ def share(count: int, n: int) -> Estimate:
     """
     found = stats.binomtest(count, n).proportion_ci(CONFIDENCE, method="wilson")
     return Estimate(count / n, float(found.low), float(found.high), n)
+
+
+def _resampled(people: int, seed: int, *path: str | int) -> npt.NDArray[np.int64]:
+    """The numbers of the people of each sample, (RESAMPLES, people)."""
+    return seeded(seed, "bootstrap", *path).integers(people, size=(RESAMPLES, people))
+
+
+def _percentiles(found: npt.NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.percentile(found, [50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)])
+    return float(low), float(high)
 
 
 def _around(middle: float, error: float | None, n: int) -> Estimate:

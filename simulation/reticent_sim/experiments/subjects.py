@@ -15,9 +15,9 @@ from pathlib import Path
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
 from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.month import follows
+from reticent_sim.experiments.month import follows
 from reticent_sim.world import Resident, resident
 from reticent_sim.world.people import HOURS
 
@@ -98,7 +98,7 @@ def from_population(
 
 def from_traces(path: Path, *, steps: int, people: int | None = None, zone: str | None = None) -> list[Subject]:
     """The users of a file with the columns user, time and context; a reading at the beginning of a step counts."""
-    traces = Traces.read(path, zone=zone)
+    traces = read_traces(path, zone=zone)
     sampled = Sampling(dt.timedelta(days=1) / steps, lead=dt.timedelta()).by_user(traces)
     found = _eligible(Subject(user, tuple(day.labels for day in days.days)) for user, days in sampled.items())
     if not found:

@@ -11,8 +11,8 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.problem import STEPS_COUNT
-from reticent_sim.experiments import published
 from reticent_sim.experiments.subjects import Day, Subject
+from reticent_sim.rivals import listed_probabilistic as listed
 
 LEAKY, SIMULATABLE, PROBABILISTIC, HYBRID = "mask_sensitive", "simulatable", "probabilistic", "hybrid"
 ORDERS, ADAPTIVE, OPTIMAL = "many_orders", "adaptive", "optimal"
@@ -28,8 +28,8 @@ SWEPT = (*PUBLISHED, *OURS)
 
 COMPUTED: Mapping[str, Callable[[MarkovChain, set[str], float], Policy]] = {
     **{name: partial(check.policy, weights=STEPS_COUNT) for name, check in CHECKS.items() if name != HYBRID},
-    PROBABILISTIC: published.probabilistic,
-    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=published.GRID, weights=STEPS_COUNT),
+    PROBABILISTIC: listed.listed_probabilistic,
+    ORDERS: partial(CHECKS[PROBABILISTIC].policy, grid=listed.GRID, weights=STEPS_COUNT),
 }
 """The function that computes each system except the hybrid. `many_orders` is the library's probabilistic check on the
 same grid."""
@@ -139,9 +139,18 @@ class TrialResult:
         return self.followed + self.strayed
 
 
-def run_trials(subject: Subject, trials: Sequence[Trial], seed: int) -> list[TrialResult]:
+@dataclass(frozen=True)
+class TrialJob:
+    """Trials of one person, for a worker process."""
+
+    subject: Subject
+    trials: list[Trial]
+    seed: int
+
+
+def run_trials(job: TrialJob) -> list[TrialResult]:
     """Run the trials of one person. Run by a worker process."""
-    return [run_trial(subject, trial, seed) for trial in trials]
+    return [run_trial(job.subject, trial, job.seed) for trial in job.trials]
 
 
 def run_trial(subject: Subject, trial: Trial, seed: int) -> TrialResult:

@@ -170,8 +170,8 @@ def check_what_is_done_cannot_be_claimed(open_store: Opener) -> None:
     with opened(open_store) as store:
         query = store.announce(new_query())
         assert store.claim(WorkItem(query.digest, 0), lease()) is None  # nothing to decide yet
-        asked = store.claim(WorkItem(query.digest), lease())
-        assert asked == wire.CountersignRequest(query=new_query().content)
+        request = store.claim(WorkItem(query.digest), lease())
+        assert request == wire.CountersignRequest(query=new_query().content)
         assert store.countersign(query.digest, deal_of())
         assert store.claim(WorkItem(query.digest), lease()) is None
         assert store.claim(WorkItem(query.digest, 0), lease()) is None

@@ -59,7 +59,7 @@ def ask(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
     def ask(*arguments: str, code: int = 0) -> tuple[str, str]:
         assert program.main(["phone", *arguments]) == code
-        said = capsys.readouterr()
-        return said.out, said.err
+        captured = capsys.readouterr()
+        return captured.out, captured.err
 
     return ask

@@ -18,7 +18,7 @@ from reticent_client import Policy
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
 from reticent_client.mask.timetable import LEAD
-from reticent_client.store import PhoneStore
+from reticent_client.store import PhoneStore, StoreSlot
 from tests.client.apps.phones import MONDAY
 from tests.client.mask import faults, oracle
 from tests.client.mask.faults import Coins, Killed
@@ -59,21 +59,20 @@ class MortalStore(PhoneStore):
         self.blows = blows
 
     @contextlib.contextmanager
-    def _between(self) -> Generator[None]:
+    def between(self) -> Generator[None]:
         self.blows.pass_one()
         yield
         self.blows.pass_one()
 
-    def write(self, name: str, content: str) -> None:
-        with self._between():
-            super().write(name, content)
+    def slot(self, name: str) -> StoreSlot:
+        return MortalSlot(self, name)
 
     def append(self, *args: Any, **kwargs: Any) -> Any:
-        with self._between():
+        with self.between():
             return super().append(*args, **kwargs)
 
     def keep_only(self, *args: Any) -> None:
-        with self._between():
+        with self.between():
             super().keep_only(*args)
 
     @contextlib.contextmanager
@@ -82,6 +81,20 @@ class MortalStore(PhoneStore):
         with super().transaction() as run:
             yield run
         self.blows.pass_one()
+
+
+class MortalSlot(StoreSlot):
+    """A slot of such a store."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: MortalStore, name: str) -> None:
+        super().__init__(store, name)
+        self._store = store
+
+    def write(self, text: str) -> None:
+        with self._store.between():
+            super().write(text)
 
 
 @dataclass
@@ -137,7 +150,7 @@ class Life:
             clock=self.clock,
             rng=cast("Any", self.coins),
             first_day=first,
-            on_step=self._hear,
+            on_step=self._note,
         )
         async with phone:
             self.seen.append(("back", self.clock.now(), tuple(message for _, message in self._held(phone))))
@@ -153,7 +166,7 @@ class Life:
         if phone._running.done():
             phone._running.result()
 
-    def _hear(self, step: Step) -> None:
+    def _note(self, step: Step) -> None:
         self.seen.append((self.clock.now(), step))
         self.blows.pass_one()
 
@@ -200,8 +213,8 @@ def worst_excess(
 
 def contradictions(view: Sequence[Any]) -> list[int]:
     """The positions about which different things were read."""
-    told: dict[int, set[str | None]] = {}
+    contexts: dict[int, set[str | None]] = {}
     for entry in view:
         for step in entry[2] if entry[0] == "back" else (entry[1],):
-            told.setdefault(step.position, set()).add(step.context)
-    return [position for position, answers in told.items() if len(answers) > 1]
+            contexts.setdefault(step.position, set()).add(step.context)
+    return [position for position, found in contexts.items() if len(found) > 1]

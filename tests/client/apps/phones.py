@@ -18,6 +18,7 @@ from reticent_client.apps.broker import SERVICE, Broker
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.messages import Step
 from reticent_client.mask.policy import VectorPolicy
+from tests.parties.waiting import until
 
 P = ParamSpec("P")
 
@@ -176,13 +177,6 @@ async def status(awaitable: Awaitable[Any]) -> grpc.aio.AioRpcError:
     except grpc.aio.AioRpcError as error:
         return error
     raise AssertionError(f"nobody refused: {answer}")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other tasks and threads bring about."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  # what is waited for has no event
-            await asyncio.sleep(0.005)
 
 
 def told(steps: list[Any]) -> list[tuple[int, str | None]]:

@@ -14,18 +14,8 @@ import pytest
 from reticent.v1 import phone_pb2
 from reticent_client.apps.broker import RATE, SERVICE
 from reticent_client.apps.messages import SIZE
-from tests.client.apps.phones import (
-    App,
-    calling,
-    house,
-    limited,
-    quiet,
-    read,
-    releasing,
-    status,
-    told,
-    until,
-)
+from tests.client.apps.phones import App, calling, house, limited, quiet, read, releasing, status, told
+from tests.parties.waiting import until
 
 CODE = grpc.StatusCode
 
@@ -188,12 +178,12 @@ async def flooding(app: App, calls: int, at_once: int) -> list[Any]:
 
     async def ask() -> list[Any]:
         return [
-            answer
+            reply
             for _ in range(calls // at_once)
-            for answer in await asyncio.gather(app.current(), return_exceptions=True)
+            for reply in await asyncio.gather(app.current(), return_exceptions=True)
         ]
 
-    return [answer for answers in await asyncio.gather(*(ask() for _ in range(at_once))) for answer in answers]
+    return [reply for replies in await asyncio.gather(*(ask() for _ in range(at_once))) for reply in replies]
 
 
 @limited
@@ -213,10 +203,10 @@ async def test_an_app_that_floods_is_slowed_down_and_nobody_else() -> None:
             await read(call, 1)
             assert (await app.current()).context == "work"
             waits.append(loop.time() - began)
-        answers = await hammering
-        refused = [each for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+        replies = await hammering
+        refused = [each for each in replies if isinstance(each, grpc.aio.AioRpcError)]
         assert {each.code() for each in refused} == {CODE.RESOURCE_EXHAUSTED}
-        assert RATE.burst <= len(answers) - len(refused) <= RATE.burst + 200
+        assert RATE.burst <= len(replies) - len(refused) <= RATE.burst + 200
         hints = [int(dict(each.trailing_metadata() or ())["retry-after-ms"]) for each in refused]
         assert all(0 < hint <= 60 for hint in hints)
         assert sorted(waits)[5] < 2
@@ -233,10 +223,10 @@ async def test_a_thousand_calls_at_once_hold_nobody_up() -> None:
         for _ in range(5):
             await home.live("work")
             assert told(await read(call, 1))[0][1] == "work"
-        answers = [each for each in await flooded if isinstance(each, Exception)]
-        codes = {each.code() for each in answers if isinstance(each, grpc.aio.AioRpcError)}
+        replies = [each for each in await flooded if isinstance(each, Exception)]
+        codes = {each.code() for each in replies if isinstance(each, grpc.aio.AioRpcError)}
         assert codes <= {CODE.RESOURCE_EXHAUSTED, CODE.UNAVAILABLE, CODE.NOT_FOUND}
-        assert len(answers) > 1500
+        assert len(replies) > 1500
         assert home.broker.streams == 1
 
 

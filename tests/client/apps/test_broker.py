@@ -27,9 +27,9 @@ from tests.client.apps.phones import (
     status,
     told,
     tossing,
-    until,
 )
 from tests.client.apps.test_bad_apps import Staller
+from tests.parties.waiting import until
 
 CODE = grpc.StatusCode
 
@@ -58,9 +58,9 @@ async def test_all_apps_hear_the_same_stream() -> None:
         apps = [await home.enter(f"app {n}") for n in range(4)]
         calls = [await app.listen() for app in apps]
         await home.live("home", 12)
-        heard = [await read(call, 12) for call in calls]
-        assert heard[0] == heard[1] == heard[2] == heard[3]
-        assert {step.context for step in heard[0]} == {"home", None}
+        steps = [await read(call, 12) for call in calls]
+        assert steps[0] == steps[1] == steps[2] == steps[3]
+        assert {step.context for step in steps[0]} == {"home", None}
 
 
 @limited
@@ -73,7 +73,7 @@ async def test_only_a_trusted_app_hears_everything(tmp_path: Path) -> None:
         masked, raw = [await read(call, 3) for call in calls]
         assert told(masked) == [(25, "home"), (26, None), (27, None)]
         assert told(raw) == [(25, "home"), (26, "hospital"), (27, None)]
-        assert [{step.raw for step in heard} for heard in (masked, raw)] == [{False}, {True}]
+        assert [{step.raw for step in steps} for steps in (masked, raw)] == [{False}, {True}]
         assert not (await app.current()).raw
 
 
@@ -128,12 +128,12 @@ async def test_whoever_listens_misses_nothing_from_then_on() -> None:
     async with house() as home, home.app() as app:
         for _ in range(20):
             call = app.subscribe()
-            answered = asyncio.ensure_future(call.initial_metadata())
+            opening = asyncio.ensure_future(call.initial_metadata())
             before = home.broker.streams
             await until(lambda before=before: home.broker.streams > before)  # type: ignore[misc]
             upcoming = home.mask.next_step.step
             await home.live("home")
-            await answered
+            await opening
             assert (await read(call, 1))[0].step == upcoming
             call.cancel()
             await quiet(home)
@@ -318,8 +318,8 @@ async def test_a_path_that_is_taken_is_one_sentence(tmp_path: Path, form: str) -
 @limited
 async def test_a_broker_that_stops_says_so() -> None:
     """Streams end with UNAVAILABLE, after what was told before."""
-    async with calling("127.0.0.1:1", None) as nobody:
-        assert (await status(nobody.current())).code() is CODE.UNAVAILABLE
+    async with calling("127.0.0.1:1", None) as stranger:
+        assert (await status(stranger.current())).code() is CODE.UNAVAILABLE
     async with house() as home:
         app = await home.enter("weather")
         calls = [await app.listen() for _ in range(5)]

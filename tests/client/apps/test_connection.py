@@ -11,14 +11,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from reticent_client.apps.broker import Broker
+from reticent_client.apps.broker import STREAMS_PER_APP, Broker
 from reticent_client.apps.connection import Connection, connect
 from reticent_client.apps.messages import Step, position
 from reticent_client.errors import AppRefused
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
-from tests.addresses import free_address
-from tests.client.apps.phones import MONDAY, House, at, house, limited, releasing, until
+from reticent_sim.engine import free_address
+from tests.client.apps.phones import MONDAY, App, House, at, house, limited, releasing
+from tests.parties.waiting import until
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 # Made once, for these tests, and good for a hundred years:
@@ -28,26 +29,26 @@ CERTIFICATE = (VECTORS / "test-only-phone.crt").read_bytes()
 KEY = (VECTORS / "test-only-phone.key").read_bytes()
 
 
-class Hearer:
+class StreamReader:
     """Iterates over a stream in a thread of its own."""
 
     def __init__(self, stream: Iterator[Step]) -> None:
-        self.heard: list[Step] = []
+        self.steps: list[Step] = []
         self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._hear, args=(stream,), daemon=True)
+        self.thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
         self.thread.start()
 
-    def _hear(self, stream: Iterator[Step]) -> None:
+    def _read(self, stream: Iterator[Step]) -> None:
         try:
             for step in stream:
-                self.heard.append(step)
+                self.steps.append(step)
         except Exception as error:  # noqa: BLE001  # whatever it is, the test asks for it
             self.error = error
 
     async def has(self, count: int) -> list[tuple[int, str | None]]:
         """What was heard, once there is so much of it."""
-        await until(lambda: len(self.heard) >= count)
-        return [(step.step, step.context) for step in self.heard]
+        await until(lambda: len(self.steps) >= count)
+        return [(step.step, step.context) for step in self.steps]
 
     async def fails(self) -> Exception | None:
         """Why it stopped."""
@@ -59,6 +60,14 @@ class Hearer:
 async def connected(home: House, seconds: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
     """A connection of an app."""
     with connect(home.broker.address, home.phone.apps.add(name), timeout=seconds) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def again(home: House, app: App, seconds: float = 10) -> AsyncGenerator[Connection, None]:
+    """A second connection of an app."""
+    assert app.token is not None
+    with connect(home.broker.address, app.token, timeout=seconds) as connection:
         yield connection
 
 
@@ -75,9 +84,9 @@ async def test_current_is_the_last_step_or_none() -> None:
 async def test_a_stream_begins_now_or_after_a_step() -> None:
     async with house() as home, connected(home) as connection:
         await home.live("home", 2)
-        later = Hearer(connection.stream(position(MONDAY, 25)))
+        later = StreamReader(connection.stream(position(MONDAY, 25)))
         assert await later.has(1) == [(26, "home")]
-        now = Hearer(connection.stream())
+        now = StreamReader(connection.stream())
         await until(lambda: home.broker.streams == 2)
         await home.live("work")
         assert await now.has(1) == [(27, "work")]
@@ -87,24 +96,24 @@ async def test_a_stream_begins_now_or_after_a_step() -> None:
 @limited
 async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_path: Path) -> None:
     """A step that the phone was killed over comes when it is back; one that it slept through does not."""
-    address, hearer = free_address(), None
+    address, reader = free_address(), None
     start = at("12:00")
     for life in range(4):
         store = PhoneStore(tmp_path / "phone.db")
         async with house(address=address, store=store, start=start) as home:
-            if hearer is None:
+            if reader is None:
                 connection = connect(address, home.phone.apps.add("weather"), timeout=30)
-                hearer = Hearer(connection.stream())
+                reader = StreamReader(connection.stream())
             await until(lambda home=home: home.broker.streams == 1)  # type: ignore[misc]
             await home.live("home", 2)
             await home.sense_before("work")
             await home.clock.move_to(home.mask.next_step.instant - dt.timedelta(milliseconds=500))
             start = home.clock.now() + dt.timedelta(seconds=1)  # killed over the third
         store.close()
-        assert len(await hearer.has(3 * life + 2)) == 3 * life + 2
-    assert hearer is not None
-    assert [step.step for step in hearer.heard] == list(range(25, 36))
-    assert [step.context for step in hearer.heard] == ["home", "home", "work"] * 3 + ["home", "home"]
+        assert len(await reader.has(3 * life + 2)) == 3 * life + 2
+    assert reader is not None
+    assert [step.step for step in reader.steps] == list(range(25, 36))
+    assert [step.context for step in reader.steps] == ["home", "home", "work"] * 3 + ["home", "home"]
 
 
 @limited
@@ -114,22 +123,22 @@ async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
         async with house(store=store) as home:
             token = home.phone.apps.add("weather")
         with connect(address, token, timeout=30) as connection:
-            hearer = Hearer(connection.stream())
+            reader = StreamReader(connection.stream())
             await asyncio.sleep(0.5)
             async with house(store=store, address=address, start=at("14:00")) as home:
                 await until(lambda: home.broker.streams == 1)
                 await home.live("work")
-                assert await hearer.has(1) == [(29, "work")]
+                assert await reader.has(1) == [(29, "work")]
 
 
 @limited
 async def test_the_timeout_ends() -> None:
     with connect(free_address(), "token", timeout=0.7) as connection:
         began = time.monotonic()
-        hearer = Hearer(connection.stream())
-        assert isinstance(await hearer.fails(), ConnectionError)
+        reader = StreamReader(connection.stream())
+        assert isinstance(await reader.fails(), ConnectionError)
         assert 0.4 < time.monotonic() - began < 10
-        assert str(hearer.error).startswith("the phone is not there: ")
+        assert str(reader.error).startswith("the phone is not there: ")
 
 
 @pytest.mark.parametrize("seconds", [0, 60, float("inf")])
@@ -152,25 +161,48 @@ async def test_a_refused_app_is_told_why_at_once() -> None:
 
 
 @limited
+async def test_a_stream_that_the_phone_refuses_as_one_too_many_waits_until_another_ends() -> None:
+    async with house() as home, home.app() as app, again(home, app) as connection:
+        calls = [await app.listen() for _ in range(STREAMS_PER_APP)]
+        await home.live("home")
+        waiting = StreamReader(connection.stream(0))
+        await asyncio.sleep(0.5)
+        assert not waiting.steps
+        calls.pop().cancel()
+        assert await waiting.has(1) == [(25, "home")]
+
+
+@limited
+async def test_a_stream_that_the_phone_refuses_as_one_too_many_ends_after_the_timeout() -> None:
+    async with house() as home, home.app() as app, again(home, app, seconds=1.5) as connection:
+        _ = [await app.listen() for _ in range(STREAMS_PER_APP)]
+        began = time.monotonic()
+        error = await StreamReader(connection.stream(0)).fails()
+        assert str(error) == "the phone says: 'weather' has 8 streams open already"
+        assert isinstance(error, AppRefused)
+        assert time.monotonic() - began > 1
+
+
+@limited
 async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
     async with house() as home, connected(home) as connection:
-        hearer = Hearer(connection.stream())
+        reader = StreamReader(connection.stream())
         await until(lambda: home.broker.streams == 1)
         await home.live("home")
-        await hearer.has(1)
+        await reader.has(1)
         home.phone.apps.remove("weather")
         await asyncio.sleep(1.05)
         await home.live("home")
-        assert str(await hearer.fails()) == "the phone says: the token was taken back"
+        assert str(await reader.fails()) == "the phone says: the token was taken back"
 
 
 @limited
 async def test_an_app_that_was_away_for_too_long_is_told_so() -> None:
     async with house(releasing(4), held_days=1) as home, connected(home) as connection:
         await home.live("home", 10)
-        hearer = Hearer(connection.stream(position(MONDAY, 3)))
-        assert str(await hearer.fails()) == "the phone says: steps after this position are no longer held"
-        assert isinstance(hearer.error, AppRefused)
+        reader = StreamReader(connection.stream(position(MONDAY, 3)))
+        assert str(await reader.fails()) == "the phone says: steps after this position are no longer held"
+        assert isinstance(reader.error, AppRefused)
 
 
 @limited
@@ -192,10 +224,10 @@ async def test_a_stream_that_is_left_is_closed() -> None:
 async def test_hanging_up_ends_a_stream_that_waits() -> None:
     """From another thread, as a window's close button does."""
     async with house() as home, connected(home) as connection:
-        hearer = Hearer(connection.stream())
+        reader = StreamReader(connection.stream())
         await until(lambda: home.broker.streams == 1)
         connection.close()
-        assert await hearer.fails() is None
+        assert await reader.fails() is None
 
 
 # TLS
@@ -217,10 +249,10 @@ async def test_apps_speak_tls_where_the_phone_has_a_certificate() -> None:
             step = await asyncio.to_thread(connection.current)
             assert step is not None
             assert step.context == "home"
-            hearer = Hearer(connection.stream())
+            reader = StreamReader(connection.stream())
             await until(lambda: broker.streams == 1)
             await home.live("work")
-            assert await hearer.has(1) == [(26, "work")]
+            assert await reader.has(1) == [(26, "work")]
         for stranger in (
             connect(f"localhost:{port}", token),
             connect(f"localhost:{port}", token, root_certificates=b""),

@@ -12,7 +12,7 @@ import pytest
 from reticent_client.apps.connection import connect
 from reticent_client.apps.trace_sensor import Outage
 from reticent_client.habits.sampling import Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.store import PhoneStore
 from tests.client.apps.command import Ask, Run, serving
 
@@ -101,7 +101,7 @@ def test_the_answers_are_those_of_real_time(folder: Path, sensor: Path, run: Run
             stream = connection.stream(after=0)
             heard = [next(stream) for _ in range(8)]
         assert phone.process.wait(30) == 0
-    days = Sampling(dt.timedelta(hours=6), min_filled=0).days(Traces.read(sensor)).days
+    days = Sampling(dt.timedelta(hours=6), min_filled=0).days(read_traces(sensor)).days
     assert [step.context for step in heard] == [label for day in days for label in day.labels]
     assert all(step.raw for step in heard)
 

@@ -16,8 +16,8 @@ from reticent_client.apps.connection import connect
 from reticent_client.apps.messages import Step
 from reticent_client.apps.tokens import Apps
 from reticent_client.store import PhoneStore
-from tests.addresses import free_address
-from tests.client.apps.test_connection import Hearer
+from reticent_sim.engine import free_address
+from tests.client.apps.test_connection import StreamReader
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,36 +54,36 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
     with contextlib.closing(PhoneStore(store)) as opened:
         token = Apps(opened).add("weather")
     address, began = free_address(), time.time()
-    said: list[tuple[str, int, str]] = []
-    asked: list[Step] = []
+    printed: list[tuple[str, int, str]] = []
+    received: list[Step] = []
     with connect(address, token, timeout=60) as staying, connect(address, token, timeout=60) as returning:
-        hearer = Hearer(staying.stream(after=0))
+        reader = StreamReader(staying.stream(after=0))
         for _ in range(lives):
             with worker(store, began, address) as process:
                 stream = returning.stream(after=0)
-                asked.append(next(stream))
+                received.append(next(stream))
                 until = time.monotonic() + chance.uniform(0.3, 1.2)
                 while time.monotonic() < until:
-                    asked.append(next(stream))
+                    received.append(next(stream))
                 stream.close()  # type: ignore[attr-defined]
             assert process.stdout is not None
             lines = [line.split() for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
-            said += [(moment, int(position), context) for moment, position, context in lines]
+            printed += [(moment, int(position), context) for moment, position, context in lines]
             process.stdout.close()
         staying.close()
-        hearer.thread.join(10)
-    told: dict[int, set[str | None]] = {}
-    for _, position, context in said:
-        told.setdefault(position, set()).add(None if context == "None" else context)
-    for step in (*asked, *hearer.heard):
-        told.setdefault(step.position, set()).add(step.context)
-    assert len(told) >= 4 * lives
-    assert all(len(answers) == 1 for answers in told.values())
-    assert {next(iter(answers)) for answers in told.values()} == {"home", None}  # nothing was dark
-    assert all(dt.datetime.fromisoformat(moment) >= begins(position) for moment, position, _ in said)
-    positions = [step.position for step in hearer.heard]
+        reader.thread.join(10)
+    contexts: dict[int, set[str | None]] = {}
+    for _, position, context in printed:
+        contexts.setdefault(position, set()).add(None if context == "None" else context)
+    for step in (*received, *reader.steps):
+        contexts.setdefault(step.position, set()).add(step.context)
+    assert len(contexts) >= 4 * lives
+    assert all(len(found) == 1 for found in contexts.values())
+    assert {next(iter(found)) for found in contexts.values()} == {"home", None}  # nothing was dark
+    assert all(dt.datetime.fromisoformat(moment) >= begins(position) for moment, position, _ in printed)
+    positions = [step.position for step in reader.steps]
     assert positions == sorted(set(positions))
-    assert set(positions) >= {position for _, position, _ in said[:-5]}
+    assert set(positions) >= {position for _, position, _ in printed[:-5]}
 
 
 FULL = """
@@ -117,4 +117,4 @@ def test_a_store_goes_on_when_a_full_disk_has_room_again(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
-        assert store.read("mask") == "second"
+        assert store.slot("mask").read() == "second"

@@ -27,46 +27,36 @@ checks = pytest.mark.parametrize("check", CHECKS)
 
 
 @cache
-def asked(check: Callable[..., Policy], name: str) -> tuple[Policy, Sequence[oracle.Limit]]:
+def policy_and_limits(check: Callable[..., Policy], name: str) -> tuple[Policy, Sequence[oracle.Limit]]:
     """A policy for a problem, and what it has promised."""
     problem = PROBLEMS[name]
-    return check(problem.chain, **problem.asked), problem.limits
+    return check(problem.chain, **problem.arguments), problem.limits
 
 
 @pytest.mark.parametrize("name", ["coin"])
 @checks
 def test_killed_once_at_any_moment(check: Callable[..., Policy], name: str) -> None:
     """Around every write and after every message, back soon or a step later, with and without its store."""
-    policy, limits = asked(check, name)
+    policy, limits = policy_and_limits(check, name)
     for kills in schedules(policy, lost=(False, True)):
         assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", EXAMPLES)
 @checks
 def test_killed_once_on_all_examples(check: Callable[..., Policy], name: str) -> None:
     """The same, on the longer days."""
-    policy, limits = asked(check, name)
+    policy, limits = policy_and_limits(check, name)
     for kills in schedules(policy, lost=(False, True)):
         assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
 
 
 @pytest.mark.slow
-def test_killed_twice() -> None:
-    """And killed again at any moment of the second life."""
-    policy, limits = asked(probabilistic, "coin")
-    for blow in range(blows(policy)):
-        for kills in schedules(policy, [Kill(blow, dt.timedelta())]):
-            assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["coin", "two tosses"])
-@checks
-def test_killed_twice_with_longer_pauses(check: Callable[..., Policy], name: str) -> None:
-    """The same, away for longer."""
-    policy, limits = asked(check, name)
+@pytest.mark.parametrize(("check", "name"), [*((check, "coin") for check in CHECKS), (probabilistic, "two tosses")])
+def test_killed_twice(check: Callable[..., Policy], name: str) -> None:
+    """And killed again at any moment of the second life, away for as long as the first time or for longer."""
+    policy, limits = policy_and_limits(check, name)
     for first in schedules(policy):
         for kills in schedules(policy, first):
             assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
@@ -78,7 +68,7 @@ def test_killed_twice_with_longer_pauses(check: Callable[..., Policy], name: str
 @checks
 def test_killed_and_set_back(check: Callable[..., Policy], back: dt.timedelta) -> None:
     """It comes back with a clock that is wrong."""
-    policy, limits = asked(check, "two tosses")
+    policy, limits = policy_and_limits(check, "two tosses")
     for blow in range(blows(policy)):
         kills = (Kill(blow, dt.timedelta(), back=back),)
         assert worst_excess(policy, limits, kills) <= oracle.TOLERANCE, kills
@@ -127,14 +117,14 @@ class Fresh(MaskRunner):
 @pytest.mark.slow
 def test_fresh_phones_leak() -> None:
     """A memory that is not that of the day releases what was never checked."""
-    policy, limits = asked(optimal, "sticky")
+    policy, limits = policy_and_limits(optimal, "sticky")
     kills = [(Kill(blow, dt.timedelta()),) for blow in range(blows(policy))]
     assert max(worst_excess(policy, limits, each, Fresh) for each in kills) > 0.01
 
 
 def test_trusting_phones_leak() -> None:
     """Without its store, and with its clock an hour back, a phone must not toss the coin of noon again."""
-    policy, limits = asked(probabilistic, "two tosses")
+    policy, limits = policy_and_limits(probabilistic, "two tosses")
     after_noon = [Kill(blows(policy) - 1, dt.timedelta(), lost=True, back=HOUR)]
     assert worst_excess(policy, limits, after_noon, Trusting) > 0.01
     assert worst_excess(policy, limits, after_noon) <= oracle.TOLERANCE

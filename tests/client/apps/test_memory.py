@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import House, house, limited, read, tossing, until
+from tests.client.apps.phones import House, house, limited, read, tossing
 from tests.client.apps.test_bad_apps import Staller
+from tests.parties.waiting import until
 
 KILOBYTE, MEGABYTE = 1024, 1024 * 1024
 

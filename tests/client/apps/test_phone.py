@@ -17,7 +17,7 @@ from reticent_client import Schedule
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.errors import FileError
 from reticent_client.mask.timetable import time_zone
-from reticent_client.store import PhoneStore
+from reticent_client.store import PhoneStore, StoreSlot
 from tests.client.apps.phones import at, house, limited, releasing, tossing
 from tests.client.apps.published_steps import PublishedSteps, phone_of, phone_on
 
@@ -43,13 +43,13 @@ def store(tmp_path: Path) -> Iterator[PhoneStore]:
 @limited
 async def test_each_step_leaves_when_it_begins() -> None:
     clock = ManualClock(at("11:50"))
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True) as phone:
         for context in ("home", "hospital", "work", None):
             phone.sense(context)
             await clock.move_to(phone.next_step.instant)
-    assert told.steps == [(24, "home"), (25, None), (26, "work"), (27, None)]
-    assert [moment for moment, _ in told] == [at("12:00"), at("12:30"), at("13:00"), at("13:30")]
+    assert published.steps == [(24, "home"), (25, None), (26, "work"), (27, None)]
+    assert [moment for moment, _ in published] == [at("12:00"), at("12:30"), at("13:00"), at("13:30")]
 
 
 @limited
@@ -58,30 +58,30 @@ async def test_a_reading_counts_for_one_step_unless_said_otherwise() -> None:
     ten = dt.timedelta(minutes=10)
     for hold, expected in [(None, ["home", None, None]), (HOUR, ["home", "home", None]), (ten, [None] * 3)]:
         clock = ManualClock(at("12:00"))
-        told = PublishedSteps(clock)
-        async with phone_of(None, clock, told, first_day=True, hold=hold) as phone:
+        published = PublishedSteps(clock)
+        async with phone_of(None, clock, published, first_day=True, hold=hold) as phone:
             phone.sense("work")
             phone.sense("home")
             await clock.move_to(at("13:30"))
-        assert [context for _, context in told.steps] == expected
+        assert [context for _, context in published.steps] == expected
 
 
 @limited
 async def test_a_reading_after_the_decision_counts_for_the_next_step(clock: ManualClock) -> None:
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True) as phone:
         phone.sense("home")
         await clock.move_to(at("12:30") - dt.timedelta(milliseconds=500))
         phone.sense("work")
         await clock.move_to(at("13:00"))
-    assert told.steps == [(25, "home"), (26, "work")]
+    assert published.steps == [(25, "home"), (26, "work")]
 
 
 @limited
 async def test_a_phone_that_slept_misses_what_began_meanwhile(clock: ManualClock) -> None:
     """It does not tell them late, and goes on."""
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True) as phone:
         phone.sense("home")
         await asyncio.sleep(0.01)
         clock._now = at("15:10")
@@ -89,7 +89,7 @@ async def test_a_phone_that_slept_misses_what_began_meanwhile(clock: ManualClock
         phone.sense("work")
         await clock.move_to(at("15:30"))
         assert [report.missed for report in phone.reports()] == [31]
-    assert told.steps == [(31, "work")]
+    assert published.steps == [(31, "work")]
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_bad_arguments_are_one_sentence(options: dict[str, Any], message: str) -
 
 @limited
 async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: ManualClock) -> None:
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True) as phone:
         phone.sense("home")
         for bad in (7, b"home", "x" * 129, "\ud800"):
             with pytest.raises(ValueError, match=r"^a context "):
                 phone.sense(bad)  # type: ignore[arg-type]
         await clock.move_to(at("12:30"))
-    assert told.steps == [(25, None)]  # wherever the user is, it is not there any more
+    assert published.steps == [(25, None)]  # wherever the user is, it is not there any more
 
 
 # Days on which the clock jumps
@@ -128,24 +128,24 @@ async def test_bad_readings_are_refused_and_end_what_was_read_before(clock: Manu
 @limited
 async def test_steps_that_the_clock_leaves_out_are_told_as_nothing_with_the_next_one() -> None:
     clock = ManualClock(dt.datetime(2027, 3, 28, 0, 20, tzinfo=dt.UTC))  # 1:20 in Paris, and 2:00 will be 3:00
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True, zone=time_zone("Europe/Paris")) as phone:
         for _ in range(3):
             phone.sense("home")
             await clock.move_to(phone.next_step.instant)
-    assert told.steps == [(3, "home"), (4, None), (5, None), (6, "home"), (7, "home")]
-    assert [f"{moment:%H:%M}" for moment, _ in told] == ["00:30", "01:00", "01:00", "01:00", "01:30"]
+    assert published.steps == [(3, "home"), (4, None), (5, None), (6, "home"), (7, "home")]
+    assert [f"{moment:%H:%M}" for moment, _ in published] == ["00:30", "01:00", "01:00", "01:00", "01:30"]
 
 
 @limited
 async def test_a_repeated_hour_is_told_once() -> None:
     clock = ManualClock(dt.datetime(2027, 10, 30, 23, 50, tzinfo=dt.UTC))  # 1:50 in Paris, and 3:00 will be 2:00
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True, zone=time_zone("Europe/Paris")) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True, zone=time_zone("Europe/Paris")) as phone:
         for _ in range(12):
             phone.sense("home")
             await clock.move_to(clock.now() + dt.timedelta(minutes=15))
-    assert [(f"{moment:%H:%M}", step.step) for moment, step in told] == [
+    assert [(f"{moment:%H:%M}", step.step) for moment, step in published] == [
         ("00:00", 4),
         ("00:30", 5),
         ("02:00", 6),
@@ -156,23 +156,23 @@ async def test_a_repeated_hour_is_told_once() -> None:
 @limited
 async def test_a_restart_in_a_repeated_hour_decides_nothing_again(store: PhoneStore) -> None:
     clock = ManualClock(dt.datetime(2027, 10, 30, 23, 50, tzinfo=dt.UTC))
-    told = PublishedSteps(clock)
+    published = PublishedSteps(clock)
     paris = time_zone("Europe/Paris")
     for _ in range(10):
-        async with phone_of(store, clock, told, policy=tossing(), first_day=True, zone=paris) as phone:
+        async with phone_of(store, clock, published, policy=tossing(), first_day=True, zone=paris) as phone:
             phone.sense("home")
             await clock.move_to(clock.now() + dt.timedelta(minutes=20))
-    assert [step for step, _ in told.steps] == [4, 5, 6, 7, 8]
+    assert [step for step, _ in published.steps] == [4, 5, 6, 7, 8]
 
 
 @limited
 async def test_a_day_that_does_not_exist_is_not_told() -> None:
     clock = ManualClock(dt.datetime(2011, 12, 30, 9, 50, tzinfo=dt.UTC))  # ten minutes before it would begin
-    told = PublishedSteps(clock)
-    async with phone_of(None, clock, told, first_day=True, zone=time_zone("Pacific/Apia")) as phone:
+    published = PublishedSteps(clock)
+    async with phone_of(None, clock, published, first_day=True, zone=time_zone("Pacific/Apia")) as phone:
         phone.sense("home")
         await clock.move_to(clock.now() + dt.timedelta(minutes=11))
-    assert [(step.date, step.step, step.context) for _, step in told] == [(dt.date(2011, 12, 31), 0, "home")]
+    assert [(step.date, step.step, step.context) for _, step in published] == [(dt.date(2011, 12, 31), 0, "home")]
 
 
 # The store
@@ -262,7 +262,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
     store: PhoneStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: str
 ) -> None:
     """The phone goes on with the next one."""
-    told = PublishedSteps(clock)
+    published = PublishedSteps(clock)
     execute = store.database._execute
 
     def full(*_: Any) -> None:
@@ -271,16 +271,16 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
     def no_commit(statement: str, values: Sequence[Any] = ()) -> Any:
         return full() if statement == "COMMIT" else execute(statement, values)
 
-    async with phone_of(store, clock, told, first_day=True) as phone:
+    async with phone_of(store, clock, published, first_day=True) as phone:
         for broken in (False, True, False):
             with monkeypatch.context() as patch:
                 if broken and part == "write":
-                    patch.setattr(PhoneStore, "write", full)
+                    patch.setattr(StoreSlot, "write", full)
                 elif broken:
                     patch.setattr(store.database, "_execute", no_commit)
                 phone.sense("home")
                 await clock.move_to(phone.next_step.instant)
-    assert [step for step, _ in told.steps] == [25, 27]
+    assert [step for step, _ in published.steps] == [25, 27]
     assert "step 26 of 2027-02-01 is not told, for it cannot be stored: " in caplog.text
 
 

@@ -172,7 +172,6 @@ def test_a_policy_with_apps_is_kept_as_it_is() -> None:
 async def test_a_damaged_policy_is_no_business_of_apps() -> None:
     """The phone's log has the cause."""
     async with living() as home:
-        home.phone.counting._participation = None  # what the store has kept counts
         home.phone.store.slot(PARTICIPATION).write('{"max_epsilon": "secret"}')
         with home.app() as app, pytest.raises(AppRefused) as refused:
             await reported(app, visits=1)

@@ -114,9 +114,9 @@ def test_without_standard_input_it_serves_all_the_same(folder: Path) -> None:
         for _ in range(2):  # the greeting, and a step
             assert process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        _, complained = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=20)
         assert process.returncode == 0
-        assert b"Traceback" not in complained
+        assert b"Traceback" not in errors
     finally:
         process.kill()
         process.communicate(timeout=10)
@@ -167,9 +167,9 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
     """For all commands alike."""
     damaged(folder / "phone.db", kind)
     for arguments in (["run", "quick.npz"], ["apps", "add", "weather"], ["apps", "list"]):
-        out, complained = ask(*arguments, code=1)
-        assert complained.startswith(sentence)
-        assert complained.count("\n") == 1
+        out, errors = ask(*arguments, code=1)
+        assert errors.startswith(sentence)
+        assert errors.count("\n") == 1
         assert out == ""
 
 
@@ -202,7 +202,7 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_cannot_be_served_is_one_sentence(ask: Ask, arguments: list[str], sentence: str) -> None:
-    out, complained = ask("run", *arguments, code=2)
-    assert complained.startswith(f"reticent: {sentence}")
-    assert complained.count("\n") == 1
+    out, errors = ask("run", *arguments, code=2)
+    assert errors.startswith(f"reticent: {sentence}")
+    assert errors.count("\n") == 1
     assert out == ""

@@ -21,7 +21,8 @@ from reticent_client.apps.tokens import APPS, Apps
 from reticent_client.mask.policy import VectorPolicy
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import MONDAY, App, at, calling, limited, until
+from tests.client.apps.phones import MONDAY, App, at, calling, limited
+from tests.parties.waiting import until
 
 LONG = "x" * 120
 CHAIN = MarkovChain.uniform(["home", "hospital", LONG], 8)
@@ -91,15 +92,15 @@ class Listener:
     mask: MaskRunner
     call: Any
     missed: int  # what was written before it came
-    heard: list[Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     async def listen(self) -> None:
         async for step in self.call:
-            self.heard.append(step)
+            self.steps.append(step)
 
     @property
     def up_to_date(self) -> bool:
-        return len(self.heard) == self.mask.masked._written - self.missed
+        return len(self.steps) == self.mask.masked._written - self.missed
 
 
 @contextlib.asynccontextmanager
@@ -171,8 +172,8 @@ async def test_two_days_cannot_be_told_apart_on_the_wire() -> None:
     assert {size for *_, size in messages} == {SIZE + 5}  # and 5 bytes of gRPC's own
     assert len(messages) == 8 + 8 + 5  # one app hears 8 steps and asks 8 times, the other hears 5
     begun = {at("00:00") + dt.timedelta(hours=3 * step) for step in range(8)}
-    asked = {begins + dt.timedelta(minutes=10) for begins in begun}
-    assert {moment for moment, *_ in messages} == begun | asked
+    requested = {begins + dt.timedelta(minutes=10) for begins in begun}
+    assert {moment for moment, *_ in messages} == begun | requested
     assert HEADERS in {kind for _, _, kind, _ in calm}
 
 

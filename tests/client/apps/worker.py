@@ -22,7 +22,7 @@ async def main(store: str, began: float, address: str) -> None:
     """Live until somebody kills this."""
     clock = SystemClock(at("00:00") + dt.timedelta(seconds=(time.time() - began) * SPEED), SPEED)
 
-    def say(step: Step) -> None:
+    def print_step(step: Step) -> None:
         print(clock.now().isoformat(), step.position, step.context, flush=True)  # noqa: T201  # its parent reads it
 
     with contextlib.closing(PhoneStore(store)) as kept:
@@ -34,7 +34,7 @@ async def main(store: str, began: float, address: str) -> None:
             lead=LEAD,
             hold=dt.timedelta(days=9),
             first_day=True,
-            on_step=say,
+            on_step=print_step,
         )
         async with phone, Broker(phone, address):
             phone.sense("home")

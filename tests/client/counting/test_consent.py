@@ -1,5 +1,6 @@
 """What a user may allow, as data; and when to come back."""
 
+import json
 from typing import Any
 
 import hypothesis.strategies as st
@@ -64,35 +65,49 @@ def test_bad_policies_are_one_sentence(arguments: dict[str, Any], sentence: str)
         Participation(**arguments)
 
 
-@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"max_epsilon": -1}'])
+@pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"max_epsilon": 1}'])
 def test_text_that_is_no_policy(text: str) -> None:
-    with pytest.raises(ValueError, match=r"this is no policy|a policy is|a policy has the keys|max_epsilon must"):
+    with pytest.raises(ValueError, match=r"^this is not a participation policy written by Reticent$"):
         Participation.from_text(text)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"colour": "red"}, "a policy has the keys"),
+        ({"max_epsilon": -1}, "max_epsilon must"),
+        ({"version": 2}, "the participation policy has format version 2: this program reads 1"),
+    ],
+    ids=str,
+)
+def test_a_policy_that_is_wrong_is_refused(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{sentence}"):
+        Participation.from_text(json.dumps(json.loads(Participation().to_text()) | change))
+
+
 def test_what_is_exactly_allowed_is_allowed() -> None:
-    asked = query()
+    example = query()
     policy = Participation(
-        max_epsilon=asked.epsilon,
-        max_delta=asked.delta,
+        max_epsilon=example.epsilon,
+        max_delta=example.delta,
         max_budget_share=0.25,
         queries=("other", "g?m"),
         counters=("visits", "swims"),
-        min_honest=asked.min_contributions - asked.liars,
+        min_honest=example.min_contributions - example.liars,
         min_liars_share=1 / 11,
         max_queries_per_day=1,
         max_bytes_per_day=1000,
     )
-    policy.check(asked, Cost(4.0, 4e-6))
-    policy.check_daily_limits(asked, 400, queries=0, sent=600)
+    policy.check(example, Cost(4.0, 4e-6))
+    policy.check_daily_limits(example, 400, queries=0, sent=600)
 
 
 @pytest.mark.parametrize(("min_contributions", "liars"), [(21, 1), (21, 0), (19, 1), (400, 19), (5572, 278)])
 def test_by_default_a_phone_hides_among_twenty_honest_ones_and_some_liars(min_contributions: int, liars: int) -> None:
-    asked = query(population=6000, min_contributions=min_contributions, liars=liars)
+    example = query(population=6000, min_contributions=min_contributions, liars=liars)
     with pytest.raises(Declined, match="are required"):
-        Participation().check(asked, Cost(4.0, 1e-5))
-    Participation(min_honest=2, min_liars_share=0.0).check(asked, Cost(4.0, 1e-5))
+        Participation().check(example, Cost(4.0, 1e-5))
+    Participation(min_honest=2, min_liars_share=0.0).check(example, Cost(4.0, 1e-5))
 
 
 @pytest.mark.parametrize(("min_contributions", "liars"), [(22, 2), (140, 7), (400, 20), (5572, 279)])

@@ -19,19 +19,19 @@ from tests.client.counting.world import MEMBERSHIP, Servers, device, query
 
 
 def test_a_contribution_holds_the_fitted_counters_and_one_share_of_noise(tmp_path: Path) -> None:
-    asked = query(counters=[Counter(f"c{k}", -1, 3) for k in range(300)], l1=60, l2_squared=120)
+    example = query(counters=[Counter(f"c{k}", -1, 3) for k in range(300)], l1=60, l2_squared=120)
     counted = {f"c{k}": k - 150.3 for k in range(300)}
     with device(tmp_path, counted=counted, rng=seeded(3, "noise")) as phone:
-        said = phone.ask(asked)
-        counters, tags = phone.servers.open(asked, said)
-        fitted = asked.fit([counted[counter.name] for counter in asked.counters])
-        share = skellam_share(asked.share_variance, asked.size, seeded(3, "noise"))
+        message = phone.ask(example)
+        counters, tags = phone.servers.open(example, message)
+        fitted = example.fit([counted[counter.name] for counter in example.counters])
+        share = skellam_share(example.share_variance, example.size, seeded(3, "noise"))
         assert counters == (fitted + share).tolist()
         assert share.any()
         assert len(tags) > 1
-        assert tags == phone.servers.tags(asked, said)
+        assert tags == phone.servers.tags(example, message)
         assert phone.participant.records.all()[0].norms == Norms(0, 0)  # they would tell what was counted
-        assert said.seeded
+        assert message.seeded
 
 
 def test_only_in_a_sequence_is_it_remembered_how_much_was_said(tmp_path: Path) -> None:
@@ -41,31 +41,31 @@ def test_only_in_a_sequence_is_it_remembered_how_much_was_said(tmp_path: Path) -
 
 
 def test_real_numbers_are_said_on_the_grid_of_the_query(tmp_path: Path) -> None:
-    asked = query(noise="gaussian", fraction_bits=20)
+    example = query(noise="gaussian", fraction_bits=20)
     with device(tmp_path, counted={"visits": 1.23456, "swims": -0.5}, rng=seeded(4, "noise")) as phone:
-        said = phone.ask(asked)
-        counters, tags = phone.servers.open(asked, said)
-        share = gaussian_share(asked.share_variance, 2, seeded(4, "noise"), 20)
+        message = phone.ask(example)
+        counters, tags = phone.servers.open(example, message)
+        share = gaussian_share(example.share_variance, 2, seeded(4, "noise"), 20)
         assert counters == [round(1.23456 * 2**20) + share[0], -(2**19) + share[1]]
-        assert tags == phone.servers.tags(asked, said)
+        assert tags == phone.servers.tags(example, message)
 
 
 def test_secure_noise_is_not_marked(tmp_path: Path) -> None:
     with device(tmp_path, rng=secure()) as phone:
-        asked = query()
-        said = phone.ask(asked)
-        assert not said.seeded
-        assert phone.servers.acknowledge(asked, said).contribution
+        example = query()
+        message = phone.ask(example)
+        assert not message.seeded
+        assert phone.servers.acknowledge(example, message).contribution
 
 
 def test_the_pads_hide_a_contribution_from_whoever_only_decrypts(tmp_path: Path) -> None:
     """Without the phone's secret the tag slot and the counters are as good as random."""
-    asked = query()
+    example = query()
     with device(tmp_path) as phone:
-        said = phone.ask(asked)
+        message = phone.ask(example)
         phone.servers.agreement = type(phone.servers.agreement)()
-        counters, tags = phone.servers.open(asked, said)
-        assert tags != phone.servers.tags(asked, said)
+        counters, tags = phone.servers.open(example, message)
+        assert tags != phone.servers.tags(example, message)
         assert max(map(abs, counters)) > 1
 
 
@@ -82,32 +82,32 @@ def test_nobody_keeps_the_key_that_a_contribution_was_hidden_by(
 
     monkeypatch.setattr(contribution, "_agreement_key", kept)
     with device(tmp_path, rng=secure()) as phone:
-        said = phone.ask(query())
+        message = phone.ask(query())
         content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     [key] = keys
-    assert key.public == said.agreement_key
+    assert key.public == message.agreement_key
     assert key.public in content  # what is searched is where the message is
-    for secret in (key.to_bytes(), phone.servers.secret(said)):
+    for secret in (key.to_bytes(), phone.servers.secret(message)):
         assert secret not in content
         assert secret.hex().encode() not in content
 
 
 def test_a_phone_that_was_copied_while_it_ran_says_nothing_else_under_the_same_key(tmp_path: Path) -> None:
     """Its generator comes twice to the same state, as that of a virtual machine that is restored does."""
-    said = []
+    messages = []
     for number, visits in enumerate((0, 1, 0)):
         folder = tmp_path / str(number)
         folder.mkdir()
         with device(folder, counted={"visits": visits}, rng=seeded(5, "copied"), joined=False) as phone:
-            asked = phone.participant.enrolment.join(SERVERS.invitation())
+            request = phone.participant.enrolment.join(SERVERS.invitation())
             copied = SigningKey(bytes(range(32)))
             phone.participant.enrolment._keep(Member(SERVERS.invitation(), copied))
-            asked.verify_key = copied.public
-            asked.signature = copied.sign(statements.joining(asked.invitation, copied.public))
-            phone.participant.enrolment.joined(SERVERS.enrol(asked, phone.now + MEMBERSHIP))
+            request.verify_key = copied.public
+            request.signature = copied.sign(statements.joining(request.invitation, copied.public))
+            phone.participant.enrolment.joined(SERVERS.enrol(request, phone.now + MEMBERSHIP))
             phone.servers = SERVERS
-            said.append(phone.ask(query()))
-    first, other, same = said
+            messages.append(phone.ask(query()))
+    first, other, same = messages
     assert first == same
     assert first.agreement_key != other.agreement_key
     assert SERVERS.tags(query(), first) != SERVERS.tags(query(), other)
@@ -117,25 +117,25 @@ SERVERS = Servers()
 
 
 def test_what_was_said_once_is_said_again_byte_by_byte(tmp_path: Path) -> None:
-    asked = query()
+    example = query()
     with device(tmp_path, rng=secure()) as phone:
-        first = phone.ask(asked).SerializeToString()
-        assert phone.ask(asked).SerializeToString() == first
+        first = phone.ask(example).SerializeToString()
+        assert phone.ask(example).SerializeToString() == first
         phone.counted = {"visits": 0}
         phone.restart()
-        assert phone.ask(asked).SerializeToString() == first
+        assert phone.ask(example).SerializeToString() == first
         assert [each.SerializeToString() for each in phone.participant.due()] == [first]
-        phone.participant.acknowledged(phone.servers.acknowledge(asked, wire.Contribution.FromString(first)))
+        phone.participant.acknowledged(phone.servers.acknowledge(example, wire.Contribution.FromString(first)))
         assert phone.participant.due() == []
-        assert phone.ask(asked).SerializeToString() == first
+        assert phone.ask(example).SerializeToString() == first
         assert phone.participant.records.all()[0].state is ContributionState.ACKNOWLEDGED
 
 
 def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> None:
-    asked = query()
+    example = query()
     with device(tmp_path) as phone:
-        phone.ask(asked)
-        phone.participant.decided(phone.servers.decide(asked, wire.RELEASED))
+        phone.ask(example)
+        phone.participant.decided(phone.servers.decide(example, wire.RELEASED))
         [record] = phone.participant.records.all()
         assert record.message is None
         assert record.state is ContributionState.RELEASED
@@ -144,22 +144,22 @@ def test_a_decided_answer_is_forgotten_and_the_fact_stays(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cohort", [0, 2])
 def test_a_contribution_names_its_cohort(tmp_path: Path, cohort: int) -> None:
-    asked = query(population=90, cohorts=3)
+    example = query(population=90, cohorts=3)
     with device(tmp_path) as phone:
-        said = phone.ask(asked, cohort=cohort)
-        counters, tags = phone.servers.open(asked, said)
-        assert said.cohort == cohort
-        assert tags == phone.servers.tags(asked, said)
+        message = phone.ask(example, cohort=cohort)
+        counters, tags = phone.servers.open(example, message)
+        assert message.cohort == cohort
+        assert tags == phone.servers.tags(example, message)
         assert counters
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [(math.nan, 0), (math.inf, 3), (-math.inf, 0), (10**400, 3), (-(10**400), 0), (1e308, 3), (True, 1), (2.4, 2.4)],
 )
-def test_whatever_arithmetic_brings_about_is_said_as_some_number(value: float, said: float) -> None:
+def test_whatever_arithmetic_brings_about_is_said_as_some_number(value: float, expected: float) -> None:
     """Declining it would be seen, and tell what was counted."""
-    assert values_of(query(), {"visits": value}) == [said, 0]
+    assert values_of(query(), {"visits": value}) == [expected, 0]
 
 
 def test_who_has_none_of_the_counters_says_zero(tmp_path: Path) -> None:

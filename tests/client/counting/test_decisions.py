@@ -83,17 +83,17 @@ COHORTS = {"population": 60, "cohorts": 2}
 def test_nothing_is_given_back_without_the_key_servers_word(
     tmp_path: Path, forge: Callable[[wire.Decision, Device], None]
 ) -> None:
-    asked = query(**COHORTS)
+    example = query(**COHORTS)
     with device(tmp_path) as phone:
-        phone.ask(asked, cohort=1)
-        decision = phone.servers.decide(asked, wire.BURNT, cohort=1)
+        phone.ask(example, cohort=1)
+        decision = phone.servers.decide(example, wire.BURNT, cohort=1)
         good = wire.Decision.FromString(decision.SerializeToString())
         forge(decision, phone)
         with pytest.raises(ForeignReply):
             phone.participant.decided(decision)
         phone.restart()
         assert phone.booked() == {"gym": "reserved"}
-        assert phone.participant.awaited() == [wire.DecisionWanted(query=asked.digest, cohort=1)]
+        assert phone.participant.awaited() == [wire.DecisionWanted(query=example.digest, cohort=1)]
         phone.participant.decided(good)  # the test can tell the two apart
         assert phone.booked() == {}
 
@@ -164,11 +164,11 @@ def test_what_a_server_refuses_for_good_stays_reserved_until_the_decision(tmp_pa
 @pytest.mark.parametrize("error", [Refused(Refusal.BUSY), Refused(Refusal.UNAVAILABLE), Unreachable("nobody listens")])
 def test_what_did_not_get_through_is_sent_again_later_each_time(tmp_path: Path, error: Refused | Unreachable) -> None:
     with device(tmp_path) as phone:
-        said = phone.ask(query())
+        message = phone.ask(query())
         waits = []
         for _ in range(20):
-            assert phone.participant.due() == [said]
-            phone.participant.not_delivered(said.query, error)
+            assert phone.participant.due() == [message]
+            phone.participant.not_delivered(message.query, error)
             phone.restart()  # how often it was tried survives
             assert phone.participant.due() == []
             [record] = phone.participant.records.all()
@@ -183,30 +183,30 @@ def test_what_did_not_get_through_is_sent_again_later_each_time(tmp_path: Path, 
 
 def test_a_server_that_says_when_to_come_back_is_heard(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
-        said = phone.ask(query())
-        phone.participant.not_delivered(said.query, Refused(Refusal.BUSY, retry_after=100.0))
+        message = phone.ask(query())
+        phone.participant.not_delivered(message.query, Refused(Refusal.BUSY, retry_after=100.0))
         phone.pass_time(seconds=99)
         assert phone.participant.due() == []
         phone.pass_time(seconds=1)
-        assert phone.participant.due() == [said]
-        phone.participant.not_delivered(said.query, Refused(Refusal.BUSY, retry_after=1e9))  # not for ever, though
+        assert phone.participant.due() == [message]
+        phone.participant.not_delivered(message.query, Refused(Refusal.BUSY, retry_after=1e9))  # not for ever, though
         phone.pass_time(hours=1)
-        assert phone.participant.due() == [said]
+        assert phone.participant.due() == [message]
 
 
 def test_a_clock_that_was_set_back_does_not_silence_it(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
-        said = phone.ask(query())
-        phone.participant.not_delivered(said.query, Unreachable("nobody listens"))
+        message = phone.ask(query())
+        phone.participant.not_delivered(message.query, Unreachable("nobody listens"))
         phone.pass_time(days=-30)
-        assert phone.participant.due() == [said]
+        assert phone.participant.due() == [message]
 
 
 def test_an_acknowledgement_that_comes_after_a_refusal_counts(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
-        said = phone.ask(query())
-        phone.participant.not_delivered(said.query, Refused(Refusal.CONFLICT))
-        phone.participant.acknowledged(phone.servers.acknowledge(query(), said))
+        message = phone.ask(query())
+        phone.participant.not_delivered(message.query, Refused(Refusal.CONFLICT))
+        phone.participant.acknowledged(phone.servers.acknowledge(query(), message))
         assert phone.participant.records.all()[0].state is ContributionState.ACKNOWLEDGED
-        phone.participant.not_delivered(said.query, Refused(Refusal.LATE))  # a repeated message, overtaken
+        phone.participant.not_delivered(message.query, Refused(Refusal.LATE))  # a repeated message, overtaken
         assert phone.participant.records.all()[0].state is ContributionState.ACKNOWLEDGED

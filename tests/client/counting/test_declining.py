@@ -1,6 +1,5 @@
 """Every reason to decline, which of them last, and that declining takes nothing from the budget."""
 
-import datetime as dt
 import pickle
 import tempfile
 from collections.abc import Callable
@@ -15,30 +14,29 @@ from reticent.privacy import Cost, Counter, Query
 from reticent.protocol import statements
 from reticent.protocol.layout import contribution_bytes
 from reticent.v1 import counting_pb2 as wire
-from reticent_client import Declined, Participant, Participation, Situation
-from reticent_client.counting import contribution
-from reticent_client.counting import participant as module
-from reticent_client.counting.records import DeclinedQueries
+from reticent_client import Declined, Participant, Participation
+from reticent_client.counting import announcements
 from reticent_client.errors import Reason
-from tests.client.counting.world import Device, Servers, device, key_pair, query
+from tests.client.counting.world import BITS, Device, Servers, device, query
+from tests.parties.key_pairs import pair
 
-Asking = Callable[[Device], Any]
+Attempt = Callable[[Device], Any]
 
 
-def _ask(**changes: Any) -> Asking:
+def _ask(**changes: Any) -> Attempt:
     return lambda phone: phone.ask(query(**changes))
 
 
-def _allow(policy: Participation, asking: Asking | None = None) -> Asking:
+def _allow(policy: Participation, attempt: Attempt | None = None) -> Attempt:
     def ask(phone: Device) -> Any:
         phone.policy = policy
         phone.begin()
-        return (asking or _ask())(phone)
+        return (attempt or _ask())(phone)
 
     return ask
 
 
-def _say(counted: dict[str, Any] | None) -> Asking:
+def _with_counters(counted: dict[str, Any] | None) -> Attempt:
     def ask(phone: Device) -> Any:
         phone.counted = counted
         return phone.ask(query())
@@ -46,17 +44,17 @@ def _say(counted: dict[str, Any] | None) -> Asking:
     return ask
 
 
-def _announced(change: Callable[[wire.Announcement], None]) -> Asking:
+def _announced(change: Callable[[wire.Announcement], None]) -> Attempt:
     def ask(phone: Device) -> Any:
-        asked = query(cohorts=2, population=60)
-        announcement = phone.servers.announce(asked)
+        announced = query(cohorts=2, population=60)
+        announcement = phone.servers.announce(announced)
         change(announcement)
-        return phone.participant.contribute(announcement, asked.to_bytes(), phone.servers.public.to_bytes())
+        return phone.participant.contribute(announcement, announced.to_bytes(), phone.servers.public.to_bytes())
 
     return ask
 
 
-def _signed(bad: Callable[[], bytes]) -> Asking:
+def _signed(bad: Callable[[], bytes]) -> Attempt:
     """The key server's name is under it, and it is no query."""
 
     def ask(phone: Device) -> Any:
@@ -71,13 +69,13 @@ def _signed(bad: Callable[[], bytes]) -> Asking:
     return ask
 
 
-def _with_key(content: Callable[[bytes], bytes]) -> Asking:
+def _with_key(content: Callable[[bytes], bytes]) -> Attempt:
     return lambda phone: phone.participant.contribute(
         phone.servers.announce(query()), query().to_bytes(), content(phone.servers.public.to_bytes())
     )
 
 
-def _told(content: bytes) -> Asking:
+def _with_query(content: bytes) -> Attempt:
     return lambda phone: phone.participant.contribute(
         phone.servers.announce(query()), content, phone.servers.public.to_bytes()
     )
@@ -100,7 +98,7 @@ def _twice(phone: Device) -> Any:
     return phone.ask(query(epsilon=1.5))
 
 
-def _in_a_sequence(**changes: Any) -> Asking:
+def _in_a_sequence(**changes: Any) -> Attempt:
     def ask(phone: Device) -> Any:
         phone.ask(query(sequence="s"))
         return phone.ask(query(id="other", sequence="s", **changes))
@@ -135,14 +133,14 @@ def _set(name: str, value: Any) -> Callable[[wire.Announcement], None]:
 
 MANY = [Counter(f"c{k}", 0, 1) for k in range(50)]
 
-CASES: list[tuple[str, Reason, Asking, str]] = [
+CASES: list[tuple[str, Reason, Attempt, str]] = [
     ("left", Reason.NOT_A_MEMBER, _left, "is not enrolled"),
     ("expired", Reason.NOT_A_MEMBER, _expired, "is not enrolled"),
-    ("not told", Reason.QUERY_MISSING, _told(b""), "does not send the announced"),
+    ("no query is sent", Reason.QUERY_MISSING, _with_query(b""), "does not send the announced"),
     (
-        "another one told",
+        "another query is sent",
         Reason.QUERY_MISSING,
-        _told(query(id="other").to_bytes()),
+        _with_query(query(id="other").to_bytes()),
         "does not send the announced",
     ),
     ("no query", Reason.MALFORMED, _signed(lambda: b"what?"), "cannot be read"),
@@ -159,14 +157,14 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     (
         "signed for another",
         Reason.NOT_COUNTERSIGNED,
-        _announced(lambda said: setattr(said, "query", query(epsilon=0.5).to_bytes())),
+        _announced(lambda announcement: setattr(announcement, "query", query(epsilon=0.5).to_bytes())),
         "has not countersigned",
     ),
     ("closed", Reason.CLOSED, _announced(_set("closes_in_ms", 0)), "is closed"),
     ("no key", Reason.BAD_KEY, _with_key(lambda _: b""), "is none"),
     ("a short key", Reason.BAD_KEY, _for_real, "must have 3072 or 4096 bits: got 2048"),
     ("another key", Reason.WRONG_KEY, _ask(key_id="00" * 32), "not the one"),
-    ("answered", Reason.CONTRIBUTED, _decided, "released: spent"),
+    ("contributed", Reason.CONTRIBUTED, _decided, "released: spent"),
     ("a second attempt", Reason.NAME_TAKEN, _twice, "a second attempt needs a new name"),
     ("another cost", Reason.OTHER_TERMS, _in_a_sequence(epsilon=0.5), "'s' name other"),
     ("other bounds", Reason.OTHER_TERMS, _in_a_sequence(l1=4), "'s' name other"),
@@ -200,9 +198,9 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
     ("no liars by default", Reason.FEW_LIARS, _ask(liars=0), "tolerates 0 liars among 22, and 2 are required"),
     ("large for a day", Reason.TOO_LARGE, _allow(Participation(max_bytes_per_day=500)), "bytes of 633, and 500"),
     ("budget", Reason.BUDGET, _full, r"takes \(1, 1e-06\) .* \(0, 7e-06\) is left"),
-    ("nothing to say", Reason.NO_COUNTERS, _say(None), "no counters for 'gym'"),
-    ("no number", Reason.BAD_COUNTERS, _say({"visits": None}), "'visits' must be a number: got a NoneType"),
-    ("text", Reason.BAD_COUNTERS, _say({"swims": "3"}), "'swims' must be a number: got a str"),
+    ("no counters", Reason.NO_COUNTERS, _with_counters(None), "no counters for 'gym'"),
+    ("no number", Reason.BAD_COUNTERS, _with_counters({"visits": None}), "'visits' must be a number: got a NoneType"),
+    ("text", Reason.BAD_COUNTERS, _with_counters({"swims": "3"}), "'swims' must be a number: got a str"),
     ("not charging", Reason.NOT_CHARGING, _allow(Participation(only_charging=True)), "only while it is charging"),
     ("metered", Reason.METERED, _allow(Participation(only_unmetered=True)), "only over unmetered"),
     (
@@ -221,17 +219,17 @@ CASES: list[tuple[str, Reason, Asking, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("reason", "asking", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+    ("reason", "attempt", "sentence"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_it_declines_with_a_reason(tmp_path: Path, reason: Reason, asking: Asking, sentence: str) -> None:
+def test_it_declines_with_a_reason(tmp_path: Path, reason: Reason, attempt: Attempt, sentence: str) -> None:
     with device(tmp_path, limit=Cost(3.0, 1e-5) if reason is not Reason.QUERIES_PER_DAY else Cost(9.0, 1e-4)) as phone:
         with pytest.raises(Declined, match=sentence) as declined:
-            asking(phone)
+            attempt(phone)
         assert declined.value.reason is reason
         again = pickle.loads(pickle.dumps(declined.value))  # noqa: S301  # our own
         assert (again.reason, str(again), again.query) == (reason, str(declined.value), declined.value.query)
         # Nothing is booked but the contributions, and what somebody else has booked.
-        booked = {"gym"} if asking is _booked else set()
+        booked = {"gym"} if attempt is _booked else set()
         assert phone.booked().keys() == {record.account for record in phone.participant.records.all()} | booked
 
 
@@ -239,19 +237,19 @@ def test_every_reason_has_a_case() -> None:
     assert {case[1] for case in CASES} == set(Reason)
 
 
-def test_an_answer_that_no_server_would_take_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CONTRIBUTION_BYTES", 1000)
+def test_a_contribution_that_no_server_would_take_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(announcements, "MAX_CONTRIBUTION_BYTES", 1000)
     with device(tmp_path) as phone, pytest.raises(Declined) as declined:
         phone.ask(query(counters=[Counter(f"c{k}", -(2**18), 2**18) for k in range(200)], l1=5, l2_squared=13))
     assert declined.value.reason is Reason.TOO_LARGE
 
 
 @pytest.mark.parametrize("spare", [-1, 0])
-def test_the_largest_answer_that_a_server_takes_is_made(
+def test_the_largest_contribution_that_a_server_takes_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: int
 ) -> None:
-    size = contribution_bytes(query(), key_pair().public.bits)
-    monkeypatch.setattr(module, "MAX_CONTRIBUTION_BYTES", size + spare)
+    size = contribution_bytes(query(), pair(BITS).public.bits)
+    monkeypatch.setattr(announcements, "MAX_CONTRIBUTION_BYTES", size + spare)
     with device(tmp_path) as phone:
         if spare < 0:
             with pytest.raises(Declined, match=f"would have {size} bytes"):
@@ -293,15 +291,15 @@ def test_what_cannot_be_computed_is_declined(tmp_path: Path, monkeypatch: pytest
     def impossible(*_: Any) -> float:
         raise OverflowError("too large")
 
-    asked = query(id="impossible")
+    impossible_query = query(id="impossible")
     monkeypatch.setattr("reticent.privacy.mechanisms.skellam._variance", impossible)
     with device(tmp_path) as phone, pytest.raises(Declined, match="cannot be read: too large"):
-        phone.ask(asked)
+        phone.ask(impossible_query)
 
 
 @given(st.data())
-def test_whatever_comes_is_an_answer_or_a_reason(data: st.DataObject) -> None:
-    """Announcements with bytes changed, cut or made up: without the key server's name to them nothing is answered."""
+def test_whatever_comes_is_a_contribution_or_a_reason(data: st.DataObject) -> None:
+    """Announcements with bytes changed, cut or made up: without a countersignature nothing is contributed."""
     good = HONEST.announce(query()).SerializeToString()
     how = data.draw(st.sampled_from(["bytes", "query", "changed"]))
     announcement = wire.Announcement.FromString(good)
@@ -326,112 +324,3 @@ def test_whatever_comes_is_an_answer_or_a_reason(data: st.DataObject) -> None:
 
 
 HONEST = Servers()
-
-
-def test_what_lasts_is_remembered_and_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with device(tmp_path, policy=Participation(max_epsilon=0.5)) as phone:
-        announcement = phone.servers.announce(query())
-        assert phone.participant.query_request(announcement) is not None
-        assert phone.participant.key_id(announcement, query().to_bytes()) == key_pair().public.key_id
-        with pytest.raises(Declined) as first:
-            phone.ask(query())
-        phone.restart()
-        assert phone.participant.query_request(announcement) is None
-        monkeypatch.setattr(phone.participant, "_examine", lambda *_: pytest.fail("looked at it again"))
-        with pytest.raises(Declined) as second:
-            phone.ask(query())
-        assert (second.value.reason, str(second.value)) == (first.value.reason, str(first.value))
-        [shown] = DeclinedQueries(phone.store).all()
-        assert (shown.query, shown.reason) == ("gym", Reason.EPSILON)
-
-
-def test_another_policy_is_another_answer(tmp_path: Path) -> None:
-    with device(tmp_path, policy=Participation(max_epsilon=0.5)) as phone:
-        with pytest.raises(Declined):
-            phone.ask(query())
-        phone.policy = Participation(max_epsilon=1.0)
-        phone.restart()
-        assert phone.ask(query()).query == query().digest
-        assert DeclinedQueries(phone.store).all() == []
-
-
-def test_a_wrong_countersignature_does_not_spoil_the_right_one(tmp_path: Path) -> None:
-    with device(tmp_path) as phone:
-        forged = Servers().announce(query())
-        for _ in range(2):
-            with pytest.raises(Declined):
-                phone.participant.contribute(forged, phone.servers.public.to_bytes())
-        assert DeclinedQueries(phone.store).all() == []
-        assert phone.ask(query()).query == query().digest
-
-
-def test_what_passes_is_tried_again(tmp_path: Path) -> None:
-    with device(tmp_path, policy=Participation(only_charging=True, only_unmetered=True)) as phone:
-        with pytest.raises(Declined) as declined:
-            phone.ask(query(), Situation(charging=True))
-        assert declined.value.reason is Reason.METERED
-        now = Situation(charging=True, unmetered=True)
-        said = phone.ask(query(), now)
-        assert phone.participant.due(Situation(unmetered=True)) == []
-        assert phone.participant.due(now) == [said]
-
-
-def test_a_new_day_has_room_again(tmp_path: Path) -> None:
-    with device(tmp_path, policy=Participation(max_queries_per_day=1)) as phone:
-        phone.ask(query())
-        phone.pass_time(hours=23)
-        with pytest.raises(Declined):
-            phone.ask(query(id="other"))
-        phone.pass_time(hours=1)
-        assert phone.ask(query(id="other")).cohort == 0
-
-
-def test_what_is_declined_is_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reticent_client.counting.records.REMEMBERED", 5)
-    with device(tmp_path, policy=Participation(queries=())) as phone:
-        for number in range(9):
-            phone.pass_time(seconds=1)
-            with pytest.raises(Declined):
-                phone.ask(query(id=f"q{number}"))
-        shown = DeclinedQueries(phone.store).all()
-        assert [each.query for each in shown] == [f"q{number}" for number in range(4, 9)]
-
-
-def test_closing_late_is_the_servers_matter(tmp_path: Path) -> None:
-    """The phone's clock says nothing about when a query closes."""
-    with device(tmp_path) as phone:
-        said = phone.ask(query())
-        phone.now += dt.timedelta(days=300)
-        assert phone.ask(query()) == said
-
-
-def test_of_two_programs_that_run_one_phone_only_one_contributes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the faster one has kept is what both send."""
-    honest = contribution.prepare
-    kept: list[wire.Contribution] = []
-    with device(tmp_path) as phone:
-
-        def prepare(*arguments: Any, **options: Any) -> Any:
-            monkeypatch.setattr(module, "prepare", honest)
-            kept.append(phone.ask(query()))
-            return honest(*arguments, **options)
-
-        monkeypatch.setattr(module, "prepare", prepare)
-        assert [phone.ask(query())] == kept
-        assert len(phone.participant.records.all()) == 1
-
-
-def test_what_was_contributed_under_another_key_server_is_not_sent_again(tmp_path: Path) -> None:
-    """Its aggregation server is another, and may belong to whoever can decrypt it."""
-    with device(tmp_path) as phone:
-        former = phone.servers
-        assert phone.ask(query()).phone
-        phone.participant.enrolment.leave()
-        phone.participant.enrolment.left()
-        phone.servers = Servers()
-        phone.join()
-        with pytest.raises(Declined) as declined:
-            phone.participant.contribute(former.announce(query()))
-    assert declined.value.reason is Reason.CONTRIBUTED

@@ -43,8 +43,8 @@ def test_a_membership_survives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["signature", "identity", "phone", "expires", "key"])
 def test_a_membership_is_taken_from_the_key_server_of_the_invitation_only(tmp_path: Path, wrong: str) -> None:
     with device(tmp_path, joined=False) as phone:
-        asked = _enrolment(phone).join(phone.servers.invitation())
-        good = phone.servers.enrol(asked, START + LENGTH)
+        request = _enrolment(phone).join(phone.servers.invitation())
+        good = phone.servers.enrol(request, START + LENGTH)
         bad = wire.Membership.FromString(good.SerializeToString())
         match wrong:
             case "signature":
@@ -70,12 +70,12 @@ def test_a_membership_is_taken_from_the_key_server_of_the_invitation_only(tmp_pa
 @pytest.mark.parametrize("phone_id", [b"short", b"", bytes(17)])
 def test_a_signed_membership_that_is_none_is_refused(tmp_path: Path, phone_id: bytes) -> None:
     with device(tmp_path, joined=False) as phone:
-        asked = _enrolment(phone).join(phone.servers.invitation())
+        request = _enrolment(phone).join(phone.servers.invitation())
         until = int(START.timestamp()) + 100
-        signature = phone.servers.identity.sign(statements.membership(phone_id, asked.verify_key, until))
-        said = wire.Membership(phone=phone_id, expires=until, signature=signature)
+        signature = phone.servers.identity.sign(statements.membership(phone_id, request.verify_key, until))
+        membership = wire.Membership(phone=phone_id, expires=until, signature=signature)
         with pytest.raises(BadMembership, match="names no phone"):
-            _enrolment(phone).joined(said)
+            _enrolment(phone).joined(membership)
         assert _enrolment(phone).current is None
 
 
@@ -84,12 +84,12 @@ def test_it_renews_when_less_than_a_third_is_left(tmp_path: Path) -> None:
         phone.now = START + 2 * LENGTH / 3
         assert _enrolment(phone).request() is None
         phone.pass_time(seconds=1)
-        asked = _enrolment(phone).request()
-        assert isinstance(asked, wire.RenewRequest)
+        request = _enrolment(phone).request()
+        assert isinstance(request, wire.RenewRequest)
         member = _enrolment(phone).current
         assert member is not None
-        assert signed_by(member.signing.public, statements.renewal(PHONE, asked.expires), asked.signature)
-        assert asked.expires == member.expires
+        assert signed_by(member.signing.public, statements.renewal(PHONE, request.expires), request.signature)
+        assert request.expires == member.expires
         _enrolment(phone).joined(phone.servers.membership(PHONE, phone.now + LENGTH))
         assert _enrolment(phone).request() is None
         phone.restart()
@@ -118,8 +118,8 @@ def test_a_membership_ends(tmp_path: Path) -> None:
         assert _enrolment(phone).current is not None
         phone.pass_time(seconds=1)
         assert _enrolment(phone).current is None
-        asked = _enrolment(phone).join(phone.servers.invitation(bytes(15) + b"1"))  # so that it may join again
-        _enrolment(phone).joined(phone.servers.enrol(asked, phone.now + LENGTH, bytes(16)))
+        request = _enrolment(phone).join(phone.servers.invitation(bytes(15) + b"1"))  # so that it may join again
+        _enrolment(phone).joined(phone.servers.enrol(request, phone.now + LENGTH, bytes(16)))
         assert _enrolment(phone).current is not None
 
 
@@ -165,8 +165,8 @@ def test_who_leaves_a_key_server_that_is_gone_joins_another_once_its_membership_
 def test_a_phone_that_joined_by_a_wrong_clock_is_still_renewed(tmp_path: Path, days: int) -> None:
     with device(tmp_path, joined=False) as phone:
         phone.pass_time(days=days)
-        asked = _enrolment(phone).join(phone.servers.invitation())
-        _enrolment(phone).joined(phone.servers.enrol(asked, START + LENGTH))
+        request = _enrolment(phone).join(phone.servers.invitation())
+        _enrolment(phone).joined(phone.servers.enrol(request, START + LENGTH))
         phone.now = START + dt.timedelta(days=1)  # and then its clock is set
         for _ in range(300):
             if _enrolment(phone).request() is not None:

@@ -26,9 +26,9 @@ def _lose_entries(phone: Device) -> None:
 
 def test_a_decision_with_a_number_beyond_all_numbers_is_foreign(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
-        asked = query()
-        phone.ask(asked)
-        made = wire.Decision(query=asked.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
+        example = query()
+        phone.ask(example)
+        made = wire.Decision(query=example.digest, outcome=wire.RELEASED, contributors=2**64 - 1, signature=bytes(64))
         with pytest.raises(ForeignReply, match="not signed by the key server"):
             phone.participant.decided(made)
         assert [entry.state for entry in phone.participant.ledger.entries()] == ["reserved"]
@@ -48,19 +48,19 @@ def test_several_threads_give_one_answer(tmp_path: Path) -> None:
         announcement, key = phone.servers.announce(query()), phone.servers.public.to_bytes()
         content = query().to_bytes()
         together = threading.Barrier(THREADS)
-        answers = []
+        contributions = []
 
-        def answer() -> None:
+        def contribute() -> None:
             together.wait()
-            answers.append(phone.participant.contribute(announcement, content, key).SerializeToString())
+            contributions.append(phone.participant.contribute(announcement, content, key).SerializeToString())
 
-        threads = [threading.Thread(target=answer) for _ in range(THREADS)]
+        threads = [threading.Thread(target=contribute) for _ in range(THREADS)]
         for each in threads:
             each.start()
         for each in threads:
             each.join()
-        assert len(answers) == THREADS
-        assert len(set(answers)) == 1
+        assert len(contributions) == THREADS
+        assert len(set(contributions)) == 1
 
 
 def test_a_phone_that_runs_twice_without_a_claim_still_gives_one_answer(
@@ -68,32 +68,32 @@ def test_a_phone_that_runs_twice_without_a_claim_still_gives_one_answer(
 ) -> None:
     """The other one contributes while we make our contribution."""
     with device(tmp_path, rng=secure()) as phone:
-        asked, key = query(), phone.servers.public.to_bytes()
-        announcement = phone.servers.announce(asked)
+        example, key = query(), phone.servers.public.to_bytes()
+        announcement = phone.servers.announce(example)
         faster: list[wire.Contribution] = []
 
         def late(*given: Any, **more: Any) -> PreparedContribution:
             if not faster:
                 faster.append(wire.Contribution())
-                faster[0] = phone.participant.contribute(announcement, asked.to_bytes(), key)
+                faster[0] = phone.participant.contribute(announcement, example.to_bytes(), key)
             return prepare(*given, **more)
 
         monkeypatch.setattr(participant, "prepare", late)
-        assert phone.participant.contribute(announcement, asked.to_bytes(), key) == faster[0]
+        assert phone.participant.contribute(announcement, example.to_bytes(), key) == faster[0]
         assert [record.state for record in phone.participant.records.all()] == [ContributionState.STORED]
 
 
 def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> None:
     with device(tmp_path) as phone:
-        asked = query()
-        phone.ask(asked)
-        phone.participant.decided(phone.servers.decide(asked, wire.BURNT))
+        example = query()
+        phone.ask(example)
+        phone.participant.decided(phone.servers.decide(example, wire.BURNT))
         assert phone.participant.ledger.entries() == ()
-        released = phone.servers.decide(asked, wire.RELEASED)
+        released = phone.servers.decide(example, wire.RELEASED)
         with pytest.raises(ForeignReply, match="is BURNT, and the key server now says RELEASED"):
             phone.participant.decided(released)
         assert [(entry.query, entry.state) for entry in phone.participant.ledger.entries()] == [
-            (asked.account, "spent")
+            (example.account, "spent")
         ]
         assert phone.participant.decided(released) is ContributionState.RELEASED
 
@@ -168,14 +168,14 @@ def test_a_number_of_an_app_that_fails_in_its_own_way_is_declined(tmp_path: Path
 def test_a_phone_that_moved_to_another_key_server_tells_it_nothing_of_before(tmp_path: Path) -> None:
     """The new aggregation server may belong to whoever decrypts for the old key server."""
     with device(tmp_path) as phone:
-        said = phone.ask(query())
+        message = phone.ask(query())
         enrolment, former = phone.participant.enrolment, phone.servers
         enrolment.leave()
-        assert phone.participant.due() == [said]  # who was asked still answers
+        assert phone.participant.due() == [message]  # who was asked still answers
         enrolment.left()
         phone.servers = Servers()
-        asked = enrolment.join(phone.servers.invitation(bytes(15) + b"1"))
-        enrolment.joined(phone.servers.enrol(asked, phone.now + MEMBERSHIP, bytes(reversed(PHONE))))
+        request = enrolment.join(phone.servers.invitation(bytes(15) + b"1"))
+        enrolment.joined(phone.servers.enrol(request, phone.now + MEMBERSHIP, bytes(reversed(PHONE))))
         phone.restart()
         assert phone.participant.due() == []
         assert phone.participant.awaited() == []

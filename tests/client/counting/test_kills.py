@@ -77,7 +77,7 @@ class Life:
     def __init__(self, folder: Path, outcome: wire.Outcome.ValueType, kills: Sequence[Kill]) -> None:
         self.outcome = outcome
         self.kills = list(kills)
-        self.said: dict[bytes, set[bytes]] = defaultdict(set)
+        self.messages: dict[bytes, set[bytes]] = defaultdict(set)
         self.reasons: set[tuple[str, Reason]] = set()
         self.decided: dict[bytes, wire.Decision] = {}
         self.phone = Fragile.__new__(Fragile)
@@ -106,40 +106,40 @@ class Life:
     def _live(self) -> None:
         self._join()
         first, second = query(id="first"), query(id="second")
-        self._ask(first)
-        self._ask(second)
+        self._contribute(first)
+        self._contribute(second)
         self._deliver(first)
         if first.digest not in self.decided:
             self.decided[first.digest] = SERVERS.decide(first, self.outcome)
         self.phone.participant.decided(self.decided[first.digest])
         self._check()
-        self._ask(second)
+        self._contribute(second)
         self._check()
 
     def _join(self) -> None:
         enrolment = self.phone.participant.enrolment
-        asked = enrolment.join(SERVERS.invitation())
-        enrolment.joined(SERVERS.enrol(asked, START + MEMBERSHIP))
+        request = enrolment.join(SERVERS.invitation())
+        enrolment.joined(SERVERS.enrol(request, START + MEMBERSHIP))
 
-    def _ask(self, asked: Query) -> None:
+    def _contribute(self, example: Query) -> None:
         try:
-            said = self.phone.ask(asked).SerializeToString()
+            message = self.phone.ask(example).SerializeToString()
         except Declined as declined:
-            self.reasons.add((asked.id, declined.reason))
+            self.reasons.add((example.id, declined.reason))
         else:
-            self.said[asked.digest].add(said)
+            self.messages[example.digest].add(message)
 
-    def _deliver(self, asked: Query) -> None:
+    def _deliver(self, example: Query) -> None:
         """Nobody answers, then the server is busy, then it takes what is said."""
         for error in (Unreachable("nobody listens"), Refused(Refusal.BUSY), None):
             for each in self.phone.participant.due():
-                self.said[each.query].add(each.SerializeToString())
-                if each.query != asked.digest:
+                self.messages[each.query].add(each.SerializeToString())
+                if each.query != example.digest:
                     continue
                 if error is not None:
                     self.phone.participant.not_delivered(each.query, error)
                 else:
-                    self.phone.participant.acknowledged(SERVERS.acknowledge(asked, each))
+                    self.phone.participant.acknowledged(SERVERS.acknowledge(example, each))
             self.phone.pass_time(hours=1)
 
     def _check_files(self) -> None:
@@ -152,7 +152,7 @@ class Life:
         """What holds at every moment, whatever was killed."""
         booked = self.phone.booked()
         assert len(booked) <= 1  # the budget is that of one query
-        for digest, versions in self.said.items():
+        for digest, versions in self.messages.items():
             assert len(versions) == 1
             if digest not in self.decided or self.outcome != wire.BURNT:
                 assert ("first" if digest == query(id="first").digest else "second") in booked
@@ -209,11 +209,11 @@ def _sent_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def made(phone: Participant, announcement: wire.Announcement, content: bytes, *rest: Any) -> wire.Contribution:
         original(phone, announcement, content, *rest)
-        asked, member = Query.from_bytes(content), phone.enrolment.current
+        example, member = Query.from_bytes(content), phone.enrolment.current
         assert member is not None
         key, query_key = SERVERS.public, announcement.agreement_key
         return contribution.prepare(
-            asked, 0, [0, 0], Norms(0, 0), key=key, query_key=query_key, member=member, rng=secure()
+            example, 0, [0, 0], Norms(0, 0), key=key, query_key=query_key, member=member, rng=secure()
         ).message
 
     monkeypatch.setattr(Participant, "_contribution", made)

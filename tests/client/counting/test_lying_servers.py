@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tests.client.counting.world import Device, Servers, device, query
 
 DEADLINE = 60.0  # seconds for a test
 SITUATION = Situation()
-NOBODY = bytes(64)
+NO_SIGNATURE = bytes(64)
 """No signature."""
 
 
@@ -42,10 +43,10 @@ class Lying(Network):
         super().__init__(Servers())
         self.announced: list[wire.Announcement] = []
         self.decisions: list[wire.Decision] = []
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
 
     async def Announcements(self, request: Any, context: Context) -> wire.AnnouncementsReply:  # noqa: N802
-        self.asked.set()
+        self.requested.set()
         await self._called("Announcements", context)
         return wire.AnnouncementsReply(announcements=self.announced, again_in_ms=self.again_in_ms)
 
@@ -72,8 +73,8 @@ def _within(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _rows(phone: Device) -> int:
-    with phone.store.database.reading() as ask:
-        return int(ask("SELECT count(*) FROM declined").fetchone()[0])
+    with phone.store.database.reading() as run_sql:
+        return int(run_sql("SELECT count(*) FROM declined").fetchone()[0])
 
 
 def test_nothing_is_kept_of_what_nobody_countersigned_but_one_line(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_nothing_is_kept_of_what_nobody_countersigned_but_one_line(tmp_path: Pat
         async with lied_to(tmp_path) as (network, phone, servers):
             long = [query(id=f"{number}{'x' * 10_000}").to_bytes() for number in range(20)]
             for content in (*long, b"", b"nothing that could be read"):
-                network.announced.append(wire.Announcement(query=content, countersignature=NOBODY))
+                network.announced.append(wire.Announcement(query=content, countersignature=NO_SIGNATURE))
             for _ in range(2):
                 done = await take_part(phone.participant, servers, SITUATION)
                 [declined] = done.declined
@@ -183,15 +184,13 @@ class Quick:
 
 
 def _running(
-    phone: Device, servers: Channels, stop: asyncio.Event, tell: Callable[[Round], None]
+    phone: Device, servers: Channels, stop: asyncio.Event, on_round: Callable[[Round], None]
 ) -> asyncio.Task[None]:
     rounds = run(
-        phone.participant,
-        servers,
+        partial(take_part, phone.participant, servers, SITUATION),
         clock=Quick(),
-        situation=lambda: SITUATION,
         backoff=Backoff(random=seeded(1).random),
-        on_round=tell,
+        on_round=on_round,
     )
     return asyncio.create_task(first_of(rounds, stop.wait()))
 
@@ -201,12 +200,12 @@ def test_it_stops_while_a_server_lets_it_wait(tmp_path: Path) -> None:
         async with lied_to(tmp_path) as (network, phone, servers):
             network.silent = {"Announcements"}
             stop = asyncio.Event()
-            told: list[Round] = []
-            work = _running(phone, servers, stop, told.append)
-            await network.asked.wait()
+            rounds: list[Round] = []
+            work = _running(phone, servers, stop, rounds.append)
+            await network.requested.wait()
             stop.set()
             await asyncio.wait_for(work, DEADLINE / 2)  # long before the call would end by itself
-            assert told == []
+            assert rounds == []
 
     _within(live())
 

@@ -36,11 +36,11 @@ def _drawn(folder: Path, noise: str) -> tuple[np.ndarray, float]:
     with device(folder, counted={"c0": 1}, rng=seeded(11, "noise", noise)) as phone:
         rows = []
         for number in range(PHONES):
-            asked = _query(noise, number)
-            phone.limit = asked.cost
+            example = _query(noise, number)
+            phone.limit = example.cost
             phone.begin()
-            counters, _ = phone.servers.open(asked, phone.ask(asked))
-            rows.append(np.array(counters) - asked.fit([1] + [0] * (COUNTERS - 1)))
+            counters, _ = phone.servers.open(example, phone.ask(example))
+            rows.append(np.array(counters) - example.fit([1] + [0] * (COUNTERS - 1)))
             with phone.store.transaction() as run:  # the next phone
                 run("DELETE FROM contributions")
                 run("DELETE FROM entries")

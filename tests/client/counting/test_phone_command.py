@@ -46,7 +46,7 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 def membership(folder: Path) -> dict[str, Any]:
     """What a phone keeps of its membership."""
     with closing(PhoneStore(folder / "phone.db")) as store:
-        kept: dict[str, Any] = json.loads(store.read("counting/membership") or "")
+        kept: dict[str, Any] = json.loads(store.slot("counting/membership").read() or "")
     return kept
 
 
@@ -73,9 +73,9 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
         network = Network(Servers())
         async with network.listening(tmp_path / "certs"):
             invitation(tmp_path, network.invitation)
-            out, complained = await told(tmp_path, "join", "invitation.json", "--budget-epsilon", "2")
+            out, errors = await told(tmp_path, "join", "invitation.json", "--budget-epsilon", "2")
             assert out.startswith(f"phone {PHONE.hex()} is a member, until ")
-            assert complained == ""
+            assert errors == ""
             out, _ = await told(tmp_path, "contribute", "visits=1")
             assert out == "no query is announced to this phone\n"
 
@@ -221,11 +221,11 @@ def test_seeded_noise_is_marked_and_differs_between_queries(tmp_path: Path) -> N
                 assert "with noise that can be replayed" in out
             noise = []
             for content in network.taken.values():
-                said = wire.Contribution.FromString(content[0])
-                assert said.seeded
-                asked = next(query(id=name, **wide) for name in ("first", "second")
-                             if query(id=name, **wide).digest == said.query)  # fmt: skip
-                noise.append(network.servers.open(asked, said)[0])
+                message = wire.Contribution.FromString(content[0])
+                assert message.seeded
+                example = next(query(id=name, **wide) for name in ("first", "second")
+                             if query(id=name, **wide).digest == message.query)  # fmt: skip
+                noise.append(network.servers.open(example, message)[0])
             assert noise[0] != noise[1]
 
     within(live())
@@ -411,10 +411,10 @@ def test_bad_arguments_are_one_sentence(
         ("status", "--store", "text"): "text is damaged, or not a phone's store: ",
     }.items():
         assert program.main(["phone", *arguments]) == (1 if "--store" in arguments else 2)
-        out, complained = capsys.readouterr()
+        out, errors = capsys.readouterr()
         assert out == ""
-        assert complained.startswith(f"reticent: {sentence}"), complained
-        assert len(complained.splitlines()) == 1
+        assert errors.startswith(f"reticent: {sentence}"), errors
+        assert len(errors.splitlines()) == 1
     assert program.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 1
     assert capsys.readouterr().err == "reticent: this phone is not enrolled: reticent phone join INVITATION\n"
 

@@ -26,18 +26,18 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def served(certs: Path, holder: str, heard: list[Any]) -> Listener:
+def served(certs: Path, holder: str, messages: list[Any]) -> Listener:
     """Whoever holds this certificate listens for all that a phone says."""
 
-    async def hear(said: Any, _: object) -> Any:
-        heard.append(said)
+    async def note(message: Any, _: object) -> Any:
+        messages.append(message)
         raise Refused(Refusal.UNAVAILABLE)
 
     admission = Admission()
     services = {
-        "reticent.v1.Enrolment": {"Join": unary(admission, wire.JoinRequest, hear)},
-        "reticent.v1.Collecting": {"Contribute": unary(admission, wire.Contribution, hear)},
-        "reticent.v1.Deciding": {"Standing": unary(admission, wire.StandingRequest, hear)},
+        "reticent.v1.Enrolment": {"Join": unary(admission, wire.JoinRequest, note)},
+        "reticent.v1.Collecting": {"Contribute": unary(admission, wire.Contribution, note)},
+        "reticent.v1.Deciding": {"Standing": unary(admission, wire.StandingRequest, note)},
     }
     credentials = Certificate.load(certs, holder).server_credentials(mutual=False)
     return Listener("127.0.0.1:0", services, credentials=credentials)
@@ -46,8 +46,8 @@ def served(certs: Path, holder: str, heard: list[Any]) -> Listener:
 @pytest.mark.parametrize("holder", NAMES)
 def test_a_phone_speaks_to_who_has_the_certificate_of_the_role(certs: Path, holder: str) -> None:
     async def attempt() -> set[str]:
-        heard: list[Any] = []
-        async with served(certs, holder, heard) as listener:
+        messages: list[Any] = []
+        async with served(certs, holder, messages) as listener:
             authority = (certs / "ca.crt").read_text()
             invitation = Invitation(bytes(16), bytes(32), authority, listener.address, listener.address)
             async with Servers(invitation, deadline=2.0) as servers:
@@ -57,7 +57,7 @@ def test_a_phone_speaks_to_who_has_the_certificate_of_the_role(certs: Path, hold
                 ):
                     with pytest.raises((Refused, Unreachable)):
                         await call
-        return {type(each).__name__ for each in heard}
+        return {type(each).__name__ for each in messages}
 
     expected = {"keys": {"JoinRequest"}, "aggregation": {"Contribution"}, "ann": set()}
     assert asyncio.run(attempt()) == expected[holder]
@@ -67,13 +67,13 @@ def test_a_phone_speaks_to_who_has_the_certificate_of_the_role(certs: Path, hold
 @pytest.mark.parametrize("wanted", ROLES)
 def test_a_channel_reaches_its_role_only(certs: Path, holder: str, wanted: str) -> None:
     async def attempt() -> int:
-        heard: list[Any] = []
-        async with served(certs, holder, heard) as listener:
+        messages: list[Any] = []
+        async with served(certs, holder, messages) as listener:
             credentials = Certificate.load(certs, "ann").channel_credentials()
             async with channel(listener.address, credentials, ROLES[wanted]) as way:
                 call: Any = way.unary_unary("/reticent.v1.Deciding/Standing")
                 with pytest.raises(Exception, match=r"UNAVAILABLE|DEADLINE_EXCEEDED"):
                     await call(b"", timeout=2.0)
-        return len(heard)
+        return len(messages)
 
     assert asyncio.run(attempt()) == (holder == wanted)

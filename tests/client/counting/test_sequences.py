@@ -46,19 +46,19 @@ def test_joint_bounds_hold_in_any_order_and_cost_once(steps: list[Step], noise: 
     scale = 1 if noise == "skellam" else 2**20
     with tempfile.TemporaryDirectory() as folder, device(Path(folder), limit=Cost(1.0, 1e-6)) as phone:
         decided: dict[int, str] = {}
-        said: set[int] = set()
-        for what, number, a, b in steps:
+        contributed: set[int] = set()
+        for step, number, a, b in steps:
             phone.counted = {"a": a, "b": b}
-            if what == "restart":
+            if step == "restart":
                 phone.restart()
-            elif what == "ask" and number not in decided:
+            elif step == "ask" and number not in decided:
                 phone.ask(_one(number, noise))
-                said.add(number)
-            elif number in said and number not in decided and what in {"burn", "release"}:
-                outcome = wire.BURNT if what == "burn" else wire.RELEASED
+                contributed.add(number)
+            elif number in contributed and number not in decided and step in {"burn", "release"}:
+                outcome = wire.BURNT if step == "burn" else wire.RELEASED
                 phone.participant.decided(phone.servers.decide(_one(number, noise), outcome))
-                decided[number] = what
-            counting = {number for number in said if decided.get(number) != "burn"}
+                decided[number] = step
+            counting = {number for number in contributed if decided.get(number) != "burn"}
             live = phone.participant.records.within(LIVE)
             assert {record.id for record in live} == {f"q{number}" for number in counting}
             total = sum((record.norms for record in live), Norms(0, 0))
@@ -74,8 +74,8 @@ def test_the_norms_are_those_of_what_was_encrypted(tmp_path: Path, monkeypatch: 
     with device(tmp_path, counted={"a": 3.4, "b": 4}) as phone:
         total = np.zeros((0, 2), dtype=np.int64)
         for number in range(4):
-            said = phone.ask(_one(number))
-            counters, _ = phone.servers.open(_one(number), said)
+            contributed = phone.ask(_one(number))
+            counters, _ = phone.servers.open(_one(number), contributed)
             assert phone.participant.records.all()[number].norms == Norms.of(counters)
             total = np.vstack([total, counters])
         assert total[0].tolist() == [3, 4]  # which is all of the L2 bound

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -276,9 +277,9 @@ def test_a_membership_that_is_over_by_both_clocks_is_over(tmp_path: Path) -> Non
                 phone.pass_time(days=80)
 
                 class Slow(Channels):
-                    async def renew(self, asked: wire.RenewRequest) -> wire.Membership:
+                    async def renew(self, request: wire.RenewRequest) -> wire.Membership:
                         phone.pass_time(days=11)
-                        return await servers.renew(asked)
+                        return await servers.renew(request)
 
                 network.refusals = {"Renew": Refused(Refusal.EXPIRED)}
                 with pytest.raises(Refused):
@@ -341,7 +342,7 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                 clock, stop = Hurried(phone.now), asyncio.Event()
                 rounds: list[Round] = []
 
-                def tell(done: Round) -> None:
+                def note(done: Round) -> None:
                     rounds.append(done)
                     network.refusals = {}
                     if len(rounds) == 2:
@@ -352,12 +353,10 @@ def test_it_runs_until_it_is_told_to_stop_and_comes_back_when_it_was_told(tmp_pa
                         stop.set()
 
                 work = run(
-                    phone.participant,
-                    servers,
+                    partial(take_part, phone.participant, servers, NOW),
                     clock=clock,
-                    situation=lambda: NOW,
                     backoff=Backoff(first=2.0, random=seeded(1).random),
-                    on_round=tell,
+                    on_round=note,
                 )
                 await first_of(work, stop.wait())
                 assert _states(phone) == {"gym": ContributionState.ACKNOWLEDGED}

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,13 @@ from reticent.randomness import seeded
 from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participant, Participation, PhoneStore, Situation
-from reticent_keys import KeyPair
+from tests.parties.key_pairs import pair
+from tests.parties.queries import visits
 
+BITS = 2048
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 PHONE = bytes(range(16))
 MEMBERSHIP = dt.timedelta(days=90)
-
-
-@cache
-def key_pair() -> KeyPair:
-    """One for all tests of a process: a pair of primes takes seconds."""
-    return KeyPair.generate(2048, simulation=True)
 
 
 @dataclass
@@ -45,7 +40,7 @@ class Servers:
 
     @property
     def public(self) -> PublicKey:
-        return key_pair().public
+        return pair(BITS).public
 
     def invitation(self, token: bytes = bytes(16)) -> Invitation:
         return Invitation(token, self.identity.public, "no certificate", "localhost:1", "localhost:2")
@@ -86,7 +81,7 @@ class Servers:
     def open(self, query: Query, said: wire.Contribution) -> tuple[list[int], list[int]]:
         """What a contribution holds: the counters with their noise, and the tags, when its pads are off."""
         secret = self.secret(said)
-        plaintexts = key_pair().decrypt(ciphertexts_from(said.ciphertexts, self.public))
+        plaintexts = pair(BITS).decrypt(ciphertexts_from(said.ciphertexts, self.public))
         n = self.public.n
         bare = [
             centred(plaintext - pad(secret, query.digest, said.cohort, place, n), n)
@@ -108,22 +103,16 @@ class Servers:
 
 def query(**changes: Any) -> Query:
     """A small query, with changes."""
-    parts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": "gym",
         "counters": [Counter("visits", 0, 3), Counter("swims", -2, 2)],
-        "epsilon": 1.0,
         "delta": 1e-6,
         "l2_squared": 13,
         "l1": 5,
-        "noise": "skellam",
-        "population": 30,
-        "cohorts": 1,
         "min_contributions": 22,
         "liars": 2,
-        "key_id": key_pair().public.key_id.hex(),
-        "closes_after": 3600,
     }
-    return Query(**(parts | changes))
+    return visits(pair(BITS).public, 30, **fields | changes)
 
 
 class Killed(BaseException):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.habits.traces import MAX_NAME, Traces
 from reticent_client.mask.limits import MAX_LABEL
 from tests.client.habits.trace_files import GOOD, matches, refused, written
@@ -106,19 +107,22 @@ def encoded(text: str | bytes) -> bytes:
 
 BAD: dict[str, tuple[bytes, str | None, str]] = {
     "no rows": (f"{HEAD}\n".encode(), None, "t.csv: there are no readings"),
-    **{kind: (encoded(text), None, f"t.csv:{said}") for kind, (text, said) in BAD_HEADERS.items()},
-    **{kind: (HEAD.encode() + encoded(text), None, f"t.csv:{said}") for kind, (text, said) in BAD_ROWS.items()},
-    **{kind: ((HEAD + text).encode(), zone, f"t.csv:{said}") for kind, (text, zone, said) in BAD_IN_A_ZONE.items()},
+    **{kind: (encoded(text), None, f"t.csv:{sentence}") for kind, (text, sentence) in BAD_HEADERS.items()},
+    **{kind: (HEAD.encode() + encoded(text), None, f"t.csv:{rest}") for kind, (text, rest) in BAD_ROWS.items()},
+    **{
+        kind: ((HEAD + text).encode(), zone, f"t.csv:{sentence}")
+        for kind, (text, zone, sentence) in BAD_IN_A_ZONE.items()
+    },
 }
 """What a file holds, the zone that it is read in, and what is said of it."""
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_file_is_one_error_with_its_line(tmp_path: Path, kind: str) -> None:
-    content, zone, said = BAD[kind]
+    content, zone, sentence = BAD[kind]
     path = written(tmp_path, content, "t.csv")
-    text = refused(lambda: Traces.read(path, zone=zone))
-    assert matches(text, f"{tmp_path}/{said}"), text
+    text = refused(lambda: read_traces(path, zone=zone))
+    assert matches(text, f"{tmp_path}/{sentence}"), text
     assert len(text) < 500
 
 
@@ -128,16 +132,16 @@ def test_a_damaged_gzip_file_is_one_error(tmp_path: Path, kind: str) -> None:
     whole = gzip.compress(f"user,time,context\n{rows}".encode())
     content = {"cut off": whole[:-2000], "no gzip at all": b"user", "damaged": whole[:2000] + b"?" + whole[2001:]}[kind]
     path = written(tmp_path, content, "t.csv.gz")
-    assert matches(refused(lambda: Traces.read(path)), f"{path}:*: *")
+    assert matches(refused(lambda: read_traces(path)), f"{path}:*: *")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.csv"):
-        Traces.read(tmp_path / "none.csv")
+        read_traces(tmp_path / "none.csv")
 
 
 @pytest.mark.parametrize(
-    ("action", "said"),
+    ("action", "sentence"),
     [
         (lambda traces: traces.of_user("eve"), "the traces have no user 'eve': they have 'ada', 'bob'"),
         (lambda traces: traces.of_user(), "the traces are of 2 users: choose one of 'ada', 'bob'"),
@@ -148,6 +152,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         (lambda _: Traces.of([]), "the rows: there are no readings"),
     ],
 )
-def test_bad_questions_are_one_error(tmp_path: Path, action: Callable[[Traces], object], said: str) -> None:
-    traces = Traces.read(written(tmp_path, GOOD), zone="UTC")
-    assert matches(refused(lambda: action(traces)), said)
+def test_bad_questions_are_one_error(tmp_path: Path, action: Callable[[Traces], object], sentence: str) -> None:
+    traces = read_traces(written(tmp_path, GOOD), zone="UTC")
+    assert matches(refused(lambda: action(traces)), sentence)

@@ -68,13 +68,24 @@ def test_no_day_tells_more_than_delta_where_every_step_is_sensitive(
     assert_each_day_is_bounded(check, LINKED, strength, {"sensitive": {"s"}, "delta": 0.1}, days=3)
 
 
-@pytest.mark.parametrize("check", [check for check in PRIVATE if check is not simulatable])
-@pytest.mark.parametrize(("chain", "days"), [(ERRAND, 3), (TRIPLE, 3), (chains.common(), 3), (LINKED, 4)])
+MANY_HISTORIES = [(ERRAND, 3), (TRIPLE, 3), (chains.common(), 3), (LINKED, 4)]
+
+
+@pytest.mark.parametrize("check", [check for check in PRIVATE if check not in {simulatable, optimal}])
+@pytest.mark.parametrize(("chain", "days"), MANY_HISTORIES)
 def test_no_day_of_many_more_histories_tells_more_than_delta(
     check: Callable[..., Policy], chain: MarkovChain, days: int
 ) -> None:
     """The same on larger chains."""
     assert_each_day_is_bounded(check, chain, 0.3, {"sensitive": {"s"}, "delta": 0.15}, days)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chain", "days"), MANY_HISTORIES)
+def test_no_day_of_many_more_histories_tells_more_than_delta_by_the_optimal_check(
+    chain: MarkovChain, days: int
+) -> None:
+    assert_each_day_is_bounded(optimal, chain, 0.3, {"sensitive": {"s"}, "delta": 0.15}, days)
 
 
 def test_a_policy_that_is_kept_breaks_delta_on_some_history() -> None:
@@ -147,7 +158,7 @@ def test_mornings_drift_by_no_more_than_the_logarithm_of_the_days(
     """The morning after day k, the belief in a sensitive state is at most delta / (strength + k) above the last."""
     adversary = LearningAdversary(problem.chain, strength)
     user = problem.chain.sample(seeded(seed, "always the same day"))
-    list(daily(adversary, lambda chain: check(chain, **problem.asked), [user] * 4, seeded(seed)))
+    list(daily(adversary, lambda chain: check(chain, **problem.arguments), [user] * 4, seeded(seed)))
     steps = sum(1 / (strength + k) for k in range(1, adversary.days + 1))
     for t, s, delta in problem.limits:
         drift = adversary.chain.prior[t, s] - problem.chain.prior[t, s]
@@ -180,14 +191,14 @@ def test_equal_releases_make_equal_policies_whatever_the_days_were() -> None:
 def test_the_day_itself_is_never_asked(check: Callable[..., Policy]) -> None:
     """Two different days behind one output, run by the phone: the same policy on the next morning."""
     chain = chains.independent(0.3, 0.4)
-    asked = partial(check, sensitive={"s"}, delta=0.1)
+    compute = partial(check, sensitive={"s"}, delta=0.1)
     mornings: dict[tuple[Any, ...], set[str]] = {}
     secrets: dict[tuple[Any, ...], set[tuple[str, ...]]] = {}
     for secret in (["s", "s"], ["x", "x"], ["s", "x"], ["x", "s"]):
         for seed in range(5):
             adversary = LearningAdversary(chain, 1)
-            (day,) = daily(adversary, asked, [secret], seeded(seed))
-            mornings.setdefault(day.outputs, set()).add(Daily(adversary, asked).morning().fingerprint())
+            (day,) = daily(adversary, compute, [secret], seeded(seed))
+            mornings.setdefault(day.outputs, set()).add(Daily(adversary, compute).morning().fingerprint())
             secrets.setdefault(day.outputs, set()).add(tuple(secret))
     assert all(len(policies) == 1 for policies in mornings.values())
     assert max(len(days) for days in secrets.values()) > 1
@@ -195,15 +206,15 @@ def test_the_day_itself_is_never_asked(check: Callable[..., Policy]) -> None:
 
 def test_the_policy_stays_until_the_evening() -> None:
     """It is computed once a day."""
-    asked: list[MarkovChain] = []
+    planned: list[MarkovChain] = []
 
     def check(chain: MarkovChain) -> Policy:
-        asked.append(chain)
+        planned.append(chain)
         return hybrid(chain, sensitive={"s"}, delta=0.1)
 
     days = Daily(LearningAdversary(LINKED, 1), check)
     assert days.morning() is days.morning()
     days.evening([None, None])
     days.morning()
-    assert len(asked) == 2
-    assert asked[1] is days.adversary.chain
+    assert len(planned) == 2
+    assert planned[1] is days.adversary.chain

@@ -13,7 +13,7 @@ from reticent.console.program import main
 from reticent_client import MarkovChain
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import Sampling
-from reticent_client.habits.traces import Traces
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.days_file import read_days
 
 HOUR = dt.timedelta(hours=1)
@@ -54,34 +54,34 @@ def run(folder: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: str) -> tuple[int, str, str]:
         with contextlib.chdir(folder):
             code = main(["mask", "learn", *arguments])
-        said = capfd.readouterr()
-        return code, said.out, said.err
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
 
 def test_a_chain_is_learned_and_what_was_learned_is_said(run: Run) -> None:
-    code, said, errors = run("ada.csv", "-o", "chain.json", "--lead", "0s")
+    code, output, errors = run("ada.csv", "-o", "chain.json", "--lead", "0s")
     assert (code, errors) == (0, "")
-    days = Sampling(lead=dt.timedelta()).days(Traces.read("ada.csv")).days
+    days = Sampling(lead=dt.timedelta()).days(read_traces("ada.csv")).days
     assert MarkovChain.load("chain.json").to_json() == learn(days).chain.to_json()
-    assert [" ".join(line.split()) for line in said.splitlines()] == [
+    assert [" ".join(line.split()) for line in output.splitlines()] == [
         "days 42, 0 more left out",
         "learned from 21 days",
         "contexts 4: clinic, home, lake, work",
         "steps 24 a day",
         "tested on 21 days",
         "off-model 0 of 504 steps (0%)",
-        "log-likelihood " + said.split("log-likelihood")[1].strip(),
+        "log-likelihood " + output.split("log-likelihood")[1].strip(),
     ]
 
 
 def test_the_same_for_machines(run: Run) -> None:
-    code, said, _ = run(
+    code, output, _ = run(
         "both.csv", "--user", "bob", "-o", "chain.json", "--json", "--smoothing", "0", "--train", "0.75", "--lead", "0s"
     )
     assert code == 0
-    facts = json.loads(said)
+    facts = json.loads(output)
     assert (facts["users"], facts["days"], facts["trained"], facts["few"]) == (1, 42, 31, False)
     assert facts["chains"]["day"] == {
         "steps": 24,
@@ -95,9 +95,9 @@ def test_the_same_for_machines(run: Run) -> None:
 
 def test_weekdays_and_weekends_go_to_files_of_their_own_and_so_do_their_judged_days(run: Run, folder: Path) -> None:
     outputs = ["-o", "weekday.json", "--weekend", "weekend.json", "--days", "d.csv", "--weekend-days", "e.csv"]
-    code, said, _ = run("ada.csv", *outputs)
+    code, output, _ = run("ada.csv", *outputs)
     assert code == 0
-    assert "21 days: 15 weekdays, 6 weekends" in said
+    assert "21 days: 15 weekdays, 6 weekends" in output
     weekday, weekend = MarkovChain.load("weekday.json"), MarkovChain.load("weekend.json")
     noon = 12
     assert weekday.prior[noon, weekday.index("work")] > 0.8
@@ -112,18 +112,18 @@ def test_weekdays_and_weekends_go_to_files_of_their_own_and_so_do_their_judged_d
 def test_what_was_learned_goes_through_policy_and_audit(run: Run) -> None:
     """The judged days are days for the other commands."""
     assert run("ada.csv", "-o", "chain.json", "--days", "days.csv", "--step", "2h", "--lead", "0s")[0] == 0
-    asked = ["--sensitive", "clinic", "--delta", "0.1", "-o", "policy.npz"]
-    assert main(["mask", "policy", "chain.json", *asked]) == 0
+    options = ["--sensitive", "clinic", "--delta", "0.1", "-o", "policy.npz"]
+    assert main(["mask", "policy", "chain.json", *options]) == 0
     assert main(["mask", "audit", "policy.npz", "days.csv"]) == 0
 
 
 def test_everybody_s_days_make_a_population_s_chain_from_which_a_user_may_start(run: Run) -> None:
-    code, said, errors = run("both.csv", "--all", "-o", "population.json", "--days", "days.csv", "--lead", "0s")
+    code, output, errors = run("both.csv", "--all", "-o", "population.json", "--days", "days.csv", "--lead", "0s")
     assert (code, errors) == (0, "")
-    assert "84 of 2 users" in said
+    assert "84 of 2 users" in output
     with Path("days.csv").open(newline="") as file:
         assert len(read_days(file, "days.csv", 24)) == 42
-    code, said, errors = run("few.csv", "-o", "chain.json", "--population", "population.json", "--lead", "0s")
+    code, output, errors = run("few.csv", "-o", "chain.json", "--population", "population.json", "--lead", "0s")
     assert code == 0
     assert errors == "warning: 2 days to learn from, fewer than 14: expect to release less than the policy says\n"
     assert "lake" in MarkovChain.load("chain.json").contexts  # where ada was not, on these days
@@ -169,7 +169,7 @@ BAD: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_input_is_one_sentence_and_nothing_is_written(run: Run, folder: Path, kind: str) -> None:
-    arguments, said = BAD[kind]
+    arguments, sentence = BAD[kind]
     (folder / "bad.csv").write_text("user,time,context\nada,2027-03-01T08:00,home\nada,noon,home\n")
     MarkovChain.fit([["a", "b"]]).save(folder / "small.json")
     (folder / "link").symlink_to("out")
@@ -178,7 +178,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(run: Run, folder: Path
     code, out, errors = run(*arguments.format(folder=folder.name).split())
     assert (code, out) == (2, "")
     *notes, error = errors.splitlines()
-    assert error.startswith(f"reticent: {said.format(folder=folder.name)}")
+    assert error.startswith(f"reticent: {sentence.format(folder=folder.name)}")
     assert all(
         note.startswith("note: 1008 of 1008 readings at the beginning of a step") for note in notes if "few" not in kind
     )
@@ -200,16 +200,16 @@ def everything(folder: Path) -> dict[Path, bytes | None]:
 )
 def test_few_days_of_a_kind_are_warned_of(run: Run, train: str, warnings: dict[str, int]) -> None:
     """Of fewer than four; the traces begin on a Monday."""
-    asked = ["ada.csv", "-o", "d.json", "--weekend", "e.json", "--train", train, "--min-days", "1"]
-    code, _, errors = run(*asked)
+    options = ["ada.csv", "-o", "d.json", "--weekend", "e.json", "--train", train, "--min-days", "1"]
+    code, _, errors = run(*options)
     assert code == 0
-    told = [line for line in errors.splitlines() if "fewer than 4" in line]
-    assert [line.split(" to learn")[0] for line in told] == [
+    warned = [line for line in errors.splitlines() if "fewer than 4" in line]
+    assert [line.split(" to learn")[0] for line in warned] == [
         f"warning: {count} {kind}{'' if count == 1 else 's'}" for kind, count in warnings.items()
     ]
     assert ("is that of all days" in errors) == (0 in warnings.values())
-    code, said, _ = run(*asked, "--json")
-    few = {kind: each["few"] for kind, each in json.loads(said)["chains"].items()}
+    code, output, _ = run(*options, "--json")
+    few = {kind: each["few"] for kind, each in json.loads(output)["chains"].items()}
     assert few == {"weekday": False, "weekend": bool(warnings)}
     if warnings.get("weekend day") == 0:  # nothing is known of weekends, then, but what all days have in common
         assert MarkovChain.load("e.json").prior[12, MarkovChain.load("e.json").index("work")] > 0.5

@@ -269,7 +269,7 @@ def test_what_is_learned_makes_a_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "sentence"),
     [
         (
             lambda days: learn(days, train=0),
@@ -289,6 +289,6 @@ def test_what_is_learned_makes_a_policy() -> None:
         (lambda _: silent(["a"], 0), "a day must have at least one step"),
     ],
 )
-def test_bad_arguments_are_one_error(call: Callable[[list[DatedDay]], object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_bad_arguments_are_one_error(call: Callable[[list[DatedDay]], object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         call(dated([["a", "b"]] * 30))

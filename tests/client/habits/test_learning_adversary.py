@@ -43,7 +43,7 @@ def learned_days(problem: Problem, check: Callable[..., Policy], strength: float
     """An adversary after three days of a user who follows the starting chain."""
     adversary = LearningAdversary(problem.chain, strength)
     days = [problem.chain.sample(seeded(seed, k)) for k in range(3)]
-    list(daily(adversary, lambda chain: check(chain, **problem.asked), days, seeded(seed)))
+    list(daily(adversary, lambda chain: check(chain, **problem.arguments), days, seeded(seed)))
     return adversary
 
 
@@ -63,7 +63,7 @@ def test_each_day_adds_one_to_the_counts_of_every_step(
     adversary = LearningAdversary(problem.chain, strength)
     total, believed = strength * problem.chain.prior, 0
     days = [problem.chain.sample(seeded(seed, k)) for k in range(3)]
-    for day in daily(adversary, lambda chain: check(chain, **problem.asked), days, seeded(seed)):
+    for day in daily(adversary, lambda chain: check(chain, **problem.arguments), days, seeded(seed)):
         assert day.beliefs is not None  # whoever follows the chain does nothing that it rules out
         total, believed = total + day.beliefs, believed + 1
         assert adversary.days == believed
@@ -122,7 +122,7 @@ def test_the_order_of_labels_does_not_matter(
 ) -> None:
     """With contexts named in another order the same is learned from the same day and policy."""
     chain = problem.chain
-    policy = check(chain, **problem.asked)
+    policy = check(chain, **problem.arguments)
     outputs = data.draw(st.sampled_from(sorted(oracle.joint(policy, chain), key=str)))
     order = seeded(seed).permutation(chain.size)
     turned = MarkovChain(
@@ -204,7 +204,7 @@ def test_kept_as_text_the_adversary_goes_on_as_before(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"format": "reticent-chain"}, "not a learning adversary"),
         ({"version": 2}, "format version 2: this program reads 1"),
@@ -217,9 +217,9 @@ def test_kept_as_text_the_adversary_goes_on_as_before(
         ({"days": None}, "damaged"),
     ],
 )
-def test_damaged_text_is_refused(change: dict[str, Any], said: str) -> None:
+def test_damaged_text_is_refused(change: dict[str, Any], sentence: str) -> None:
     """With one sentence."""
-    with pytest.raises(FileError, match=said):
+    with pytest.raises(FileError, match=sentence):
         LearningAdversary.from_json(LearningAdversary(LINKED, 1).to_json() | change)
     with pytest.raises(FileError, match="not a learning adversary"):
         LearningAdversary.from_json(None)

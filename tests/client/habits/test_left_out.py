@@ -16,6 +16,7 @@ from reticent.console.program import main
 from reticent_client import MarkovChain
 from reticent_client.habits.inspection import inspect
 from reticent_client.habits.sampling import Sampling
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.habits.traces import PLACEHOLDERS, Traces
 from tests.client.habits.trace_files import matches, refused, written
 
@@ -113,7 +114,7 @@ def test_a_clash_is_a_gap_of_its_user_and_of_nobody_else(run: Run, tmp_path: Pat
         "note: 1 time with two contexts of one user, read as nothing: first traces.csv:1442: "
         f"user 'bob' is in 'work' and in 'gym' at {FIRST}T10:05:00"
     )
-    traces = Traces.read(tmp_path / "traces.csv")
+    traces = read_traces(tmp_path / "traces.csv")
     labels = Sampling().days(traces, "bob").days[0].labels
     assert (labels[10], labels[11], labels[12]) == ("work", None, "work")
     assert Sampling().days(traces, "ada").days[0].labels[11] == "work"
@@ -234,7 +235,7 @@ HEAD = "user,day,slot,place\n"
 )
 def test_a_bad_table_is_one_error(tmp_path: Path, content: str, options: dict[str, object], said: str) -> None:
     path = written(tmp_path, content, "t.csv")
-    error = refused(lambda: Traces.read(path, **options))  # type: ignore[arg-type]
+    error = refused(lambda: read_traces(path, **options))  # type: ignore[arg-type]
     assert matches(error.removeprefix(f"{tmp_path}/"), said), error
 
 

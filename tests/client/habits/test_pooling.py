@@ -106,7 +106,7 @@ def test_nearby_at_no_distance_is_the_chain(days: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chains", "days", "said"),
+    ("chains", "days", "sentence"),
     [
         ([], [], "pooled needs chains, and a number of days for each"),
         ([fit([["a"] * 4])], [1, 2], "pooled needs chains, and a number of days for each"),
@@ -116,8 +116,8 @@ def test_nearby_at_no_distance_is_the_chain(days: list[list[str]]) -> None:
         ([fit([["a"] * 4]), fit([["a"] * 5])], [1, 1], "chains of different numbers of steps"),
     ],
 )
-def test_bad_arguments_are_one_error(chains: list[MarkovChain], days: list[float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_bad_arguments_are_one_error(chains: list[MarkovChain], days: list[float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         pooled(chains, days)
     with pytest.raises(ValueError, match="width is a number of steps"):
         nearby(fit([["a"] * 4]), -1)

@@ -86,7 +86,7 @@ def open_policy(horizon: int) -> VectorPolicy:
 
 async def lived(sampling: Sampling, traces: Traces, begin: dt.datetime, end: dt.datetime) -> dict[dt.date, list[Step]]:
     """What a phone makes of the readings as they come, step by step."""
-    told: dict[dt.date, list[Step]] = defaultdict(list)
+    steps_of: dict[dt.date, list[Step]] = defaultdict(list)
     clock = ManualClock(begin)
     async with MaskRunner(
         open_policy(sampling.horizon),
@@ -94,13 +94,13 @@ async def lived(sampling: Sampling, traces: Traces, begin: dt.datetime, end: dt.
         clock=clock,
         hold=sampling.hold,
         first_day=True,
-        on_step=lambda step: told[step.date].append(step),
+        on_step=lambda step: steps_of[step.date].append(step),
     ) as phone:
         for reading in traces.of_user():
             await clock.move_to(reading.time)
             phone.sense(reading.context)
         await clock.move_to(end)
-    return told
+    return steps_of
 
 
 @settings(deadline=None, max_examples=60)
@@ -132,10 +132,10 @@ def test_a_phone_that_lives_the_readings_has_the_same_contexts(
     traces = Traces.of([("a", at, label) for at, label in read.items()], zone=zone)
     sampling = Sampling(DAY / horizon, hold=hold, min_filled=0)
     found = {day.date: list(day.labels) for day in sampling.days(traces).days}
-    told = asyncio.run(lived(sampling, traces, decided[0] - HOUR, decided[-1] + MINUTE))
+    steps_of = asyncio.run(lived(sampling, traces, decided[0] - HOUR, decided[-1] + MINUTE))
     for each in {timetable.date(at) for at in read}:
         labels: list[str | None] = [None] * horizon
-        for step in told[each]:
+        for step in steps_of[each]:
             labels[step.step] = step.context
         assert found.get(each, [None] * horizon) == labels
 
@@ -243,7 +243,7 @@ def test_days_are_as_a_look_at_each_minute_would_have_them(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         ({"step": dt.timedelta(minutes=50)}, "a step must divide 24 hours, and last a second at least: got 0:50:00"),
         ({"step": dt.timedelta()}, "a step must divide"),
@@ -262,6 +262,6 @@ def test_days_are_as_a_look_at_each_minute_would_have_them(
         ({"min_filled": float("nan")}, "min_filled is a share"),
     ],
 )
-def test_bad_arguments_are_one_error(arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_bad_arguments_are_one_error(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         Sampling(**arguments)  # type: ignore[arg-type]

@@ -11,7 +11,9 @@ import pytest
 
 from reticent.errors import MissingExtra
 from reticent_client.habits import frames
+from reticent_client.habits.frames import traces_from_frame, traces_to_frame
 from reticent_client.habits.sampling import DatedDay
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.habits.traces import Traces
 from tests.client.habits.trace_files import GOOD, matches, refused, written
 
@@ -19,24 +21,24 @@ from tests.client.habits.trace_files import GOOD, matches, refused, written
 @pytest.mark.parametrize("zone", [None, "Europe/Paris", "UTC"])
 def test_traces_survive_frames_and_parquet(tmp_path: Path, zone: str | None) -> None:
     text = GOOD if zone else GOOD.replace("Z", "").replace("+01:00", "")
-    traces = Traces.read(written(tmp_path, text), zone=zone)
-    frame = traces.to_frame()
+    traces = read_traces(written(tmp_path, text), zone=zone)
+    frame = traces_to_frame(traces)
     assert list(frame.columns) == ["user", "time", "context"]
-    assert Traces.from_frame(frame, zone=zone) == traces
+    assert traces_from_frame(frame, zone=zone) == traces
     frame.to_parquet(tmp_path / "t.parquet")
-    assert Traces.read(tmp_path / "t.parquet", zone=zone) == traces
+    assert read_traces(tmp_path / "t.parquet", zone=zone) == traces
     frame.to_csv(tmp_path / "again.csv", index=False)
-    assert Traces.read(tmp_path / "again.csv", zone=zone) == traces
+    assert read_traces(tmp_path / "again.csv", zone=zone) == traces
 
 
 def test_a_frame_may_hold_text_categories_nanoseconds_and_other_columns() -> None:
     times = ["2027-03-01T08:00", "2027-03-01T09:00"]
     frame = pd.DataFrame({"user": ["a", "a"], "time": times, "context": ["x", float("nan")], "n": [1, 2]})
     wanted = Traces.of([("a", "2027-03-01T08:00", "x"), ("a", "2027-03-01T09:00", None)])
-    assert Traces.from_frame(frame) == wanted
-    assert Traces.from_frame(frame.astype({"user": "category", "context": "category"}).iloc[::-1]) == wanted
+    assert traces_from_frame(frame) == wanted
+    assert traces_from_frame(frame.astype({"user": "category", "context": "category"}).iloc[::-1]) == wanted
     finer = pd.to_datetime(frame["time"]).astype("datetime64[ns]") + pd.Timedelta(5, "ns")
-    assert Traces.from_frame(frame.assign(time=finer)) == wanted
+    assert traces_from_frame(frame.assign(time=finer)) == wanted
 
 
 BAD_FRAMES: dict[str, tuple[Callable[[pd.DataFrame], object], str]] = {
@@ -70,24 +72,24 @@ BAD_FRAMES: dict[str, tuple[Callable[[pd.DataFrame], object], str]] = {
 @pytest.mark.parametrize("kind", BAD_FRAMES)
 def test_a_bad_frame_is_one_error_with_its_row(tmp_path: Path, kind: str) -> None:
     """The same in a Parquet file, with the file's name."""
-    spoil, said = BAD_FRAMES[kind]
+    spoil, sentence = BAD_FRAMES[kind]
     times = pd.to_datetime(["2027-03-01T08:00", "2027-03-01T09:00"])
     bad = spoil(pd.DataFrame({"user": ["a", "a"], "time": times, "context": ["x", "y"]}))
-    text = refused(lambda: Traces.from_frame(bad))  # type: ignore[arg-type]
-    assert matches(text, said.replace("*", "the frame", 1)), text
+    text = refused(lambda: traces_from_frame(bad))  # type: ignore[arg-type]
+    assert matches(text, sentence.replace("*", "the frame", 1)), text
     if isinstance(bad, pd.DataFrame) and kind != "a column twice":  # which no Parquet file can hold
         path = tmp_path / "t.parquet"
         bad.to_parquet(path)
-        text = refused(lambda: Traces.read(path))
-        assert matches(text, said.replace("*", str(path), 1)), text
+        text = refused(lambda: read_traces(path))
+        assert matches(text, sentence.replace("*", str(path), 1)), text
 
 
 def test_what_is_no_parquet_file_is_one_error(tmp_path: Path) -> None:
-    Traces.of([("a", "2027-03-01T08:00", "x")]).to_frame().to_parquet(tmp_path / "whole.parquet")
+    traces_to_frame(Traces.of([("a", "2027-03-01T08:00", "x")])).to_parquet(tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
     for content in (b"", b"user,time,context\n", whole[:-9], whole[: len(whole) // 2]):
         path = written(tmp_path, content, "t.parquet")
-        assert refused(lambda: Traces.read(path)).startswith(f"{path}: this is not a Parquet file that can be read: ")  # noqa: B023  # it is called at once
+        assert refused(lambda: read_traces(path)).startswith(f"{path}: this is not a Parquet file that can be read: ")  # noqa: B023  # it is called at once
 
 
 def test_days_survive_frames() -> None:
@@ -99,7 +101,7 @@ def test_days_survive_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"step": [0, 0]}, "the frame, row 1: step 0 of 2027-03-01 stands there twice"),
         ({"step": [0, -1]}, "the frame, row 1: a step lies between 0 and *: got -1"),
@@ -110,10 +112,10 @@ def test_days_survive_frames() -> None:
         ({"context": ["x", "a\nb"]}, "the frame, row 1: a context has a name without control characters: *"),
     ],
 )
-def test_a_bad_frame_of_days_is_one_error(change: dict[str, list[object]], said: str) -> None:
+def test_a_bad_frame_of_days_is_one_error(change: dict[str, list[object]], sentence: str) -> None:
     good = frames.days_to_frame([DatedDay(dt.date(2027, 3, 1), ("home", "work"))])
     bad = good.assign(**{name: pd.Series(values, dtype=object).infer_objects() for name, values in change.items()})
-    assert matches(refused(lambda: frames.days_from_frame(bad)), said)
+    assert matches(refused(lambda: frames.days_from_frame(bad)), sentence)
 
 
 def test_without_the_libraries_the_extra_is_named(tmp_path: Path) -> None:
@@ -123,8 +125,10 @@ def test_without_the_libraries_the_extra_is_named(tmp_path: Path) -> None:
 import sys
 sys.modules["pandas"] = sys.modules["pyarrow"] = None
 from reticent.errors import MissingExtra
-from reticent_client.habits.traces import Traces
-for action in (lambda: Traces.read(sys.argv[1]), lambda: Traces.of([("a", "2027-03-01T08:00", "x")]).to_frame()):
+from reticent_client.habits.trace_files import read_traces
+def frames():
+    import reticent_client.habits.frames
+for action in (lambda: read_traces(sys.argv[1]), frames):
     try:
         action()
     except MissingExtra as error:

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from reticent_client.apps.messages import check_label
 from reticent_client.habits import frames
+from reticent_client.habits.frames import traces_from_frame
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import DatedDay, Sampling
+from reticent_client.habits.trace_files import read_traces
 from reticent_client.habits.traces import Reading, Traces
 from reticent_client.mask.limits import MAX_LABEL
 from tests.client.habits.trace_files import GOOD, written
@@ -27,7 +29,7 @@ def test_from_a_file_to_a_chain(tmp_path: Path) -> None:
     rows = [f"ada,2027-03-{day:02}T{hour:02}:00,{'work' if hour in range(9, 17) else 'home'}" for day in range(1, 29)
             for hour in range(24)]  # fmt: skip
     path = written(tmp_path, "\n".join(["user,time,context", *rows]))
-    traces = Traces.read(path)
+    traces = read_traces(path)
     days = Sampling(dt.timedelta(hours=3), lead=dt.timedelta()).days(traces, "ada").days
     habits = learn(days)
     assert habits.chain.contexts == ("home", "work")
@@ -36,7 +38,7 @@ def test_from_a_file_to_a_chain(tmp_path: Path) -> None:
 
 
 def test_readings_stand_in_order_of_time_and_instants_are_compared_as_such(tmp_path: Path) -> None:
-    traces = Traces.read(written(tmp_path, GOOD), zone="Europe/Paris")
+    traces = read_traces(written(tmp_path, GOOD), zone="Europe/Paris")
     assert traces.users == ("ada", "bob")
     assert len(traces) == 4
     assert traces.of_user("ada") == (
@@ -47,10 +49,10 @@ def test_readings_stand_in_order_of_time_and_instants_are_compared_as_such(tmp_p
 
 
 def test_a_gzipped_file_a_byte_order_mark_other_columns_and_empty_lines_are_read(tmp_path: Path) -> None:
-    plain = Traces.read(written(tmp_path, GOOD), zone="UTC")
+    plain = read_traces(written(tmp_path, GOOD), zone="UTC")
     text = "\ufeffcontext,lat,user,time\n\nhome,1,bob,2027-03-01 08:00Z\r\nhome,,ada,20270301T070000Z\n"
     text += '"work",2,ada,2027-03-01T09:00Z\n\n,3,ada,2027-03-01T10:00:00.000Z\n\n'
-    assert Traces.read(written(tmp_path, gzip.compress(text.encode()), "t.csv.gz"), zone="UTC") == plain
+    assert read_traces(written(tmp_path, gzip.compress(text.encode()), "t.csv.gz"), zone="UTC") == plain
 
 
 @given(st.randoms(use_true_random=False))
@@ -79,7 +81,7 @@ def test_white_space_around_a_context_is_no_part_of_it() -> None:
     ]
     traces = Traces.of(rows)
     assert [reading.context for reading in traces.of_user()] == ["home", None, "the lake"]
-    assert Traces.from_frame(pd.DataFrame(rows, columns=["user", "time", "context"])) == traces
+    assert traces_from_frame(pd.DataFrame(rows, columns=["user", "time", "context"])) == traces
     days = pd.DataFrame({"day": [dt.date(2027, 3, 1)] * 3, "step": [0, 1, 2], "context": [" home\t", "  ", "the lake"]})
     assert frames.days_from_frame(days) == [DatedDay(dt.date(2027, 3, 1), ("home", None, "the lake"))]
 
@@ -132,7 +134,7 @@ def test_a_hundred_thousand_rows_take_seconds(tmp_path: Path) -> None:
     rows = [f"u{k % 20},{(begin + dt.timedelta(minutes=k)).isoformat()},p{k // 7 % 5}\n" for k in range(100_000)]
     path = written(tmp_path, "user,time,context\n" + "".join(rows))
     start = time.perf_counter()
-    traces = Traces.read(path, zone="Europe/Paris")
+    traces = read_traces(path, zone="Europe/Paris")
     people = Sampling(dt.timedelta(minutes=30)).by_user(traces)
     learn({user: each.days for user, each in people.items()})
     assert time.perf_counter() - start < 15

@@ -88,7 +88,7 @@ def two_paths() -> MarkovChain:
     )
 
 
-def patience() -> MarkovChain:
+def patient() -> MarkovChain:
     """Eight steps on which releasing early costs everything that comes later."""
     return layered(
         uniform("a", "b"),
@@ -151,7 +151,7 @@ class Problem:
     delta: float | None
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The arguments of a check."""
         own = isinstance(self.sensitive, Mapping)
         return {"sensitive": self.sensitive} | ({} if own else {"delta": self.delta})

@@ -22,7 +22,7 @@ COIN = chains.coin()  # over x and s
 
 @pytest.mark.parametrize("check", QUICK)
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("arguments", "sentence"),
     [
         ({"sensitive": [["s"]]}, "sensitive holds contexts or (step, context) pairs: got ['s']"),
         ({"sensitive": [(0, ["s"])]}, "unknown context ['s']: this chain has "),
@@ -36,10 +36,10 @@ COIN = chains.coin()  # over x and s
         ({"against": ["x"]}, "against[0] must be a chain: got 'x'"),
     ],
 )
-def test_what_no_check_can_be_asked(check: Callable[..., Policy], asked: dict[str, Any], said: str) -> None:
+def test_what_no_check_can_be_asked(check: Callable[..., Policy], arguments: dict[str, Any], sentence: str) -> None:
     """Whichever check it is."""
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
-        check(COIN, **{"sensitive": {"s"}, "delta": 0.1} | asked)
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        check(COIN, **{"sensitive": {"s"}, "delta": 0.1} | arguments)
 
 
 def test_mask_sensitive_refuses_them_too() -> None:
@@ -60,8 +60,8 @@ def test_effort_is_a_whole_number(check: Callable[..., Any], effort: Any) -> Non
 @pytest.mark.parametrize("among", ["hospital", True, 1.5, None])
 def test_delta_is_split_among_several(among: Any) -> None:
     """The letters of a label are not several contexts."""
-    said = f"^delta is split among a number of contexts or a set of them: got {among!r}$"
-    with pytest.raises(ValueError, match=said):
+    sentence = f"^delta is split among a number of contexts or a set of them: got {among!r}$"
+    with pytest.raises(ValueError, match=sentence):
         split_delta(0.2, among)
 
 
@@ -73,10 +73,10 @@ def test_coins_come_from_a_generator(rng: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "said"),
+    ("grid", "sentence"),
     [(2.5, "grid must be a whole number of at least 1: got 2.5"), (0, "grid must be at least 1: got 0")],
 )
-def test_a_grid_is_a_whole_number_of_parts(grid: Any, said: str) -> None:
+def test_a_grid_is_a_whole_number_of_parts(grid: Any, sentence: str) -> None:
     """Half a part is no part."""
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         probabilistic(COIN, sensitive={"s"}, delta=0.1, grid=grid)

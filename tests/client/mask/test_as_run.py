@@ -71,7 +71,7 @@ def test_private_against_who_believes_in_another_chain(check: Callable[..., Poli
     problem = data.draw(chains.problems(shapes=[(3, 3), (4, 3), (5, 2)], flavours=["sparse"]))
     shape = (problem.chain.horizon, problem.chain.size)
     other = data.draw(chains.chains(shapes=[shape], flavours=["even", "sparse"]))
-    policy = check(problem.chain, against=[other], **problem.asked)
+    policy = check(problem.chain, against=[other], **problem.arguments)
     assert worst_excess(policy, other, problem.limits) <= oracle.TOLERANCE
 
 
@@ -97,5 +97,5 @@ def test_a_chain_that_rules_out_what_the_other_expects(check: Callable[..., Poli
         ],
     )
     problem = Problem(own, {"s": 0.38257610510440065}, None)
-    policy = check(own, against=[other], **problem.asked)
+    policy = check(own, against=[other], **problem.arguments)
     assert worst_excess(policy, other, problem.limits) <= oracle.TOLERANCE

@@ -103,7 +103,7 @@ def possible(chain: MarkovChain, day: tuple[str, ...]) -> bool:
 @given(problem=chains.problems(), seed=st.integers(0, 2**32))
 def test_against_the_enumeration(check: Callable[..., Policy], problem: Problem, seed: int) -> None:
     """Gains, in states and in windows, are those of the worst output that came."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     days = [problem.chain.sample(seeded(seed, k)) for k in range(3)]
     found = audit(policy, days, rng=seeded(seed)).on_model
     mask, prior = MaskIt(policy, seeded(seed)), oracle.priors(problem.chain)
@@ -254,7 +254,7 @@ def test_windows_reveal_what_whole_days_do(
     check: Callable[..., Policy], problem: Problem, seed: int, data: st.DataObject
 ) -> None:
     """On any days, also those that leave the chain: each window is judged once, and beliefs are those of the day."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     contexts = st.sampled_from((*problem.chain.contexts, None, "gym"))
     days = data.draw(st.lists(st.lists(contexts, min_size=policy.horizon, max_size=policy.horizon), max_size=3))
     adversary = Adversary(policy)
@@ -289,9 +289,9 @@ def test_the_ceiling_that_the_policy_knows() -> None:
 def test_a_mask_needs_a_delta() -> None:
     """It promises none."""
     policy = mask_sensitive(chains.coin(), sensitive={"s"})
-    for ask in (audit, breaches):
+    for function in (audit, breaches):
         with pytest.raises(ValueError, match="a mask_sensitive policy promises no delta: give delta="):
-            ask(policy, [["s"]])
+            function(policy, [["s"]])
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1, float("nan")])
@@ -320,7 +320,7 @@ def test_a_policy_that_leaks_is_caught() -> None:
     """An automaton that counts on nobody seeing what it suppresses."""
     chain = chains.two_paths()
     problem = Problem(chain, frozenset({"s"}), 0.1)
-    honest = adaptive(chain, **problem.asked)
+    honest = adaptive(chain, **problem.arguments)
     assert isinstance(honest, Automaton)
     arrays = dict(honest.arrays())
     arrays["rows"] = np.where(arrays["rows"] < 1, 0.0, 1.0)

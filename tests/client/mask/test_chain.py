@@ -91,7 +91,7 @@ def test_learned_days_are_possible(days: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "options", "said"),
+    ("days", "options", "sentence"),
     [
         ([], {}, "fit needs at least one day: got none"),
         ([["a", "b"], ["a"]], {}, "day 1 has 1 steps where 2 were expected"),
@@ -112,18 +112,18 @@ def test_learned_days_are_possible(days: list[list[str]]) -> None:
         ([["a"]], {"smoothing": float("inf")}, "smoothing must be a number of at least 0: got inf"),
     ],
 )
-def test_what_cannot_be_learned_from(days: Any, options: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_learned_from(days: Any, options: dict[str, Any], sentence: str) -> None:
     """One sentence, which names the place."""
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the whole message is compared
         MarkovChain.fit(days, **options)
-    assert str(error.value) == said
+    assert str(error.value) == sentence
 
 
 # Chains by hand
 
 
 @pytest.mark.parametrize(
-    ("contexts", "initial", "transitions", "said"),
+    ("contexts", "initial", "transitions", "sentence"),
     [
         (["a", "b"], [0.5, 0.6], [HALVES], "initial: probabilities must sum to 1, these sum to 1.1"),
         (["a", "b"], [1.5, -0.5], [HALVES], "initial[1] ('b'): a probability cannot be -0.5"),
@@ -148,11 +148,11 @@ def test_what_cannot_be_learned_from(days: Any, options: dict[str, Any], said: s
         ([None], [1], [], "a context is a string: got None"),
     ],
 )
-def test_what_is_no_chain(contexts: Any, initial: Any, transitions: Any, said: str) -> None:
+def test_what_is_no_chain(contexts: Any, initial: Any, transitions: Any, sentence: str) -> None:
     """One sentence, which names the place."""
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the whole message is compared
         MarkovChain(contexts, initial, transitions)
-    assert str(error.value) == said
+    assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize("values", [["x", "y"], [[1], [1, 2]], [{}]])
@@ -249,16 +249,16 @@ def test_frequencies_forget_the_moves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contexts", "horizon", "said"),
+    ("contexts", "horizon", "sentence"),
     [
         ([], 2, "a chain needs at least one context: got none"),
         (["a"], 0, "a day must have at least one step: got 0"),
         (["a"], 1.5, "a day must have a whole number of steps: got 1.5"),
     ],
 )
-def test_what_is_no_uniform_chain(contexts: list[str], horizon: Any, said: str) -> None:
+def test_what_is_no_uniform_chain(contexts: list[str], horizon: Any, sentence: str) -> None:
     """One sentence, which names the place."""
-    with pytest.raises(ValueError, match=f"^{said}$"):
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
         MarkovChain.uniform(contexts, horizon)
 
 
@@ -290,7 +290,7 @@ def test_a_chain_survives_in_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "sentence"),
     [
         ({"version": 2}, "the chain has format version 2: this program reads 1"),
         ({"format": "other"}, "this is not a chain written by Reticent"),
@@ -300,13 +300,13 @@ def test_a_chain_survives_in_a_file(tmp_path: Path) -> None:
         ({"contexts": 3}, "the chain is damaged: "),
     ],
 )
-def test_a_file_that_is_no_chain(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_a_file_that_is_no_chain(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
     """One sentence, which names the file."""
     path = tmp_path / "chain.json"
     path.write_text(json.dumps(MarkovChain(["a", "b"], [0.5, 0.5], [HALVES]).to_json() | change))
     with pytest.raises(FileError) as error:
         MarkovChain.load(path)
-    assert str(error.value).startswith(f"{path}: {said}")
+    assert str(error.value).startswith(f"{path}: {sentence}")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"{", b"null"])

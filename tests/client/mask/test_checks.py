@@ -36,7 +36,7 @@ def computed(check: Compute | str, problem: Problem) -> Policy:
     """The policy of a check; the mask knows no delta."""
     if isinstance(check, str):
         return mask_sensitive(problem.chain, sensitive=frozenset(problem.sensitive))
-    return check(problem.chain, **problem.asked)
+    return check(problem.chain, **problem.arguments)
 
 
 def labels(chain: MarkovChain, output: oracle.Output) -> list[str | None]:
@@ -73,7 +73,7 @@ def assert_some_is_exact(policy: Policy, problem: Problem) -> None:
 
 def assert_literal(problem: Problem) -> None:
     """At every moment that can occur the greedy check decides as algorithm 4 does."""
-    policy = simulatable(problem.chain, **problem.asked)
+    policy = simulatable(problem.chain, **problem.arguments)
     literal = oracle.Algorithm4(problem.chain, problem.limits)
     for (output, _), suppressions in oracle.decisions(policy, problem.chain).items():
         excess = literal.excess(output)
@@ -95,7 +95,7 @@ def vector_of(policy: Policy, chain: MarkovChain) -> oracle.Vector:
 def assert_minimal(problem: Problem) -> None:
     """Any suppression that is lowered by a thousandth of itself breaches a limit."""
     chain = problem.chain
-    vector = vector_of(probabilistic(chain, **problem.asked), chain)
+    vector = vector_of(probabilistic(chain, **problem.arguments), chain)
     before = oracle.worst_excess(vector, chain, problem.limits)
     visible = (oracle.priors(chain) > 0) & (vector.probabilities > oracle.TOLERANCE)
     for step, index in zip(*np.nonzero(visible), strict=True):
@@ -106,7 +106,7 @@ def assert_minimal(problem: Problem) -> None:
 
 def assert_best_of_the_grid(problem: Problem, parts: int) -> None:
     """No vector of the grid is better: rounding may decide only where a limit is met exactly."""
-    policy = probabilistic(problem.chain, search="exact", grid=parts, **problem.asked)
+    policy = probabilistic(problem.chain, search="exact", grid=parts, **problem.arguments)
     multiples = vector_of(policy, problem.chain).probabilities * parts
     assert multiples == pytest.approx(np.round(multiples), abs=1e-12)
     least = oracle.grid_optimum(problem.chain, problem.limits, parts, 1e-13)
@@ -117,8 +117,8 @@ def assert_best_of_the_grid(problem: Problem, parts: int) -> None:
 
 def assert_optimal(problem: Problem) -> None:
     """The check reaches the program over all causal policies and stays under the ceiling."""
-    policy = optimal(problem.chain, **problem.asked)
-    bound = ceiling(problem.chain, **problem.asked)
+    policy = optimal(problem.chain, **problem.arguments)
+    bound = ceiling(problem.chain, **problem.arguments)
     most = oracle.causal_optimum(problem.chain, problem.limits)
     assert policy.complete
     assert chains.close(policy.utility, most, 1e-6)
@@ -132,30 +132,30 @@ def assert_optimal_or_incomplete(problem: Problem) -> None:
     What is promised is delta and a tolerance of 1e-9, and on such chains that can be worth 1e-5 of a release. The
     program to compare with struggles as well: where its own policy breaches, it has promised too much.
     """
-    policy = optimal(problem.chain, **problem.asked)
+    policy = optimal(problem.chain, **problem.arguments)
     program = oracle.causal_program(problem.chain, problem.limits)
     allowed = [limit._replace(delta=limit.delta + oracle.TOLERANCE) for limit in problem.limits]
     assert policy.utility <= oracle.causal_optimum(problem.chain, allowed) + 1e-6
     if program.excess <= oracle.TOLERANCE:
         assert not policy.complete or policy.utility >= program.value - 1e-6
-        assert ceiling(problem.chain, **problem.asked) >= program.value - 1e-6
+        assert ceiling(problem.chain, **problem.arguments) >= program.value - 1e-6
 
 
 def assert_ordered(problem: Problem) -> None:
     """Each check does at least as well as those that see less."""
-    chain, asked = problem.chain, problem.asked
-    greedy, best = simulatable(chain, **asked), best_plan(chain, **asked)
-    mixed, last = hybrid(chain, **asked), adaptive(chain, **asked)
+    chain, arguments = problem.chain, problem.arguments
+    greedy, best = simulatable(chain, **arguments), best_plan(chain, **arguments)
+    mixed, last = hybrid(chain, **arguments), adaptive(chain, **arguments)
     assert greedy.utility <= best.utility + 1e-9
-    assert max(greedy.utility, probabilistic(chain, **asked).utility) <= mixed.utility + 1e-7
+    assert max(greedy.utility, probabilistic(chain, **arguments).utility) <= mixed.utility + 1e-7
     assert mixed.utility <= last.utility + 1e-7
-    assert last.utility <= optimal(chain, **asked).utility + 1e-7
-    assert last.utility <= ceiling(chain, **asked) + 1e-7
+    assert last.utility <= optimal(chain, **arguments).utility + 1e-7
+    assert last.utility <= ceiling(chain, **arguments) + 1e-7
 
 
 def assert_private_against(check: Compute, problem: Problem, others: list[MarkovChain]) -> None:
     """The limits hold for each adversary's chain, and the utility is the user's."""
-    policy = check(problem.chain, against=others, **problem.asked)
+    policy = check(problem.chain, against=others, **problem.arguments)
     for other in others:
         assert oracle.worst_excess(policy, other, problem.limits) <= oracle.TOLERANCE
     assert chains.close(policy.utility, oracle.utility(policy, problem.chain))
@@ -205,7 +205,7 @@ def test_the_mask_breaches() -> None:
 def test_a_hundredth_less_is_caught(check: Compute) -> None:
     """On a coin the policies are tight: the oracle sees a suppression lowered by 1 %."""
     problem = Problem(chains.coin(), frozenset({"s"}), 1 / 4)
-    vector = vector_of(check(problem.chain, **problem.asked), problem.chain)
+    vector = vector_of(check(problem.chain, **problem.arguments), problem.chain)
     assert oracle.worst_excess(vector.lowered(0, 1, 0.99), problem.chain, problem.limits) > 1e-4
 
 
@@ -250,7 +250,7 @@ def test_checks_are_ordered(problem: Problem) -> None:
 @given(problem=chains.problems())
 def test_no_time_to_search_is_private_all_the_same(check: Compute, limit: dict[str, Any], problem: Problem) -> None:
     """A search that is cut short at any moment returns a policy that keeps its promise."""
-    policy = check(problem.chain, **limit, **problem.asked)
+    policy = check(problem.chain, **limit, **problem.arguments)
     assert_private(policy, problem)
     assert chains.close(policy.utility, oracle.utility(policy, problem.chain))
 
@@ -302,7 +302,7 @@ def test_breaches_of_the_mask_are_counted(problem: Problem) -> None:
 @given(problem=chains.problems(), seed=st.integers(0, 2**32))
 def test_a_private_policy_has_no_breaches(check: Compute, problem: Problem, seed: int) -> None:
     """Whatever the day and the coins."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     rng = np.random.default_rng(seed)
     days = [problem.chain.sample(rng) for _ in range(5)]
     assert breaches(policy, days, rng=rng) == 0

@@ -88,13 +88,13 @@ def test_filter_reads_and_writes_streams(run_process: RunProcess, folder: Path) 
 
 def test_an_audit_with_breaches(run_process: RunProcess) -> None:
     """Exits with 1, and says where."""
-    said = run_process("audit", "leaky.npz", "days.csv", "--delta", "0.1", "--json", code=1)
-    facts = json.loads(said.stdout)
+    done = run_process("audit", "leaky.npz", "days.csv", "--delta", "0.1", "--json", code=1)
+    facts = json.loads(done.stdout)
     visits = sum(label == "s" for day in days(20) for label in day.labels)
     assert len(facts["breaches"]) == facts["on_model"]["visits"] == visits > 0
     assert facts["on_model"]["largest"]["rise"] == pytest.approx(0.53)
     assert facts["seeded"] is False
-    assert said.stderr == ""
+    assert done.stderr == ""
 
 
 def test_a_damaged_policy_is_bad_input(run: Run, folder: Path) -> None:
@@ -117,8 +117,9 @@ def test_too_large_is_refused(run: Run, folder: Path) -> None:
 def test_the_optimal_check_without_scipy(folder: Path) -> None:
     """The extra that brings it is named."""
     code = "import sys; sys.modules['scipy'] = None; from reticent.__main__ import main; sys.exit(main())"
-    asked = ["mask", "policy", "chain.json", "--sensitive", "s", "--delta", ".1", "--check", "optimal", "-o", "p.npz"]
-    done = subprocess.run([sys.executable, "-c", code, *asked], cwd=folder, capture_output=True, text=True, check=False)
+    options = ["--sensitive", "s", "--delta", ".1", "--check", "optimal", "-o", "p.npz"]
+    command = [sys.executable, "-c", code, "mask", "policy", "chain.json", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "pip install 'reticent[plan]'" in done.stderr
     assert done.stderr.count("\n") == 1

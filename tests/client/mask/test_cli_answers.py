@@ -51,8 +51,8 @@ def test_every_check(run: Run, folder: Path, options: list[str]) -> None:
     """The file holds the policy that the check gives, and the answer says what it releases."""
     chain = chains.two_paths()
     MarkovChain.uniform(chain.contexts, 3).save(folder / "uniform.json")
-    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.2", *options, "-o", "p.npz", "--json")
-    policy, facts = Policy.load(folder / "p.npz"), json.loads(said.stdout)
+    done = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.2", *options, "-o", "p.npz", "--json")
+    policy, facts = Policy.load(folder / "p.npz"), json.loads(done.stdout)
     assert policy.check == (options[1] if "--check" in options else "adaptive")
     assert policy.sensitive == {"s": 0.2}
     assert len(policy.against) == 2 if "--against" in options else policy.against == (policy.chain,)
@@ -67,8 +67,8 @@ def test_every_check(run: Run, folder: Path, options: list[str]) -> None:
 def test_a_policy_in_words(run: Run, folder: Path) -> None:
     """How much, how near to the most that is possible, and what is suppressed."""
     chains.coin().save(folder / "coin.json")
-    said = run("policy", "coin.json", "--sensitive", "s", "--delta", "0.25", "--check", "optimal", "-o", "p.npz")
-    assert lines(said.stdout) == [
+    done = run("policy", "coin.json", "--sensitive", "s", "--delta", "0.25", "--check", "optimal", "-o", "p.npz")
+    assert lines(done.stdout) == [
         "optimal: releases 0.33 of 1.00 contexts on an average day (33.3%)",
         "No private policy releases more.",
         "Most suppressed contexts:",
@@ -77,41 +77,41 @@ def test_a_policy_in_words(run: Run, folder: Path) -> None:
         "s        0.50         100%",
         "x        0.50         33.3%",
     ]
-    assert said.stderr == ""
+    assert done.stderr == ""
 
 
 def test_a_policy_is_about_contexts(run: Run, folder: Path) -> None:
     """Gaps are not counted as contexts; what is released of them stands beside."""
     MarkovChain.fit([["s", None], ["x", None], ["x", "x"], ["x", "x"]]).save(folder / "gaps.json")
-    said = run("policy", "gaps.json", "--sensitive", "s", "--delta", "0.2", "-o", "p.npz")
+    done = run("policy", "gaps.json", "--sensitive", "s", "--delta", "0.2", "-o", "p.npz")
     policy = Policy.load(folder / "p.npz")
     assert policy.readings == 1.5
     assert policy.utility <= policy.readings
-    assert lines(said.stdout)[0].startswith(
+    assert lines(done.stdout)[0].startswith(
         f"adaptive: releases {policy.utility:.2f} of 1.50 contexts on an average day"
     )
-    assert lines(said.stdout)[1].startswith("Of 0.50 steps without a reading, ")
-    assert "unknown  " not in said.stdout
+    assert lines(done.stdout)[1].startswith("Of 0.50 steps without a reading, ")
+    assert "unknown  " not in done.stdout
 
 
 def test_contexts_have_weights(run: Run, folder: Path) -> None:
     """The policy is the best for what the user cares for, and keeps the weights."""
     asked = ["policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "--check", "optimal"]
     plain = json.loads(run(*asked, "-o", "p.npz", "--json").stdout)
-    said = run(*asked, "--weight", "a=0", "--weight", "k=0.5", "-o", "w.npz")
+    done = run(*asked, "--weight", "a=0", "--weight", "k=0.5", "-o", "w.npz")
     policy = Policy.load(folder / "w.npz")
     assert policy.weights == {"a": 0, "b": 1, "s": 1, "z": 1, "w": 1, "j": 1, "k": 0.5}
-    assert f"Weighted by a 0, k 0.5: {policy.utility:.2f} of {policy.readings:.2f}" in said.stdout
+    assert f"Weighted by a 0, k 0.5: {policy.utility:.2f} of {policy.readings:.2f}" in done.stdout
     unweighted = sum(row["released"] * policy.weights[row["context"]] for row in plain["contexts"])
     assert policy.utility > unweighted
 
 
 def test_the_default_says_what_a_longer_search_may_add(run: Run, folder: Path) -> None:
     most = ceiling(chains.two_paths(), sensitive={"s"}, delta=0.1)
-    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "-o", "p.npz")
+    done = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "-o", "p.npz")
     found = Policy.load(folder / "p.npz")
     assert found.check == "adaptive"
-    assert lines(said.stdout)[1] == (
+    assert lines(done.stdout)[1] == (
         f"No private policy releases more than {most:.2f}: --check optimal may add up to {most - found.utility:.2f}."
         if most - found.utility > 0.005
         else "No private policy releases more."
@@ -123,8 +123,8 @@ def test_the_default_says_what_a_longer_search_may_add(run: Run, folder: Path) -
 def test_a_search_that_was_cut_short(run: Run, folder: Path) -> None:
     """It is said."""
     options = ["--check", "hybrid", "--time-limit", "0"]
-    said = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
-    assert "The search was cut short. The policy is private" in said.stdout
+    done = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
+    assert "The search was cut short. The policy is private" in done.stdout
     assert not Policy.load(folder / "p.npz").complete
 
 
@@ -172,8 +172,8 @@ def test_surprises_are_reported(run: Run) -> None:
 
 def test_an_explanation_in_words(run: Run) -> None:
     """The time, the last release, and a reason for each context that is possible then."""
-    said = run("explain", "private.npz", "--at", "08:30", "--released", "00:00=a")
-    assert lines(said.stdout) == [
+    done = run("explain", "private.npz", "--at", "08:30", "--released", "00:00=a")
+    assert lines(done.stdout) == [
         "At 08:00 (step 1), when 'a' was released last, at 00:00:",
         "",
         "context  suppressed  why",
@@ -191,29 +191,29 @@ def test_an_explanation_in_words(run: Run) -> None:
 
 def test_the_most_likely_release(run: Run) -> None:
     """Where none is given."""
-    said = run("explain", "private.npz", "--at", "1", "--context", "s")
-    assert lines(said.stdout)[:2] == [
+    done = run("explain", "private.npz", "--at", "1", "--context", "s")
+    assert lines(done.stdout)[:2] == [
         "At 08:00 (step 1), when 'a' was released last, at 00:00 (the most likely case,",
         "90% of days):",
     ]
-    assert "z " not in said.stdout
+    assert "z " not in done.stdout
 
 
 def test_an_explanation_as_json(run: Run) -> None:
     """With all the numbers."""
-    said = run("explain", "private.npz", "--at", "23:59", "--released", "0=a", "--context", "j", "--json")
-    facts = json.loads(said.stdout)
+    done = run("explain", "private.npz", "--at", "23:59", "--released", "0=a", "--context", "j", "--json")
+    facts = json.loads(done.stdout)
     assert (facts["step"], facts["released"], facts["likelihood"]) == (2, [0, "a"], None)
-    (answer,) = facts["contexts"]
-    assert (answer["context"], answer["suppression"], answer["reason"]) == ("j", 1.0, "reveals")
-    assert answer["release"]["belief"] == pytest.approx(1.0)
+    (found,) = facts["contexts"]
+    assert (found["context"], found["suppression"], found["reason"]) == ("j", 1.0, "reveals")
+    assert found["release"]["belief"] == pytest.approx(1.0)
 
 
 # Mistakes
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         ("policy chain.json --sensitive s -o p.npz", "--delta is missing: the check adaptive needs it"),
         ("policy chain.json --sensitive s --delta 2 -o p.npz", "delta must lie in (0, 1): got 2.0"),
@@ -303,14 +303,14 @@ def test_an_explanation_as_json(run: Run) -> None:
         ("fit days.csv -o c.json --smoothing -1", "smoothing must be a number of at least 0: got -1.0"),
     ],
 )
-def test_bad_input(run: Run, folder: Path, arguments: str, said: str) -> None:
+def test_bad_input(run: Run, folder: Path, arguments: str, sentence: str) -> None:
     """Exits with 2 and one sentence, and writes nothing."""
     (folder / "long.csv").write_text("day,step,context\nmon,0,a\nmon,3,a\n")
     (folder / "empty.csv").write_text("day,step,context\n")
     (folder / "link.json").symlink_to("chain.json")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     done = run(*arguments.split(), code=2)
-    assert (done.stdout, done.stderr) == ("", f"reticent: {said}\n")
+    assert (done.stdout, done.stderr) == ("", f"reticent: {sentence}\n")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -318,7 +318,7 @@ def test_labels_are_not_markup(run: Run, folder: Path) -> None:
     """Whatever a label is made of, it is printed as it is."""
     chain = chains.layered({"[red]a[/red]": 0.5, ":smile:": 0.5})
     chain.save(folder / "odd.json")
-    said = run("policy", "odd.json", "--sensitive", ":smile:", "--delta", "0.1", "-o", "p.npz")
-    assert "[red]a[/red]" in said.stdout
-    assert ":smile:" in said.stdout
+    done = run("policy", "odd.json", "--sensitive", ":smile:", "--delta", "0.1", "-o", "p.npz")
+    assert "[red]a[/red]" in done.stdout
+    assert ":smile:" in done.stdout
     assert "[red]a[/red]" in run("explain", "p.npz", "--at", "0").stdout

@@ -66,7 +66,7 @@ def test_writes_every_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("", "days.csv:1: the first line must be day,step,context"),
         ("# only\n", "days.csv:1: the first line must be day,step,context"),
@@ -87,11 +87,11 @@ def test_writes_every_step() -> None:
         (HEADER + 'mon,0,"home"s\n', "days.csv:2: ',' expected after '\"'"),
     ],
 )
-def test_what_is_refused(text: str, said: str) -> None:
+def test_what_is_refused(text: str, sentence: str) -> None:
     """One sentence, which names the line."""
     with pytest.raises(ValueError) as error:  # noqa: PT011  # the whole message is compared
         read(text)
-    assert str(error.value) == said
+    assert str(error.value) == sentence
 
 
 def test_days_without_a_length_have_a_limit() -> None:

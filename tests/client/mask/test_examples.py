@@ -165,15 +165,15 @@ def test_example_2_nothing_is_better() -> None:
 def test_example_4_probabilistic_beats_simulatable() -> None:
     """Looking at the context, only the sensitive ones are suppressed; not looking, all are."""
     chain = chains.four_ways()
-    asked = {"s1", "s2"}
-    blind = simulatable(chain, sensitive=asked, delta=1 / 4)
-    seeing = probabilistic(chain, sensitive=asked, delta=1 / 4)
+    sensitive = {"s1", "s2"}
+    blind = simulatable(chain, sensitive=sensitive, delta=1 / 4)
+    seeing = probabilistic(chain, sensitive=sensitive, delta=1 / 4)
     assert blind.utility == 0.0
     assert blind.suppression(0, blind.begin()) == pytest.approx(np.ones(4))
     assert seeing.utility == pytest.approx(1 / 2, abs=1e-9)
     assert seeing.suppression(0, seeing.begin()) == pytest.approx([1, 1, 0, 0], abs=1e-9)
     assert Adversary(seeing).beliefs([None])[0] == pytest.approx([0.5, 0.5, 0, 0], abs=1e-9)
-    assert hybrid(chain, sensitive=asked, delta=1 / 4).utility == seeing.utility
+    assert hybrid(chain, sensitive=sensitive, delta=1 / 4).utility == seeing.utility
 
 
 def test_example_5_simulatable_has_eight_outputs() -> None:
@@ -195,14 +195,14 @@ def test_example_5_simulatable_has_eight_outputs() -> None:
 def test_example_5_simulatable_beats_probabilistic() -> None:
     """The outputs so far are worth 8/3 releases, the current context alone at most 7/3."""
     chain = chains.three_roads()
-    asked = {"s1", "s2"}
-    blind = simulatable(chain, sensitive=asked, delta=1 / 3)
-    seeing = probabilistic(chain, sensitive=asked, delta=1 / 3)
+    sensitive = {"s1", "s2"}
+    blind = simulatable(chain, sensitive=sensitive, delta=1 / 3)
+    seeing = probabilistic(chain, sensitive=sensitive, delta=1 / 3)
     assert blind.utility == pytest.approx(8 / 3, abs=1e-9)
     assert seeing.utility <= 7 / 3 + 1e-9
-    assert oracle.worst_excess(seeing, chain, oracle.limits(chain, asked, 1 / 3)) <= 1e-9
-    assert hybrid(chain, sensitive=asked, delta=1 / 3).utility == blind.utility
-    assert adaptive(chain, sensitive=asked, delta=1 / 3).utility >= blind.utility
+    assert oracle.worst_excess(seeing, chain, oracle.limits(chain, sensitive, 1 / 3)) <= 1e-9
+    assert hybrid(chain, sensitive=sensitive, delta=1 / 3).utility == blind.utility
+    assert adaptive(chain, sensitive=sensitive, delta=1 / 3).utility >= blind.utility
 
 
 @pytest.mark.parametrize(
@@ -223,12 +223,12 @@ def test_independent_steps_have_a_closed_form(chances: tuple[float, ...], delta:
 def test_a_limit_that_reaches_one_binds_nothing() -> None:
     """Where prior + delta is 1 up to rounding, s may be told: the last step is always released."""
     chain = chains.common()
-    asked: dict[str, Any] = {"sensitive": {"s"}, "delta": 1 / 6}
+    arguments: dict[str, Any] = {"sensitive": {"s"}, "delta": 1 / 6}
     most = oracle.causal_optimum(chain, oracle.limits(chain, {"s"}, 1 / 6))
-    assert simulatable(chain, **asked).utility == pytest.approx(1.0, abs=1e-9)
-    assert simulatable(chain, plan="best", **asked).utility == pytest.approx(1.0, abs=1e-9)
-    assert optimal(chain, **asked).utility == pytest.approx(most, abs=1e-6)
-    assert ceiling(chain, **asked) >= most - 1e-6
+    assert simulatable(chain, **arguments).utility == pytest.approx(1.0, abs=1e-9)
+    assert simulatable(chain, plan="best", **arguments).utility == pytest.approx(1.0, abs=1e-9)
+    assert optimal(chain, **arguments).utility == pytest.approx(most, abs=1e-6)
+    assert ceiling(chain, **arguments) >= most - 1e-6
 
 
 def test_optimal_on_strong_habits() -> None:
@@ -273,7 +273,7 @@ def test_a_grid_rounds_no_faint_output_away(grid: int) -> None:
 
 def test_waiting_can_be_worth_more_than_releasing_at_once() -> None:
     """Greedy releases a and then mostly falls silent; the best plan waits and releases six."""
-    chain = chains.patience()
+    chain = chains.patient()
     greedy = simulatable(chain, sensitive={"s"}, delta=1 / 4)
     best = simulatable(chain, sensitive={"s"}, delta=1 / 4, plan="best")
     assert greedy.utility == pytest.approx(4.5, abs=1e-9)

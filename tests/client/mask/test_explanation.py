@@ -32,9 +32,9 @@ from tests.client.mask.chains import FAST, Problem
 checks = pytest.mark.parametrize("check", PRIVATE)
 
 
-def answers(policy: Policy, step: int, released: tuple[int, str] | None = None) -> dict[str, ContextExplanation]:
+def explanations(policy: Policy, step: int, released: tuple[int, str] | None = None) -> dict[str, ContextExplanation]:
     """The answers of an explanation, by context."""
-    return {answer.context: answer for answer in explain(policy, step, released).contexts}
+    return {explanation.context: explanation for explanation in explain(policy, step, released).contexts}
 
 
 # What is released on an average day
@@ -45,7 +45,7 @@ def answers(policy: Policy, step: int, released: tuple[int, str] | None = None) 
 @given(problem=chains.problems())
 def test_releases_are_those_of_the_enumeration(check: Callable[..., Policy], problem: Problem) -> None:
     """For each state; together they are the utility."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     expected = np.zeros((policy.horizon, len(policy.contexts)))
     for output, behind in oracle.joint(policy, problem.chain).items():
         for t, index in enumerate(output):
@@ -65,7 +65,7 @@ def test_suppressions_are_those_of_the_enumeration(
     check: Callable[..., Policy], problem: Problem, data: st.DataObject
 ) -> None:
     """On average over all days with that last release, which is the likeliest by then."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     step = data.draw(st.integers(0, policy.horizon - 1))
     found = explain(policy, step)
     masses = last_releases(policy, step)
@@ -75,13 +75,13 @@ def test_suppressions_are_those_of_the_enumeration(
     assert sum(here.values()) == pytest.approx(likeliest, abs=1e-9)
     assert found.likelihood == pytest.approx(likeliest, abs=1e-9)
     seen = {index: mass for (index, _), mass in here.items()}
-    for answer in found.contexts:
-        index = policy.index(answer.context)
-        assert (answer.suppression is None) == (index not in seen)
-        if answer.suppression is not None:
+    for explanation in found.contexts:
+        index = policy.index(explanation.context)
+        assert (explanation.suppression is None) == (index not in seen)
+        if explanation.suppression is not None:
             present = sum(mass for (i, _), mass in here.items() if i == index)
             away = sum(mass for (i, suppressed), mass in here.items() if i == index and suppressed)
-            assert answer.suppression == pytest.approx(away / present, abs=1e-7)
+            assert explanation.suppression == pytest.approx(away / present, abs=1e-7)
 
 
 Last = tuple[int, int] | None
@@ -102,7 +102,7 @@ def last_releases(policy: Policy, step: int) -> dict[Last, dict[tuple[int, bool]
 # Reasons
 
 
-def assert_tells(
+def assert_reveals(
     effect: Effect | None, place: tuple[str, int, str], numbers: tuple[float, float, float], adversary: int
 ) -> None:
     """Which state it is about, when; prior, belief and bound; and whose belief it is."""
@@ -115,32 +115,32 @@ def assert_tells(
 def test_two_paths_reasons() -> None:
     """After a: s is sensitive, z covers it, j would tell s in between and k covers j."""
     policy = adaptive(chains.two_paths(), sensitive={"s"}, delta=0.1)
-    first = answers(policy, 0)
+    first = explanations(policy, 0)
     assert {label: first[label].reason for label in "ab"} == {"a": "released", "b": "released"}
-    assert_tells(first["a"].release, ("s", 1, "after"), (0.47, 0.5, 0.57), 0)
+    assert_reveals(first["a"].release, ("s", 1, "after"), (0.47, 0.5, 0.57), 0)
     assert first["s"].reason == "impossible"
-    second = answers(policy, 1, (0, "a"))
+    second = explanations(policy, 1, (0, "a"))
     assert second["s"].reason == "reveals"
-    assert_tells(second["s"].release, ("s", 1, "now"), (0.47, 1.0, 0.57), 0)
+    assert_reveals(second["s"].release, ("s", 1, "now"), (0.47, 1.0, 0.57), 0)
     assert second["z"].reason == "cover"
-    assert_tells(second["z"].silence, ("s", 1, "now"), (0.47, 1.0, 0.57), 0)
-    third = answers(policy, 2, (0, "a"))
+    assert_reveals(second["z"].silence, ("s", 1, "now"), (0.47, 1.0, 0.57), 0)
+    third = explanations(policy, 2, (0, "a"))
     assert third["j"].reason == "reveals"
-    assert_tells(third["j"].release, ("s", 1, "before"), (0.47, 1.0, 0.57), 0)
+    assert_reveals(third["j"].release, ("s", 1, "before"), (0.47, 1.0, 0.57), 0)
     assert third["k"].reason == "cover"
 
 
 def test_what_comes_after_may_be_the_reason() -> None:
     """Whoever is seen at x is in s later, whatever is suppressed then."""
     chain = chains.layered({"x": 0.2, "y": 0.8}, {"x": {"s": 1.0}, "y": {"z": 1.0}})
-    answer = answers(hybrid(chain, sensitive={"s"}, delta=0.1), 0)["x"]
-    assert answer.reason == "reveals"
-    assert_tells(answer.release, ("s", 1, "after"), (0.2, 1.0, 0.3), 0)
+    explanation = explanations(hybrid(chain, sensitive={"s"}, delta=0.1), 0)["x"]
+    assert explanation.reason == "reveals"
+    assert_reveals(explanation.release, ("s", 1, "after"), (0.2, 1.0, 0.3), 0)
 
 
 def test_a_mask_masks() -> None:
     """It bounds nothing, and hides what is sensitive."""
-    found = answers(mask_sensitive(chains.coin(), sensitive={"s"}), 0)
+    found = explanations(mask_sensitive(chains.coin(), sensitive={"s"}), 0)
     assert (found["s"].reason, found["x"].reason) == ("mask", "released")
     assert found["s"].release == Effect("s", 0, "now", 0.5, 1.0, None, 0)
 
@@ -151,8 +151,8 @@ def test_the_adversary_that_matters_is_named() -> None:
     other = MarkovChain(["x", "y"], [0.5, 0.5], [[[0.9, 0.1], [0.1, 0.9]]])
     deltas = np.array([[np.nan, np.nan], [np.nan, 0.2]])
     policy = VectorPolicy(Provenance("by hand", own, deltas, (own, other), 0.0), np.ones((2, 2)))
-    found = answers(policy, 0)
-    assert_tells(found["y"].release, ("y", 1, "after"), (0.5, 0.9, 0.7), 1)
+    found = explanations(policy, 0)
+    assert_reveals(found["y"].release, ("y", 1, "after"), (0.5, 0.9, 0.7), 1)
     assert found["y"].reason == "reveals"
     assert found["x"].reason == "cover"
 
@@ -162,14 +162,14 @@ def test_the_adversary_that_matters_is_named() -> None:
 @given(problem=chains.problems())
 def test_private_policies_never_release_what_tells(check: Callable[..., Policy], problem: Problem) -> None:
     """What would tell too much is suppressed: always, unless the policy knows more than the last release."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     for step in range(policy.horizon):
-        for answer in explain(policy, step).contexts:
-            reveals = answer.release is not None and answer.release.excessive
+        for explanation in explain(policy, step).contexts:
+            reveals = explanation.release is not None and explanation.release.excessive
             if reveals and check is not optimal:
-                assert answer.suppression == 1
-            assert reveals == (answer.reason == "reveals")
-            assert not (reveals and answer.suppression == 0)
+                assert explanation.suppression == 1
+            assert reveals == (explanation.reason == "reveals")
+            assert not (reveals and explanation.suppression == 0)
 
 
 # Questions
@@ -178,7 +178,7 @@ def test_private_policies_never_release_what_tells(check: Callable[..., Policy],
 def test_only_some_contexts() -> None:
     """In the order in which they are asked for."""
     policy = adaptive(chains.two_paths(), sensitive={"s"}, delta=0.1)
-    assert [answer.context for answer in explain(policy, 1, contexts=["z", "a"]).contexts] == ["z", "a"]
+    assert [explanation.context for explanation in explain(policy, 1, contexts=["z", "a"]).contexts] == ["z", "a"]
 
 
 def test_since_the_start() -> None:
@@ -191,7 +191,7 @@ def test_since_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "released", "contexts", "said"),
+    ("step", "released", "contexts", "sentence"),
     [
         (3, None, None, "step 3 lies outside the day of 3 steps"),
         (-1, None, None, "step -1 lies outside the day of 3 steps"),
@@ -203,11 +203,11 @@ def test_since_the_start() -> None:
     ],
 )
 def test_questions_without_an_answer(
-    step: int, released: tuple[int, str] | Literal["start"] | None, contexts: list[str] | None, said: str
+    step: int, released: tuple[int, str] | Literal["start"] | None, contexts: list[str] | None, sentence: str
 ) -> None:
     """One sentence says why."""
     policy = adaptive(chains.two_paths(), sensitive={"s"}, delta=0.1)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         explain(policy, step, released, contexts=contexts)
 
 
@@ -217,29 +217,29 @@ def test_plain_data() -> None:
     assert json.loads(json.dumps(plain)) == json.loads(json.dumps(plain, allow_nan=False))
     assert plain["step"] == 1
     assert plain["released"] == (0, "a")
-    assert {answer["context"]: answer["reason"] for answer in plain["contexts"]}["s"] == "reveals"
+    assert {explanation["context"]: explanation["reason"] for explanation in plain["contexts"]}["s"] == "reveals"
 
 
-TELLS = "'s' at 12:00 from 10% to 20%"
+REVEALED = "'s' at 12:00 from 10% to 20%"
 SILENCE = "'s' at 00:00 (since the last release) from 10% to 50%, allowed 30%"
 
 
 @pytest.mark.parametrize(
-    ("bound", "answer", "said"),
+    ("bound", "explanation", "sentence"),
     [
-        (0.3, {"suppression": 0.0}, f"a release reveals at most: {TELLS}, allowed 30%"),
-        (0.15, {"suppression": 1.0}, f"a release would reveal too much: {TELLS}, allowed 15%"),
-        (0.15, {"suppression": 0.5}, f"a release whatever came before would reveal too much: {TELLS}, allowed 15%"),
+        (0.3, {"suppression": 0.0}, f"a release reveals at most: {REVEALED}, allowed 30%"),
+        (0.15, {"suppression": 1.0}, f"a release would reveal too much: {REVEALED}, allowed 15%"),
+        (0.15, {"suppression": 0.5}, f"a release whatever came before would reveal too much: {REVEALED}, allowed 15%"),
         (
             None,
             {"suppression": 1.0, "sensitive": True},
-            f"sensitive, and masked whatever that reveals; a release reveals at most: {TELLS}",
+            f"sensitive, and masked whatever that reveals; a release reveals at most: {REVEALED}",
         ),
         (
             0.3,
             {"suppression": 0.5, "silence": Effect("s", 0, "before", 0.1, 0.5, 0.3, 0)},
             (
-                f"cover: a release reveals at most: {TELLS}, allowed 30%; "
+                f"cover: a release reveals at most: {REVEALED}, allowed 30%; "
                 f"but if it were always released, a suppression would reveal: {SILENCE}"
             ),
         ),
@@ -247,18 +247,18 @@ SILENCE = "'s' at 00:00 (since the last release) from 10% to 50%, allowed 30%"
             0.3,
             {"suppression": 1.0},
             (
-                f"cover: a release reveals at most: {TELLS}, allowed 30%; "
+                f"cover: a release reveals at most: {REVEALED}, allowed 30%; "
                 "but an adversary must not tell it apart from other contexts, now or later"
             ),
         ),
         (0.3, {"suppression": None}, "impossible, given the last release"),
     ],
 )
-def test_sentences(bound: float | None, answer: dict[str, Any], said: str) -> None:
+def test_sentences(bound: float | None, explanation: dict[str, Any], sentence: str) -> None:
     """What a person reads."""
     release = Effect("s", 1, "now", 0.1, 0.2, bound, 0)
-    facts: dict[str, Any] = {"sensitive": False, "silence": None} | answer
-    assert reason(ContextExplanation("x", release=release, **facts), 2) == said
+    facts: dict[str, Any] = {"sensitive": False, "silence": None} | explanation
+    assert reason(ContextExplanation("x", release=release, **facts), 2) == sentence
 
 
 def test_nothing_to_tell() -> None:
@@ -266,7 +266,7 @@ def test_nothing_to_tell() -> None:
     chain = chains.layered({"s": 0.5, "x": 0.5}, {"s": {"y": 0.5, "z": 0.5}, "x": {"y": 0.5, "z": 0.5}})
     policy = simulatable(chain, sensitive={(0, "s")}, delta=0.5)
     assert explain(policy, 0).contexts[0].release is not None
-    later = answers(policy, 1, (0, "x"))
+    later = explanations(policy, 1, (0, "x"))
     assert all(later[label].release is None for label in "yz")
     assert reason(later["y"], 2) == "a release would reveal nothing"
     assert [a.reason for a in itertools.chain(later.values())].count("released") == 2

@@ -66,9 +66,8 @@ def test_the_optimal_check_makes_use_of_long_faint_days() -> None:
     assert optimal(lingering(96, 1e-4), sensitive={(0, "s"): 0.1}).utility == pytest.approx(95.2, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("smoothing", "place"), [pytest.param(1e-2, 2, marks=SLOW), (1e-4, 1), pytest.param(1e-6, 2, marks=SLOW)]
-)
+@SLOW
+@pytest.mark.parametrize(("smoothing", "place"), [(1e-2, 2), (1e-4, 1), (1e-6, 2)])
 def test_smoothing_does_not_keep_the_optimal_check_from_its_ceiling(smoothing: float, place: int) -> None:
     """Smoothed chains hold moves of 1e-8, and a solver that neglects such masses has to be led to where they matter."""
     rng = seeded(1, "smoothed")

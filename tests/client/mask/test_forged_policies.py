@@ -75,7 +75,7 @@ def test_a_newer_file_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "sentence"),
     [
         ({"format": "other"}, "not a policy written by Reticent"),
         ({"kind": "oracle"}, "unknown kind, 'oracle'"),
@@ -100,10 +100,10 @@ def test_a_newer_file_is_refused(path: Path) -> None:
         ({"more": 1}, "something that no policy has"),
     ],
 )
-def test_a_header_that_lies_is_refused(path: Path, changes: dict[str, Any], said: str) -> None:
+def test_a_header_that_lies_is_refused(path: Path, changes: dict[str, Any], sentence: str) -> None:
     """Whatever it lies about."""
     forge(path, headed(members(example(), path), **changes))
-    with pytest.raises(FileError, match=said):
+    with pytest.raises(FileError, match=sentence):
         Policy.load(path)
 
 
@@ -137,9 +137,9 @@ def _tables() -> dict[str, tuple[str, NDArray[Any], str]]:
 @pytest.mark.parametrize("name", _tables())
 def test_arrays_that_do_not_fit_are_refused(path: Path, name: str) -> None:
     """Shapes, types and ranges."""
-    place, array, said = _tables()[name]
+    place, array, sentence = _tables()[name]
     forge(path, members(example(), path) | {f"{place}.npy": npy(array)})
-    with pytest.raises(FileError, match=said):
+    with pytest.raises(FileError, match=sentence):
         Policy.load(path)
 
 

@@ -22,7 +22,7 @@ from tests.client.mask.masks import checks, commute, vector
 @given(problem=chains.problems(), seed=st.integers(0, 2**32))
 def test_releases_what_the_policy_can_release(check: Callable[..., Policy], problem: Problem, seed: int) -> None:
     """Whatever comes out could have come out of the policy, and nothing is counted as a surprise."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     mask = MaskIt(policy, seeded(seed))
     day = problem.chain.sample(seeded(seed, "day"))
     output = tuple(None if label is None else policy.index(label) for label in map(mask.observe, day))
@@ -76,7 +76,7 @@ def test_steps_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "sentence"),
     [
         (1, "step 1 is over: the next step is 2"),
         (0, "step 0 is over: the next step is 2"),
@@ -84,13 +84,13 @@ def test_steps_in_order() -> None:
         (5, "step 5 lies outside the day of 5 steps"),
     ],
 )
-def test_wrong_steps_are_refused(step: int, said: str) -> None:
+def test_wrong_steps_are_refused(step: int, sentence: str) -> None:
     """With both numbers, and nothing has happened."""
     mask = MaskIt(vector(commute()))
     mask.observe("home")
     mask.observe("bus")
     before = mask.snapshot()
-    with pytest.raises(StepError, match=f"^{said}$"):
+    with pytest.raises(StepError, match=f"^{sentence}$"):
         mask.observe("bus", step=step)
     assert mask.snapshot() == before
 
@@ -137,7 +137,7 @@ def test_a_whole_day_is_its_steps(
     check: Callable[..., Policy], problem: Problem, seed: int, data: st.DataObject
 ) -> None:
     """`filter_day` is `observe` for each step and `next_day`, surprises and gaps included."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     labels = st.sampled_from([*policy.contexts, "gym", None])
     days = data.draw(st.lists(st.lists(labels, min_size=policy.horizon, max_size=policy.horizon), max_size=3))
     whole, stepwise = MaskIt(policy, seeded(seed)), MaskIt(policy, seeded(seed))

@@ -53,7 +53,7 @@ def assert_moves_are_exact(policy: Policy, chain: MarkovChain) -> None:
 @given(problem=chains.problems())
 def test_moves_are_those_of_the_enumeration(check: Callable[..., Policy], problem: Problem) -> None:
     """After every output and every beginning of one, for policies with and without a memory."""
-    assert_moves_are_exact(check(problem.chain, **problem.asked), problem.chain)
+    assert_moves_are_exact(check(problem.chain, **problem.arguments), problem.chain)
 
 
 @FAST
@@ -61,7 +61,7 @@ def test_moves_are_those_of_the_enumeration(check: Callable[..., Policy], proble
 def test_moves_of_an_adversary_with_another_chain(problem: Problem, data: st.DataObject) -> None:
     """They are those of whoever is certain of it."""
     other = data.draw(chains.beliefs_about(problem.chain))
-    assert_moves_are_exact(adaptive(problem.chain, **problem.asked, against=[other]), other)
+    assert_moves_are_exact(adaptive(problem.chain, **problem.arguments, against=[other]), other)
 
 
 def test_moves_of_outputs_that_cannot_be() -> None:

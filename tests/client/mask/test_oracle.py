@@ -172,7 +172,7 @@ def test_algorithm_4_on_example_5() -> None:
 
 def test_algorithm_4_releases_too_early() -> None:
     """On the chain that rewards patience it releases four and a half of eight."""
-    chain = chains.patience()
+    chain = chains.patient()
     policy = oracle.Algorithm4(chain, oracle.limits(chain, {"s"}, 1 / 4))
     assert oracle.utility(policy, chain) == pytest.approx(4.5)
 

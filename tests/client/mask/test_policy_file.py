@@ -81,7 +81,7 @@ def example() -> Policy:
 @given(problem=chains.problems())
 def test_survives(check: Callable[..., Policy], problem: chains.Problem, path: Path) -> None:
     """Every kind of policy, on all chains."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     policy.save(path)
     assert_same(policy, Policy.load(path))
 
@@ -93,7 +93,7 @@ def test_survives_with_its_adversaries(check: Callable[..., Policy], data: st.Da
     """The chains of others come back too, and the user's own is not stored twice."""
     problem = data.draw(chains.problems())
     against = [data.draw(chains.beliefs_about(problem.chain)), problem.chain]
-    policy = check(problem.chain, against=against, **problem.asked)
+    policy = check(problem.chain, against=against, **problem.arguments)
     policy.save(path)
     assert_same(policy, Policy.load(path))
     with zipfile.ZipFile(path) as file:

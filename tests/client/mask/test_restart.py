@@ -61,7 +61,7 @@ examples = pytest.mark.parametrize("problem", EXAMPLES.values(), ids=EXAMPLES)
 @checks
 def test_killed_once_at_any_moment(check: Callable[..., Policy], problem: Problem) -> None:
     """Whenever the phone is killed, however long it is off, with and without its memory."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     for faults in single_faults(policy.horizon):
         assert worst_excess(policy, problem.limits, faults) <= oracle.TOLERANCE, str(faults[0])
 
@@ -70,7 +70,7 @@ def test_killed_once_at_any_moment(check: Callable[..., Policy], problem: Proble
 def test_killed_twice(check: Callable[..., Policy]) -> None:
     """The same, when it is killed again."""
     problem = EXAMPLES["two tosses"]
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     for faults in double_faults(policy.horizon):
         assert worst_excess(policy, problem.limits, faults) <= oracle.TOLERANCE, list(map(str, faults))
 
@@ -80,7 +80,7 @@ def test_killed_twice(check: Callable[..., Policy]) -> None:
 @checks
 def test_killed_twice_on_all_examples(check: Callable[..., Policy], problem: Problem) -> None:
     """The same, on the longer days."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     for faults in double_faults(policy.horizon):
         assert worst_excess(policy, problem.limits, faults) <= oracle.TOLERANCE, list(map(str, faults))
 
@@ -92,7 +92,7 @@ def test_any_chain_and_any_faults(check: Callable[..., Policy], data: st.DataObj
     """On drawn chains, with up to three faults."""
     problem = data.draw(chains.problems())
     faults = data.draw(schedules(problem.chain.horizon))
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     assert worst_excess(policy, problem.limits, faults) <= oracle.TOLERANCE
 
 
@@ -104,7 +104,7 @@ def test_many_chains_and_any_faults(check: Callable[..., Policy], data: st.DataO
     """On more and larger chains."""
     problem = data.draw(chains.problems(chains.LARGE))
     faults = data.draw(schedules(problem.chain.horizon))
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     assert worst_excess(policy, problem.limits, faults) <= oracle.TOLERANCE
 
 
@@ -112,7 +112,7 @@ def test_many_chains_and_any_faults(check: Callable[..., Policy], data: st.DataO
 @checks
 def test_gaps(check: Callable[..., Policy], problem: Problem) -> None:
     """Steps may be missed, or seen without a reading, in any combination."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     for gaps in itertools.product(("missed", "missing", "read"), repeat=policy.horizon):
         assert worst_excess_with_gaps(policy, problem.limits, gaps) <= oracle.TOLERANCE, gaps
 
@@ -285,12 +285,12 @@ def test_missed_is_not_suppressed() -> None:
 def test_careless_phones_leak(mask: type[MaskIt], check: Callable[..., Policy], name: str) -> None:
     """Each rule is needed, with policies that are private when no rule is broken."""
     problem = EXAMPLES[name]
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     assert worst_of(MaskIt, policy, problem.limits) <= oracle.TOLERANCE
     assert worst_of(mask, policy, problem.limits) > 0.01
 
 
 def test_the_enumeration_covers_every_kind_of_policy() -> None:
     """The examples make policies of all kinds."""
-    kinds = {type(check(p.chain, **p.asked)) for check in VARIANTS for p in EXAMPLES.values()}
+    kinds = {type(check(p.chain, **p.arguments)) for check in VARIANTS for p in EXAMPLES.values()}
     assert kinds == {VectorPolicy, ReleaseTimes, Automaton}

@@ -42,7 +42,7 @@ def test_seven_days() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "sentence"),
     [
         (["weekday"], "no policy for saturday, sunday"),
         (["weekend", *DAYS[1:5]], "no policy for monday"),
@@ -51,10 +51,10 @@ def test_seven_days() -> None:
         (["Monday", "weekday", "weekend"], "'Monday' is no day of a schedule"),
     ],
 )
-def test_a_week_must_be_covered(names: list[str], said: str) -> None:
+def test_a_week_must_be_covered(names: list[str], sentence: str) -> None:
     """All of it, by names that exist."""
     (policy,) = policies(1)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         Schedule(dict.fromkeys(names, policy))
 
 

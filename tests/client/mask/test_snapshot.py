@@ -21,7 +21,7 @@ from tests.client.mask.masks import checks, commute, vector
 @given(problem=chains.problems(), seed=st.integers(0, 2**32), data=st.data())
 def test_restored_at_every_step(check: Callable[..., Policy], problem: Problem, seed: int, data: st.DataObject) -> None:
     """A mask that is replaced by its snapshot before every step decides as one that is not."""
-    policy = check(problem.chain, **problem.asked)
+    policy = check(problem.chain, **problem.arguments)
     labels = st.sampled_from([*policy.contexts, "gym", None])
     day = data.draw(st.lists(labels, min_size=policy.horizon, max_size=policy.horizon))
     rng, other = seeded(seed), seeded(seed)

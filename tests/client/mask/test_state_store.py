@@ -291,7 +291,7 @@ def test_one_call_at_a_time() -> None:
     refused: list[StepError] = []
     ready = threading.Barrier(8)
 
-    def ask() -> None:
+    def observe() -> None:
         ready.wait()
         for _ in range(5):
             try:
@@ -299,7 +299,7 @@ def test_one_call_at_a_time() -> None:
             except StepError as error:
                 refused.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    threads = [threading.Thread(target=observe) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

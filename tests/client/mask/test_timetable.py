@@ -161,19 +161,19 @@ def test_a_day_that_does_not_exist_is_passed_over() -> None:
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
 def test_time_has_ends_and_what_lies_beyond_them_is_one_sentence(zone: str) -> None:
     timetable = Timetable(24, time_zone(zone))
-    said = r"^a timetable knows the years 2 to 9998: got "
+    sentence = r"^a timetable knows the years 2 to 9998: got "
     for instant in (dt.datetime(2, 1, 1, tzinfo=dt.UTC), dt.datetime(9998, 12, 31, 23, 59, tzinfo=dt.UTC)):
         assert timetable.last(instant).instant <= instant < timetable.next(instant).instant
         assert len(timetable.day(timetable.date(instant))) == 24
         beyond = instant.replace(year=1 if instant.year == 2 else 9999)
-        for ask in (timetable.last, timetable.next, timetable.date):
-            with pytest.raises(ValueError, match=said):
-                ask(beyond)
+        for lookup in (timetable.last, timetable.next, timetable.date):
+            with pytest.raises(ValueError, match=sentence):
+                lookup(beyond)
     for date in (dt.date.min, dt.date.max):  # all of it is had, or nothing
         try:
             assert len(timetable.day(date)) == 24
         except ValueError as error:
-            assert str(error).startswith(said[1:])  # noqa: PT017  # some zones have these days
+            assert str(error).startswith(sentence[1:])  # noqa: PT017  # some zones have these days
 
 
 @pytest.mark.parametrize("horizon", [0, -1, 1.5, "48", None])

@@ -25,13 +25,13 @@ def test_utility_is_the_weight_of_what_is_released(
 ) -> None:
     """Under any weights a policy is private, and its utility is exact."""
     weights = {label: data.draw(st.sampled_from([0, 0.2, 1])) for label in problem.chain.contexts}
-    policy = check(problem.chain, **problem.asked, weights=weights)
+    policy = check(problem.chain, **problem.arguments, weights=weights)
     assert policy.weights == weights
     row = list(weights.values())
     assert policy.utility == pytest.approx(float((release_probabilities(policy) @ row).sum()), abs=1e-7)
     assert policy.readings == pytest.approx(float((problem.chain.prior @ row).sum()))
     assert oracle.worst_excess(policy, problem.chain, problem.limits) <= 1e-9
-    assert policy.utility <= ceiling(problem.chain, **problem.asked, weights=weights) + 1e-6
+    assert policy.utility <= ceiling(problem.chain, **problem.arguments, weights=weights) + 1e-6
 
 
 @FAST
@@ -39,9 +39,9 @@ def test_utility_is_the_weight_of_what_is_released(
 def test_the_optimum_is_of_what_the_user_cares_for(problem: Problem, data: st.DataObject) -> None:
     """No policy that was made for other weights is worth more."""
     weights = {label: data.draw(st.sampled_from([0, 0.2, 1])) for label in problem.chain.contexts}
-    best = optimal(problem.chain, **problem.asked, weights=weights)
+    best = optimal(problem.chain, **problem.arguments, weights=weights)
     for other in (optimal, adaptive, hybrid):
-        released = release_probabilities(other(problem.chain, **problem.asked))
+        released = release_probabilities(other(problem.chain, **problem.arguments))
         assert float((released @ list(weights.values())).sum()) <= best.utility + 1e-6
 
 

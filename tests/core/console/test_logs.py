@@ -136,10 +136,10 @@ def test_a_trace_cannot_move_the_cursor_of_whoever_reads_it(capsys: pytest.Captu
         fail("said by others\x1b[2K\rall is well\u202e")
     except ValueError:
         logging.getLogger("a").exception("failed")
-    told = capsys.readouterr().err
-    assert "said by others\\x1b[2K" in told
-    assert "\nTraceback" in told
-    assert all(each.isprintable() for each in told.replace("\n", ""))
+    logged = capsys.readouterr().err
+    assert "said by others\\x1b[2K" in logged
+    assert "\nTraceback" in logged
+    assert all(each.isprintable() for each in logged.replace("\n", ""))
 
 
 def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:

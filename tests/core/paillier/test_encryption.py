@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from reticent.paillier import BadCiphertexts, Packing, PublicKey
 from reticent.randomness import secure, seeded
-from tests.core.paillier.keys import as_phe, pair, primes
+from tests.core.paillier.keys import as_phe
+from tests.parties.key_pairs import pair, primes
 
 BATCH = 256
 ENOUGH_FOR_A_TABLE = 20
 
 
-@pytest.mark.parametrize("bits", [1024, 2048, 3072])
+@pytest.mark.parametrize("bits", [1024, 2048, pytest.param(3072, marks=pytest.mark.slow)])
 class TestBesidePhe:
     def test_phe_decrypts_what_we_encrypt(self, bits: int) -> None:
         ours, (_, private) = pair(bits), as_phe(pair(bits))

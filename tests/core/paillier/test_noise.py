@@ -4,7 +4,7 @@ from scipy import special, stats
 
 from reticent.paillier import Packing
 from reticent.randomness import seeded
-from tests.core.paillier.keys import pair
+from tests.parties.key_pairs import pair
 
 FALSE_ALARM = 1e-6  # per test, of a right sum; on a fixed stream, so that each passes always or never
 PHONES = 20

@@ -11,7 +11,7 @@ from scipy import special
 from reticent.paillier import TAG_BITS, Packing, tag
 from reticent.paillier._packing import LN_2, OVERFLOW_BITS, noise_margin
 from reticent.randomness import seeded
-from tests.core.paillier.keys import pair
+from tests.parties.key_pairs import pair
 
 bounds = st.tuples(st.integers(-(10**6), 0), st.integers(0, 10**6))
 parameters = st.fixed_dictionaries(

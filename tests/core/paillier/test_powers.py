@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent.paillier._fixed_base import POWERS_WITHOUT_TABLE, TABLE_BYTES, Comb, FixedBase
-from tests.core.paillier.keys import pair
+from tests.parties.key_pairs import pair
 
 HALF = 512
 

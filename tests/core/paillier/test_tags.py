@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reticent.paillier import Packing, centred, pad, tag
 from reticent.randomness import seeded
-from tests.core.paillier.keys import pair
+from tests.parties.key_pairs import pair
 
 QUERY = bytes(range(32))
 PHONES = 10

@@ -18,8 +18,8 @@ from reticent.privacy._ledger import BudgetExceeded, Composition, Contradiction
 from reticent.randomness import seeded
 from reticent_analyst.analyst import Analyst
 from reticent_sim.local_counts import LocalCounts
-from tests.agg.counting_server import CountsOverTls
-from tests.queries import bits
+from tests.parties.counting_server import CountsOverTls
+from tests.parties.queries import bits
 
 ROOT = Path(__file__).parents[3]
 COMPOSITIONS: tuple[Composition, ...] = get_args(Composition)
@@ -37,11 +37,11 @@ MAKERS: dict[type, Maker] = {
 
 def _implementations() -> set[str]:
     """Every class of ours that has the method of `Counts`, with its arguments, by file and name."""
-    asked = list(inspect.signature(Counts.count).parameters)
+    parameters = list(inspect.signature(Counts.count).parameters)
     found = set()
     for path in ROOT.glob("*/reticent*/**/*.py"):
         for each in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(each, ast.ClassDef) and _methods(each).get("count", [])[: len(asked)] == asked:
+            if isinstance(each, ast.ClassDef) and _methods(each).get("count", [])[: len(parameters)] == parameters:
                 found.add(f"{path.relative_to(ROOT)}:{each.name}")
     return found - {_place(Counts)}
 

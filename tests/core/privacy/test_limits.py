@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from reticent.privacy import QueryLimits, min_liars
-from tests.queries import bits
+from tests.parties.queries import bits
 
 AT_THE_LIMITS = QueryLimits(
     max_epsilon=1.0, max_delta=1e-6, min_cohort_share=0.75, min_honest=140, min_liars_share=10 / 150, max_ciphertexts=2

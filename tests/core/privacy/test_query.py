@@ -25,7 +25,7 @@ FIELDS: dict[str, Any] = VECTORS["queries"][0]["fields"]
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 
 
-def query(**changes: Any) -> Query:
+def make_query(**changes: Any) -> Query:
     """The first query of the vectors, but for what is changed."""
     fields = {**FIELDS, **changes}
     return Query(**{**fields, "counters": [Counter(*counter) for counter in fields["counters"]]})
@@ -70,7 +70,7 @@ def queries(draw: st.DrawFn, noise: NoiseKind | None = None) -> Query:
 
 @pytest.mark.parametrize("vector", VECTORS["queries"], ids=lambda vector: ascii(vector["fields"]["id"]))
 def test_the_bytes_of_a_query_never_change(vector: dict[str, Any]) -> None:
-    ours = query(**vector["fields"])
+    ours = make_query(**vector["fields"])
     assert ours.to_bytes().hex() == vector["bytes"]
     assert ours.digest.hex() == vector["digest"]
     assert Query.from_bytes(bytes.fromhex(vector["bytes"])) == ours
@@ -138,7 +138,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Query)])
 def test_every_field_is_in_the_bytes(field: str) -> None:
-    base = query(
+    base = make_query(
         counters=[("visits", 0, 2), ("hours", 0, 24)],
         noise="gaussian",
         l2_squared=16,
@@ -158,7 +158,7 @@ def test_every_field_is_in_the_bytes(field: str) -> None:
 @pytest.mark.parametrize("vector", VECTORS["refused_fields"], ids=lambda vector: ascii(vector["change"]))
 def test_what_does_not_fit_is_refused_with_a_sentence(vector: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=vector["why"]):
-        query(**vector["change"])
+        make_query(**vector["change"])
 
 
 EDGES = [
@@ -175,10 +175,10 @@ def test_a_query_is_refused_exactly_where_phones_cannot_draw_their_noise(
     for share, fits in [(least, True), (most, True), (least * 0.99, False), (most * 1.01, False)]:
         monkeypatch.setattr(Query, "variance", share * (FIELDS["min_contributions"] - FIELDS["liars"] - 1))
         if fits:
-            assert query(**changes).share(seeded(1)).shape == (1,)
+            assert make_query(**changes).share(seeded(1)).shape == (1,)
         else:
             with pytest.raises(ValueError, match=r"each phone would add|shares of deviation"):
-                query(**changes)
+                make_query(**changes)
 
 
 def test_metres_of_a_hundred_phones_are_refused_and_kilometres_are_not() -> None:
@@ -186,33 +186,33 @@ def test_metres_of_a_hundred_phones_are_refused_and_kilometres_are_not() -> None
     for high, noise, fits in [(100_000, "skellam", False), (100, "skellam", True), (100_000, "gaussian", True)]:
         changes = {"counters": [("walked", 0, high)], "l2_squared": high**2, "l1": high, "noise": noise, **few}
         if fits:
-            query(**changes).share(seeded(1))
+            make_query(**changes).share(seeded(1))
         else:
             with pytest.raises(ValueError, match="count in larger steps, ask more phones, or take noise = 'gaussian'"):
-                query(**changes)
+                make_query(**changes)
 
 
 def test_a_query_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        query().epsilon = 2.0  # type: ignore[misc]
+        make_query().epsilon = 2.0  # type: ignore[misc]
 
 
 # What follows from a query.
 
 
 def test_the_shares_of_the_fewest_honest_phones_are_enough_for_one_who_knows_its_own() -> None:
-    ours = query(noise="gaussian", fraction_bits=10)
+    ours = make_query(noise="gaussian", fraction_bits=10)
     assert ours.share_variance * (ours.min_contributions - ours.liars - 1) == pytest.approx(ours.variance)
     assert fixed_point_delta(math.sqrt(ours.variance), ours.epsilon, 2.0, l1=2, fraction_bits=10) <= ours.delta
     assert gaussian_delta(math.sqrt(ours.variance * 0.99), ours.epsilon, 2.0) > ours.delta
 
 
 def test_skellam_noise_is_no_less_than_gaussian() -> None:
-    assert query().variance > query(noise="gaussian", fraction_bits=10).variance
+    assert make_query().variance > make_query(noise="gaussian", fraction_bits=10).variance
 
 
 def test_a_query_costs_what_it_says_and_says_its_noise() -> None:
-    ours = query()
+    ours = make_query()
     assert (ours.cost.epsilon, ours.cost.delta) == (ours.epsilon, ours.delta)
     assert ours.cost.noise == Noise("skellam", ours.variance, 2.0, 2.0)
 
@@ -231,7 +231,7 @@ def test_cohorts_differ_by_one_phone_at_most(ours: Query) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["contributions"], ids=lambda vector: str(vector["values"]))
 def test_contributions_are_those_of_the_vectors(vector: dict[str, Any]) -> None:
-    assert query(**vector["query"]).fit(vector["values"]).tolist() == vector["steps"]
+    assert make_query(**vector["query"]).fit(vector["values"]).tolist() == vector["steps"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["refused_contributions"], ids=lambda vector: str(vector["values"]))
@@ -240,13 +240,13 @@ def test_what_is_no_contribution_is_refused(vector: dict[str, Any]) -> None:
     if isinstance(values, list):
         values = [float(value) for value in values]
     with pytest.raises(ValueError, match=r"from each phone: got|takes finite numbers: got"):
-        query(**vector["query"]).fit(values)
+        make_query(**vector["query"]).fit(values)
 
 
 @pytest.mark.parametrize("values", [["1"], [None], [1j], [10**400], [[1], [1, 2]], [b"1"]])
 def test_what_is_no_number_is_refused(values: Any) -> None:
     with pytest.raises(ValueError, match=r"from each phone: got|inhomogeneous shape"):
-        query().fit(values)
+        make_query().fit(values)
 
 
 def _within(ours: Query, steps: np.ndarray) -> bool:
@@ -309,7 +309,7 @@ def test_many_phones_at_once_are_each_as_on_their_own(ours: Query, rows: int, da
 
 def test_a_step_too_many_does_not_silence_a_phone() -> None:
     """Scaling 17 ones to 16 and cutting off would leave none of them."""
-    ours = query(counters=[(f"c{number}", 0, 1) for number in range(64)], l2_squared=16, l1=16)
+    ours = make_query(counters=[(f"c{number}", 0, 1) for number in range(64)], l2_squared=16, l1=16)
     assert ours.fit([1] * 17 + [0] * 47).tolist() == [1] * 16 + [0] * 48
 
 
@@ -317,7 +317,9 @@ def test_a_step_too_many_does_not_silence_a_phone() -> None:
 def test_bounds_hold_where_floats_round(largest: int) -> None:
     """The root of one less than a square is that number again, as a float."""
     assert math.sqrt(largest**2 - 1) == largest
-    ours = query(counters=[("a", 0, 2**30)], l2_squared=largest**2 - 1, l1=largest, noise="gaussian", fraction_bits=0)
+    ours = make_query(
+        counters=[("a", 0, 2**30)], l2_squared=largest**2 - 1, l1=largest, noise="gaussian", fraction_bits=0
+    )
     assert ours.fit([2**30]).tolist() == [largest - 1]
 
 
@@ -326,34 +328,34 @@ def test_bounds_hold_where_floats_round(largest: int) -> None:
 
 @given(queries(), st.data())
 def test_what_one_user_adds_to_a_sequence_stays_within_its_bounds(one: Query, data: st.DataObject) -> None:
-    asked = dataclasses.replace(one, sequence="levels")
+    query = dataclasses.replace(one, sequence="levels")
     used = Norms(0, 0)
     for _ in range(data.draw(st.integers(1, 6))):
-        values = data.draw(st.lists(st.floats(-2000, 2000), min_size=asked.size, max_size=asked.size))
-        steps = asked.fit(values, used=used)
+        values = data.draw(st.lists(st.floats(-2000, 2000), min_size=query.size, max_size=query.size))
+        steps = query.fit(values, used=used)
         if used == Norms(0, 0):
-            assert steps.tolist() == asked.fit(values).tolist()
+            assert steps.tolist() == query.fit(values).tolist()
         used += Norms.of(steps)
-        assert used.l1 <= asked.l1 << asked.fraction_bits
-        assert used.l2_squared <= asked.l2_squared << 2 * asked.fraction_bits
+        assert used.l1 <= query.l1 << query.fraction_bits
+        assert used.l2_squared <= query.l2_squared << 2 * query.fraction_bits
 
 
 def test_many_phones_of_a_sequence_are_fitted_at_once() -> None:
-    asked = query(counters=[("a", 0, 2), ("b", 0, 2)], l2_squared=4, l1=4, sequence="levels")
+    query = make_query(counters=[("a", 0, 2), ("b", 0, 2)], l2_squared=4, l1=4, sequence="levels")
     used = np.array([0, 2, 4]), np.array([0, 2, 4])
-    assert asked.fit([[1, 1], [2, 1], [1, 1]], used=used).tolist() == [[1, 1], [1, 1], [0, 0]]
+    assert query.fit([[1, 1], [2, 1], [1, 1]], used=used).tolist() == [[1, 1], [1, 1], [0, 0]]
 
 
 def test_a_sequence_costs_once_and_no_query_can_take_its_account() -> None:
-    one, other = (query(id=name, sequence="levels") for name in ("one", "two"))
+    one, other = (make_query(id=name, sequence="levels") for name in ("one", "two"))
     assert one.account == other.account == "sequence levels"
-    assert query(id="one").account == "one"
+    assert make_query(id="one").account == "one"
     with pytest.raises(ValueError, match="ids that begin with 'sequence ' are those of sequences"):
-        query(id="sequence levels")
+        make_query(id="sequence levels")
 
 
 def test_a_sequence_has_the_noise_that_it_needs_together() -> None:
-    gaussian = query(noise="gaussian", fraction_bits=16, l2_squared=16, l1=16, sequence="levels")
+    gaussian = make_query(noise="gaussian", fraction_bits=16, l2_squared=16, l1=16, sequence="levels")
     assert gaussian.variance == sequence_sigma(gaussian.epsilon, gaussian.delta, 4) ** 2
-    whole = query(l2_squared=16, l1=16, sequence="levels")
+    whole = make_query(l2_squared=16, l1=16, sequence="levels")
     assert whole.variance == skellam_variance(whole.epsilon, whole.delta, 4, l1=16)

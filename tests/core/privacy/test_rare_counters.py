@@ -12,7 +12,7 @@ from reticent.privacy._counts import OUTLIER_DEVIATIONS, OUTLIER_PHONES, CohortS
 from reticent.privacy._query import Counter, Query
 from reticent.privacy._release import Release
 from reticent.randomness import seeded
-from tests.queries import bits
+from tests.parties.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 SIZE = 40  # counters of a query, each a run of its own
@@ -23,29 +23,29 @@ PROMISED = 0.89  # where cohorts are left out and few said anything: docs/privac
 OFF = 0.3  # by so much a deviation may not be wrong, either way
 
 
-def query(cohorts: int, **changes: Any) -> Query:
+def make_query(cohorts: int, **changes: Any) -> Query:
     crowd = {"population": PHONES * cohorts, "cohorts": cohorts, "min_contributions": 350, "liars": 0}
     return bits(SIZE, **{"epsilon": 4.0, "l2_squared": 1, "l1": 1, **crowd, **changes})
 
 
-def _sums(asked: Query, ones: int, rng: np.random.Generator) -> np.ndarray:
+def _sums(query: Query, ones: int, rng: np.random.Generator) -> np.ndarray:
     """Of each cohort, for so many phones that say 1, wherever they were dealt: a run in each column.  # (G, d)."""
-    sizes = list(asked.cohort_populations)
-    said = rng.multivariate_hypergeometric(sizes, ones, size=SIZE, method="marginals").T
-    mean = PHONES * asked.share_variance / 2
-    return np.asarray(said + rng.poisson(mean, said.shape) - rng.poisson(mean, said.shape))
+    sizes = list(query.cohort_populations)
+    true_counts = rng.multivariate_hypergeometric(sizes, ones, size=SIZE, method="marginals").T
+    mean = PHONES * query.share_variance / 2
+    return np.asarray(true_counts + rng.poisson(mean, true_counts.shape) - rng.poisson(mean, true_counts.shape))
 
 
-def _release(asked: Query, sums: np.ndarray, left_out: Sequence[int] = ()) -> Release:
+def _release(query: Query, sums: np.ndarray, left_out: Sequence[int] = ()) -> Release:
     known = [
         CohortSum(PHONES, None if number in left_out else tuple(row)) for number, row in enumerate(sums.astype(object))
     ]
-    return estimate(asked, known, seeded=True)
+    return estimate(query, known, seeded=True)
 
 
-def _released(asked: Query, ones: int, left_out: int) -> list[Release]:
-    rng = seeded(4, "rare", repr(asked.epsilon), asked.cohorts, ones, left_out)
-    return [_release(asked, _sums(asked, ones, rng), range(left_out)) for _ in range(RUNS // SIZE)]
+def _released(query: Query, ones: int, left_out: int) -> list[Release]:
+    rng = seeded(4, "rare", repr(query.epsilon), query.cohorts, ones, left_out)
+    return [_release(query, _sums(query, ones, rng), range(left_out)) for _ in range(RUNS // SIZE)]
 
 
 def _covered(releases: list[Release], truth: float, stretch: float = 1.0) -> int:
@@ -66,13 +66,13 @@ NOISE = [(2.0, 0.02), (3.0, 0.02), (4.0, 1e-6), (5.0, 1e-6), (8.0, 1e-6)]
 @pytest.mark.parametrize("cohorts", [3, 15, 41])
 def test_intervals_of_rare_counters_cover_and_name_nobody(cohorts: int, epsilon: float, delta: float) -> None:
     """With one phone that says 1, one in half of the cohorts, and three in each."""
-    asked = query(cohorts, epsilon=epsilon, delta=delta)
+    query = make_query(cohorts, epsilon=epsilon, delta=delta)
     for ones in (1, cohorts // 2, 3 * cohorts):
-        releases = _released(asked, ones, 0)
+        releases = _released(query, ones, 0)
         named = sum(bool(far) for release in releases for far in release.cohorts_outlying)
         assert stats.binomtest(named, RUNS, 0.005, alternative="greater").pvalue > FALSE_ALARM, (ones, named)
         assert not _is_less(_covered(releases, ones), LEVEL), ones
-        if PHONES * cohorts * asked.share_variance > 10:  # steps of 1 do not hide what an interval lacks
+        if PHONES * cohorts * query.share_variance > 10:  # steps of 1 do not hide what an interval lacks
             assert _is_less(_covered(releases, ones, 1 - OFF), LEVEL), ones
 
 
@@ -82,9 +82,9 @@ def test_intervals_of_rare_counters_cover_where_cohorts_are_left_out(
     cohorts: int, left_out: int, epsilon: float
 ) -> None:
     """The truth is about all; where nobody is seen to say 1, somebody may have said it in what was left out."""
-    asked = query(cohorts, epsilon=epsilon)
+    query = make_query(cohorts, epsilon=epsilon)
     for ones in (1, 2, cohorts // 2, 2 * cohorts, 20 * cohorts):
-        releases = _released(asked, ones, left_out)
+        releases = _released(query, ones, left_out)
         assert not _is_less(_covered(releases, ones), PROMISED if ones < 2 * cohorts else 0.94), ones
         if ones == 20 * cohorts:
             assert _is_less(_covered(releases, ones, 1 - OFF), PROMISED)
@@ -94,14 +94,14 @@ def test_intervals_of_rare_counters_cover_where_cohorts_are_left_out(
 @pytest.mark.parametrize(("cohorts", "left_out"), [(5, 2), (15, 6)])
 def test_what_is_added_for_the_unseen_is_two_phones(cohorts: int, left_out: int, epsilon: float) -> None:
     """The stated variance is that of the errors, and no more above it than two more phones that say 1 would make it."""
-    asked = query(cohorts, epsilon=epsilon)
+    query = make_query(cohorts, epsilon=epsilon)
     kept = 1 - left_out / cohorts
     for ones in (1, cohorts, 20 * cohorts):
-        releases = _released(asked, ones, left_out)
+        releases = _released(query, ones, left_out)
         stated = float(np.mean([release.variance for release in releases]))
         errors = np.array([release.value for release in releases]) - ones
-        mean = ones / asked.population
-        noise = asked.population * asked.share_variance / kept
+        mean = ones / query.population
+        noise = query.population * query.share_variance / kept
         true = noise + ones * (1 - mean) * (1 - kept) / kept
         low, high = stats.chi2.ppf(np.array([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2]), RUNS) / RUNS
         assert ones == 1 or low * 0.9 < float((errors**2).mean()) / true < high * 1.1, ones
@@ -115,14 +115,14 @@ def test_what_is_added_for_the_unseen_is_two_phones(cohorts: int, left_out: int,
 @pytest.mark.parametrize("cohorts", [3, 15, 41])
 def test_a_liar_is_found_among_rare_counters(cohorts: int, epsilon: float, delta: float) -> None:
     """One that says more than noise and rare ones can be; and what honest phones would have said is still released."""
-    asked = query(cohorts, epsilon=epsilon, delta=delta)
-    deviation = math.sqrt(PHONES * asked.share_variance + 2 + 3)
+    query = make_query(cohorts, epsilon=epsilon, delta=delta)
+    deviation = math.sqrt(PHONES * query.share_variance + 2 + 3)
     for ones in (1, cohorts // 2, 2 * cohorts):
         rng = seeded(4, "liar", repr(epsilon), cohorts, ones)
         for lie in (math.ceil(3 * OUTLIER_DEVIATIONS * deviation + 2 * OUTLIER_PHONES), 10**9, -(10**9)):
-            sums = _sums(asked, ones, rng)
+            sums = _sums(query, ones, rng)
             sums[0] = sums[0] + lie
-            release = _release(asked, sums)
+            release = _release(query, sums)
             assert all(0 in far for far in release.cohorts_outlying)
             errors = np.abs(np.array(release.value) - ones)
             assert errors.max() < 6 * deviation * math.sqrt(cohorts * math.pi / 2) + cohorts
@@ -132,7 +132,7 @@ def test_a_liar_is_found_among_rare_counters(cohorts: int, epsilon: float, delta
 @pytest.mark.parametrize("cohorts", [5, 15])
 def test_a_liar_that_is_not_found_pulls_no_further_than_is_said(cohorts: int, high: int, epsilon: float) -> None:
     """All others say 0: its cohort's sum is within four deviations and 8/3 phones, with two unseen phones in them."""
-    asked = query(
+    query = make_query(
         cohorts,
         epsilon=epsilon,
         counters=[Counter(f"c{number}", 0, high) for number in range(SIZE)],
@@ -140,28 +140,28 @@ def test_a_liar_that_is_not_found_pulls_no_further_than_is_said(cohorts: int, hi
         l1=high,
     )
     unseen = 2 * high / PHONES
-    one = asked.share_variance + unseen * (high - unseen)
+    one = query.share_variance + unseen * (high - unseen)
     bound = OUTLIER_DEVIATIONS * math.sqrt(PHONES * one) + OUTLIER_PHONES * high
     for lie, found in [(math.floor(bound), False), (math.floor(bound) + 1, True)]:
         sums = np.zeros((cohorts, SIZE), dtype=np.int64)
         sums[0] = lie
-        release = _release(asked, sums)
+        release = _release(query, sums)
         assert release.cohorts_outlying == (((0,) if found else ()),) * SIZE
         assert release.value == (0.0 if found else lie,) * SIZE
 
 
 def test_a_liar_makes_no_room_for_itself() -> None:
     """Not by its own sum: the spread that a cohort is allowed follows from the median of all."""
-    asked = query(15, epsilon=8.0)
+    query = make_query(15, epsilon=8.0)
     most = 0.0
     for lie in range(PHONES + 1):
         sums = np.zeros((15, SIZE), dtype=np.int64)
         sums[3] = lie
-        most = max(most, *_release(asked, sums).value)
+        most = max(most, *_release(query, sums).value)
     assert (
         most
         == math.floor(
-            OUTLIER_DEVIATIONS * math.sqrt(2 * (1 - 2 / PHONES) + PHONES * asked.share_variance) + OUTLIER_PHONES
+            OUTLIER_DEVIATIONS * math.sqrt(2 * (1 - 2 / PHONES) + PHONES * query.share_variance) + OUTLIER_PHONES
         )
         == 8
     )

@@ -18,7 +18,7 @@ from reticent.privacy._counts import CohortSum, QueryBurnt, estimate, variance_o
 from reticent.privacy._query import Query
 from reticent.privacy._release import Release
 from reticent.randomness import seeded
-from tests.queries import bits
+from tests.parties.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 LEVEL = 0.9
@@ -29,15 +29,15 @@ VARIANCE = 900.0  # of a cohort's noise, in most tests
 amounts = st.floats(-1e9, 1e9)
 
 
-def query(size: int = 1, **changes: Any) -> Query:
+def make_query(size: int = 1, **changes: Any) -> Query:
     """A query of 1000 phones in each of five cohorts, all of whom must contribute unless it is changed."""
     return bits(size, **{"population": 5000, "cohorts": 5, "min_contributions": 800, **changes})
 
 
-def _given_variance(asked: Query, variance: float) -> Query:
+def _given_variance(query: Query, variance: float) -> Query:
     """The query, as if its noise were calibrated to this variance in a cohort of which the fewest are honest."""
-    asked.__dict__["variance"] = variance
-    return asked
+    query.__dict__["variance"] = variance
+    return query
 
 
 # The value.
@@ -159,10 +159,10 @@ def _assert_covers(draw: Callable[[np.random.Generator], tuple[Release, np.ndarr
 class _Population:
     """Phones whose counters are 0 or 1, dealt anew in every run; each adds its share of noise."""
 
-    def __init__(self, asked: Query, ones: float, rng: np.random.Generator) -> None:
-        self.query = asked
+    def __init__(self, query: Query, ones: float, rng: np.random.Generator) -> None:
+        self.query = query
         self.rng = rng
-        self.values = rng.random((asked.population, asked.size)) < ones
+        self.values = rng.random((query.population, query.size)) < ones
         self.truth = self.values.sum(axis=0)
 
     def cohorts(self) -> list[CohortSum]:
@@ -176,11 +176,11 @@ class _Population:
 
 
 def test_an_interval_of_sums_covers_at_its_level() -> None:
-    asked = _given_variance(query(size=40), VARIANCE)
+    query = _given_variance(make_query(size=40), VARIANCE)
 
     def draw(rng: np.random.Generator) -> tuple[Release, np.ndarray]:
-        population = _Population(asked, 0.3, rng)
-        return estimate(asked, population.cohorts(), seeded=True), population.truth
+        population = _Population(query, 0.3, rng)
+        return estimate(query, population.cohorts(), seeded=True), population.truth
 
     _assert_covers(draw, "sums")
 
@@ -188,13 +188,13 @@ def test_an_interval_of_sums_covers_at_its_level() -> None:
 @pytest.mark.parametrize("variance", [4.0, VARIANCE])
 def test_an_interval_that_leaves_cohorts_out_covers_at_its_level(variance: float) -> None:
     """The truth is about all contributors, those of the burnt cohorts too."""
-    asked = _given_variance(query(size=40), variance)
+    query = _given_variance(make_query(size=40), variance)
 
     def draw(rng: np.random.Generator) -> tuple[Release, np.ndarray]:
-        population = _Population(asked, 0.3, rng)
+        population = _Population(query, 0.3, rng)
         cohorts = population.cohorts()
         cohorts[1:3] = [CohortSum(cohort.contributors, None) for cohort in cohorts[1:3]]
-        release = estimate(asked, cohorts, seeded=True)
+        release = estimate(query, cohorts, seeded=True)
         assert (release.cohorts_left_out, release.contributors, release.noise) == ((1, 2), 5000, None)
         return release, population.truth
 
@@ -205,13 +205,13 @@ def test_an_interval_that_leaves_cohorts_out_covers_at_its_level(variance: float
 @pytest.mark.parametrize("variance", [4.0, VARIANCE])
 def test_an_interval_of_medians_covers_at_its_level(cohorts: int, wild: int, variance: float) -> None:
     """Some cohorts are a liar's; the truth is what honest phones would have added in their place."""
-    asked = _given_variance(query(size=40, cohorts=cohorts, population=1000 * cohorts), variance)
+    query = _given_variance(make_query(size=40, cohorts=cohorts, population=1000 * cohorts), variance)
 
     def draw(rng: np.random.Generator) -> tuple[Release, np.ndarray]:
-        population = _Population(asked, 0.3, rng)
+        population = _Population(query, 0.3, rng)
         honest = population.cohorts()
-        lies = [CohortSum(cohort.contributors, (10**9,) * asked.size) for cohort in honest[:wild]]
-        release = estimate(asked, [*lies, *honest[wild:]], seeded=True)
+        lies = [CohortSum(cohort.contributors, (10**9,) * query.size) for cohort in honest[:wild]]
+        release = estimate(query, [*lies, *honest[wild:]], seeded=True)
         assert set(range(wild)) <= set(release.cohorts_outlying[0])
         return release, population.truth
 
@@ -239,24 +239,24 @@ def test_the_variance_of_a_median_is_nearly_exact(size: int) -> None:
 
 
 def test_sums_are_added_exactly() -> None:
-    asked = query(cohorts=2, population=2000)
+    query = make_query(cohorts=2, population=2000)
     assert float(2**53 + 1) == 2.0**53
-    release = estimate(asked, [CohortSum(1000, (2**53 + 1,))] * 2, seeded=False)
+    release = estimate(query, [CohortSum(1000, (2**53 + 1,))] * 2, seeded=False)
     assert release.value == (2.0**54 + 2,)
 
 
 def test_fixed_point_sums_are_released_in_their_unit() -> None:
-    asked = query(noise="gaussian", fraction_bits=10)
-    release = estimate(asked, [CohortSum(1000, (300 << 10,))] * 5, seeded=False)
+    query = make_query(noise="gaussian", fraction_bits=10)
+    release = estimate(query, [CohortSum(1000, (300 << 10,))] * 5, seeded=False)
     assert release.value == (1500.0,)
-    assert release.variance == pytest.approx((5000 * asked.share_variance,))
+    assert release.variance == pytest.approx((5000 * query.share_variance,))
     assert release.noise == "gaussian"
 
 
 def test_one_liar_moves_nothing_but_is_named() -> None:
-    asked = query(size=2, l2_squared=1, l1=1)
+    query = make_query(size=2, l2_squared=1, l1=1)
     cohorts = [CohortSum(1000, (300 + number, 100)) for number in range(4)]
-    release = estimate(asked, [*cohorts[:2], CohortSum(1000, (10**9, 100)), *cohorts[2:]], seeded=False)
+    release = estimate(query, [*cohorts[:2], CohortSum(1000, (10**9, 100)), *cohorts[2:]], seeded=False)
     assert release.cohorts_outlying == ((2,), ())
     assert release.value == pytest.approx((5 * 301.5, 500.0))
     assert release.cohorts_left_out == ()
@@ -264,15 +264,15 @@ def test_one_liar_moves_nothing_but_is_named() -> None:
 
 def test_outlying_cohorts_are_named_by_their_numbers_also_beside_burnt_ones() -> None:
     sums = [None, (300,), (10**9,), (301,), (302,)]
-    release = estimate(query(), [CohortSum(1000, each) for each in sums], seeded=False)
+    release = estimate(make_query(), [CohortSum(1000, each) for each in sums], seeded=False)
     assert (release.cohorts_left_out, release.cohorts_outlying) == ((0,), ((2,),))
 
 
 def test_half_of_the_cohorts_may_be_far_and_count_no_more() -> None:
     """Two of four: how far they are changes neither the value nor its variance."""
-    asked = query(cohorts=4, population=4000)
+    query = make_query(cohorts=4, population=4000)
     releases = [
-        estimate(asked, [CohortSum(1000, (total,)) for total in (-900, 0, 0, far)], seeded=False)
+        estimate(query, [CohortSum(1000, (total,)) for total in (-900, 0, 0, far)], seeded=False)
         for far in (1800, 2700)
     ]
     assert [release.cohorts_outlying for release in releases] == [((0, 3),)] * 2
@@ -282,8 +282,8 @@ def test_half_of_the_cohorts_may_be_far_and_count_no_more() -> None:
 
 @pytest.mark.parametrize("sums", [[10**9, 300], [10**300, -(10**300)], [10**9, 10**9]])
 def test_where_there_is_no_majority_there_is_still_a_number(sums: list[int]) -> None:
-    asked = query(cohorts=2, population=2000)
-    release = estimate(asked, [CohortSum(1000, (total,)) for total in sums], seeded=False)
+    query = make_query(cohorts=2, population=2000)
+    release = estimate(query, [CohortSum(1000, (total,)) for total in sums], seeded=False)
     assert math.isfinite(release.value[0])
     assert math.isfinite(release.variance[0])
 
@@ -292,13 +292,13 @@ def test_where_there_is_no_majority_there_is_still_a_number(sums: list[int]) -> 
     ("cohorts", "burnt", "kept"), [(1, 1, False), (4, 2, True), (4, 3, False), (5, 2, True), (5, 3, False)]
 )
 def test_fewer_than_half_left_burns_the_query(cohorts: int, burnt: int, kept: bool) -> None:
-    asked = query(cohorts=cohorts, population=1000 * cohorts)
+    query = make_query(cohorts=cohorts, population=1000 * cohorts)
     sums = [CohortSum(10, None)] * burnt + [CohortSum(1000, (7,))] * (cohorts - burnt)
     if kept:
-        assert estimate(asked, sums, seeded=False).cohorts_left_out == tuple(range(burnt))
+        assert estimate(query, sums, seeded=False).cohorts_left_out == tuple(range(burnt))
         return
     with pytest.raises(QueryBurnt, match=f"'q' is burnt: {burnt} of its {cohorts} cohorts are") as burning:
-        estimate(asked, sums, seeded=False)
+        estimate(query, sums, seeded=False)
     assert burning.value.left_out == tuple(range(burnt))
     assert isinstance(burning.value, ReticentError)
     assert str(pickle.loads(pickle.dumps(burning.value))) == str(burning.value)  # noqa: S301  # our own
@@ -306,9 +306,9 @@ def test_fewer_than_half_left_burns_the_query(cohorts: int, burnt: int, kept: bo
 
 def test_a_release_needs_every_cohort() -> None:
     with pytest.raises(ValueError, match="'q' has 5 cohorts: got 4"):
-        estimate(query(), [CohortSum(1000, (7,))] * 4, seeded=False)
+        estimate(make_query(), [CohortSum(1000, (7,))] * 4, seeded=False)
 
 
 @pytest.mark.parametrize("seeded_noise", [True, False])
 def test_a_release_says_whether_its_noise_can_be_replayed(seeded_noise: bool) -> None:
-    assert estimate(query(), [CohortSum(1000, (7,))] * 5, seeded=seeded_noise).seeded is seeded_noise
+    assert estimate(make_query(), [CohortSum(1000, (7,))] * 5, seeded=seeded_noise).seeded is seeded_noise

@@ -195,36 +195,36 @@ def test_poisson_leaves_what_its_table_does_not_tell_to_exact_arithmetic(mean: f
 
 def _counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
     """The answers of exact arithmetic, each turned into its opposite, or one more: so that it is seen who listens."""
-    asked: list[Any] = []
+    exact_results: list[Any] = []
     exact = getattr(samplers._Uniform, name)
 
     def other(uniform: samplers._Uniform, *arguments: Any) -> Any:
-        asked.append(exact(uniform, *arguments))
-        return not asked[-1] if name == "below_exp" else asked[-1] + 1
+        exact_results.append(exact(uniform, *arguments))
+        return not exact_results[-1] if name == "below_exp" else exact_results[-1] + 1
 
     monkeypatch.setattr(samplers._Uniform, name, other)
-    return asked
+    return exact_results
 
 
 def test_a_coin_that_floating_point_does_not_decide_is_thrown_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words next to exp(-1) and next to 1; a word far from it is left to floating point."""
     near = int(math.exp(-1) * 2.0**53)
     words = (near, near - 2**10, near + 2**10, 0, 2**53 - 1)
-    said = samplers._survives(np.ones(5), lambda _: Fraction(1), _Given(*words))  # type: ignore[arg-type]
-    assert said.tolist()[1:] == [True, False, True, False]
-    asked = _counted(monkeypatch, "below_exp")
+    survivors = samplers._survives(np.ones(5), lambda _: Fraction(1), _Given(*words))  # type: ignore[arg-type]
+    assert survivors.tolist()[1:] == [True, False, True, False]
+    exact_results = _counted(monkeypatch, "below_exp")
     again = samplers._survives(np.ones(5), lambda _: Fraction(1), _Given(*words))  # type: ignore[arg-type]
-    assert asked == said.tolist()[:3]
-    assert again.tolist() == [not coin for coin in asked] + said.tolist()[3:]
+    assert exact_results == survivors.tolist()[:3]
+    assert again.tolist() == [not coin for coin in exact_results] + survivors.tolist()[3:]
 
 
 def test_a_poisson_that_the_table_does_not_decide_is_found_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     first, table = samplers._poisson_table(7.3)
     words = (0, 2**53 - 1, int(table[5] * 2.0**53), int((table[5] + table[6]) / 2 * 2.0**53))
-    asked = _counted(monkeypatch, "quantile")
+    exact_results = _counted(monkeypatch, "quantile")
     found = samplers._look_up(first, table, 7.3, 4, _Given(*words))  # type: ignore[arg-type]
-    assert found.tolist() == [each + 1 for each in asked] + [first + 6]
-    assert len(asked) == 3
+    assert found.tolist() == [each + 1 for each in exact_results] + [first + 6]
+    assert len(exact_results) == 3
 
 
 def test_large_means_are_sums() -> None:

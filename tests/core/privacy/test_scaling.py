@@ -9,7 +9,7 @@ import pytest
 from reticent.privacy import CohortSum, Counter, Query, Release, estimate, skellam_variance
 from reticent.protocol import packing_of
 from tests.core.privacy import oracle
-from tests.queries import bits
+from tests.parties.queries import bits
 
 SMALL = (Counter("km", 0, 4, scale=1), Counter("walked", 0, 1, scale=3), Counter("balance", -1, 1, scale=4))
 VALUES = list(itertools.product(np.arange(-1, 6) * 0.75, [0, 0.4, 1, 2], [-2, -1, -0.3, 0, 0.6, 1]))

@@ -18,7 +18,7 @@ from reticent.privacy._counts import (
 from reticent.privacy._query import Counter, Query
 from reticent.privacy._release import Release
 from reticent.randomness import seeded
-from tests.queries import bits
+from tests.parties.queries import bits
 
 FALSE_ALARM = 1e-6  # of each statistical test; the streams are fixed, so it passes always or never
 SIZE = 40  # counters of a query, each a run of its own
@@ -42,31 +42,31 @@ UNEQUAL = [
 SOME = [(7_000,), (9_000, 4_000), *UNEQUAL]
 
 
-def query(contributors: Sequence[int], **changes: Any) -> Query:
+def make_query(contributors: Sequence[int], **changes: Any) -> Query:
     crowd = {"population": max(contributors) * len(contributors), "cohorts": len(contributors)}
     few = {"min_contributions": min(contributors) - 1, "liars": 0}
     return bits(SIZE, **{"epsilon": 1.0, "l2_squared": 1, "l1": 1, **crowd, **few, **changes})
 
 
-def _said(asked: Query, contributors: Sequence[int], ones: float, rng: np.random.Generator) -> np.ndarray:
+def _true_counts(query: Query, contributors: Sequence[int], ones: float, rng: np.random.Generator) -> np.ndarray:
     """How many phones of each cohort are at the upper bound; the others are at the lower.  # (G, d)."""
-    return np.array([rng.binomial(phones, ones, asked.size) for phones in contributors])
+    return np.array([rng.binomial(phones, ones, query.size) for phones in contributors])
 
 
-def _totals(asked: Query, contributors: Sequence[int], said: np.ndarray) -> np.ndarray:
-    counter = asked.counters[0]
-    return np.asarray(said * (counter.high - counter.low) + counter.low * np.array(contributors)[:, None])
+def _totals(query: Query, contributors: Sequence[int], true_counts: np.ndarray) -> np.ndarray:
+    counter = query.counters[0]
+    return np.asarray(true_counts * (counter.high - counter.low) + counter.low * np.array(contributors)[:, None])
 
 
-def _noise(asked: Query, contributors: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    mean = np.array(contributors)[:, None] * asked.share_variance / 2
-    shape = (len(contributors), asked.size)
+def _noise(query: Query, contributors: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    mean = np.array(contributors)[:, None] * query.share_variance / 2
+    shape = (len(contributors), query.size)
     return np.asarray(rng.poisson(mean, shape) - rng.poisson(mean, shape))
 
 
-def _release(asked: Query, contributors: Sequence[int], sums: np.ndarray) -> Release:
+def _release(query: Query, contributors: Sequence[int], sums: np.ndarray) -> Release:
     rows = zip(contributors, sums.astype(object), strict=True)
-    return estimate(asked, [CohortSum(phones, tuple(row)) for phones, row in rows], seeded=True)
+    return estimate(query, [CohortSum(phones, tuple(row)) for phones, row in rows], seeded=True)
 
 
 def _errors(releases: Sequence[Release], truths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,13 +93,13 @@ def test_honest_cohorts_are_not_named_and_intervals_cover(contributors: Sequence
     """However many phones of each cohort contributed; and intervals 30 % narrower would be seen not to cover."""
     counters = [Counter(f"c{number}", low, high) for number in range(SIZE)]
     most = max(-low, high)
-    asked = query(contributors, counters=counters, l2_squared=most**2, l1=most)
+    query = make_query(contributors, counters=counters, l2_squared=most**2, l1=most)
     rng = seeded(4, "unequal", repr(contributors), low, high)
     releases, truths = [], []
     for _ in range(RUNS // SIZE):
-        sums = _totals(asked, contributors, _said(asked, contributors, 0.3, rng))
+        sums = _totals(query, contributors, _true_counts(query, contributors, 0.3, rng))
         truths.append(sums.sum(axis=0))
-        releases.append(_release(asked, contributors, sums + _noise(asked, contributors, rng)))
+        releases.append(_release(query, contributors, sums + _noise(query, contributors, rng)))
     errors, reach = _errors(releases, np.array(truths))
     assert not _is_more(_named(releases), NAMED)
     assert not _is_less(int((errors <= reach).sum()), LEVEL)
@@ -111,13 +111,13 @@ def test_honest_cohorts_are_not_named_and_intervals_cover(contributors: Sequence
 @pytest.mark.parametrize("contributors", SOME, ids=str)
 def test_honest_cohorts_are_not_named_for_what_is_rare(contributors: Sequence[int], epsilon: float) -> None:
     """Small cohorts, in which hardly anybody says 1, have a median of 0; a large one has many who do."""
-    asked = query(contributors, epsilon=epsilon)
+    query = make_query(contributors, epsilon=epsilon)
     for expected in (0.1, 0.6, 3.0):
         rng = seeded(4, "unequal rare", repr(contributors), repr(epsilon), repr(expected))
         releases = []
         for _ in range(RUNS // SIZE):
-            said = _said(asked, contributors, expected / min(contributors), rng)
-            releases.append(_release(asked, contributors, said + _noise(asked, contributors, rng)))
+            true_counts = _true_counts(query, contributors, expected / min(contributors), rng)
+            releases.append(_release(query, contributors, true_counts + _noise(query, contributors, rng)))
         assert not _is_more(_named(releases), NAMED_RARE), (expected, _named(releases))
 
 
@@ -125,16 +125,16 @@ def test_honest_cohorts_are_not_named_for_what_is_rare(contributors: Sequence[in
 @pytest.mark.parametrize("place", [0, -1])
 def test_a_liar_among_unequal_cohorts_is_found(contributors: Sequence[int], place: int) -> None:
     """Whether its cohort is the largest or the smallest; and the interval covers what honest phones would have said."""
-    asked = query(contributors)
+    query = make_query(contributors)
     rng = seeded(4, "unequal liar", repr(contributors), place)
     liar = place % len(contributors)
     releases, truths = [], []
     for _ in range(RUNS // SIZE):
-        said = _said(asked, contributors, 0.3, rng)
-        truths.append(said.sum(axis=0))
-        sums = said + _noise(asked, contributors, rng)
+        true_counts = _true_counts(query, contributors, 0.3, rng)
+        truths.append(true_counts.sum(axis=0))
+        sums = true_counts + _noise(query, contributors, rng)
         sums[liar] += contributors[liar]
-        releases.append(_release(asked, contributors, sums))
+        releases.append(_release(query, contributors, sums))
     assert all(liar in far for release in releases for far in release.cohorts_outlying)
     errors, reach = _errors(releases, np.array(truths))
     assert not _is_less(int((errors <= reach).sum()), BESIDE_A_LIAR)
@@ -148,17 +148,17 @@ def test_a_liar_that_is_not_found_pulls_no_further_than_is_said(
     contributors: Sequence[int], place: int, epsilon: float
 ) -> None:
     """All others say 0; in a large cohort a liar has what the median of the small ones cannot exclude."""
-    asked = query(contributors, epsilon=epsilon)
+    query = make_query(contributors, epsilon=epsilon)
     cohorts, phones, typical = len(contributors), contributors[place], float(np.mean(1 / np.array(contributors)))
     rare = max(1 / phones, typical)
     median = float(variance_of_normal_median(np.array([cohorts]))[0]) * typical
-    one = asked.share_variance + 2 * rare * (1 - 2 * rare)
+    one = query.share_variance + 2 * rare * (1 - 2 * rare)
     apart = 1 / phones + max(0.0, median - 2 / (cohorts * phones))
     bound = math.floor(phones * (OUTLIER_DEVIATIONS * math.sqrt(one * apart) + OUTLIER_PHONES * rare))
     for lie, found in [(bound, False), (bound + 1, True)]:
         sums = np.zeros((cohorts, SIZE), dtype=np.int64)
         sums[place] = lie
-        release = _release(asked, contributors, sums)
+        release = _release(query, contributors, sums)
         assert release.cohorts_outlying == (((place % cohorts,) if found else ()),) * SIZE
 
 
@@ -167,12 +167,12 @@ def test_the_variance_among_phones_is_the_largest_that_any_mean_in_reach_allows(
     contributors = (5, 5)
     for low, high, square in [(0, 1, 1), (0, 7, 49), (0, 7, 20), (-7, 2, 49), (-2, 2, 4), (-1, 4, 9)]:
         norms = {"l2_squared": square, "l1": math.ceil(math.sqrt(square))}
-        asked = query(contributors, counters=[Counter("c", low, high)], **norms)
+        query = make_query(contributors, counters=[Counter("c", low, high)], **norms)
         for total in range(5 * low, 5 * high + 1):
-            release = estimate(asked, [CohortSum(5, (total,)), CohortSum(5, None)], seeded=True)
+            release = estimate(query, [CohortSum(5, (total,)), CohortSum(5, None)], seeded=True)
             within = 2 * min(max(-low, high), square**0.5) / 5
             means = np.linspace(max(low, total / 5 - within), min(high, total / 5 + within), 2001)
             among = np.minimum((high - means) * (means - low), np.maximum(0.0, square - means**2)).max()
             drawn = (1 / 5 - 1 / 10) * 10 / 9
-            largest = 100 * (asked.share_variance / 5 + among * drawn)
+            largest = 100 * (query.share_variance / 5 + among * drawn)
             assert largest * (1 - 1e-12) <= release.variance[0] <= largest * 1.001, (low, high, square, total)

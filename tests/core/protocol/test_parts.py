@@ -17,8 +17,8 @@ from reticent.protocol import AgreementKey, Refusal, Refused, SigningKey
 from reticent.protocol.invitation import Invitation
 from reticent.protocol.keys import identity_of
 from reticent.protocol.layout import ciphertexts_from, ciphertexts_to, packing_of
-from tests.core.paillier.keys import pair
-from tests.queries import bits
+from tests.parties.key_pairs import pair
+from tests.parties.queries import bits
 
 
 @pytest.mark.parametrize("kind", [SigningKey, AgreementKey])
@@ -82,8 +82,8 @@ def test_any_text_is_an_invitation_or_one_value_error(text: str) -> None:
 
 def test_the_protocol_page_lists_the_refusals_as_the_code_does() -> None:
     page = Path(__file__).parents[3].joinpath("docs", "protocol.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| `(\w+)` \| (yes|no) \|$", page, re.MULTILINE)
-    assert rows == [(each.name, each.meaning, each.status, "yes" if each.retry else "no") for each in Refusal]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| `(\w+)` \| (.+) \|$", page, re.MULTILINE)
+    assert rows == [(each.name, each.meaning, each.status, each.remedy.value) for each in Refusal]
 
 
 def test_a_refusal_has_a_status_says_its_meaning_and_can_be_pickled() -> None:

@@ -27,8 +27,8 @@ def _said(vector: dict[str, Any]) -> bytes:
         receipt = wire.Receipt(seeded=seeded, **{name: bytes.fromhex(value) for name, value in contents.items()})
         return statements.contribution_of(bytes.fromhex(query), key_id, cohort, receipt)
     kinds = ("joining", "membership", "renewal", "leaving", "countersigned", "fetching")
-    say = {each: getattr(statements, each) for each in kinds}
-    found: bytes = say[kind](*(bytes.fromhex(each) if isinstance(each, str) else each for each in arguments))
+    functions = {each: getattr(statements, each) for each in kinds}
+    found: bytes = functions[kind](*(bytes.fromhex(each) if isinstance(each, str) else each for each in arguments))
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from reticent.protocol import Refused
 from reticent.protocol.calls import reply_of
-from reticent.protocol.refusals import Refused
 from reticent.v1 import counting_pb2 as wire
 
 HELLO = wire.KeyRequest(key_id=b"hello")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import grpc
 
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import channel
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Admission, Caller, Limits, stream_in, stream_out, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import HEALTH, Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
+from tests.parties import waiting
 
 HOSTS = ("localhost", "127.0.0.1")
 SERVICE = "tests.Echo"
@@ -140,8 +142,4 @@ async def calling_at(address: str, credentials: grpc.ChannelCredentials | None) 
         yield Calls(opened)
 
 
-async def until(comes_true: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for something to come true."""
-    async with asyncio.timeout(seconds):
-        while not comes_true():  # noqa: ASYNC110  # nothing tells when gRPC has noticed
-            await asyncio.sleep(0.005)
+until = partial(waiting.until, within=5.0)

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import REFUSAL, reply_of
-from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.rpc import Caller, Limits
 from reticent.rpc.listener import OVERSIZED_MARGIN
 from reticent.v1 import counting_pb2 as wire

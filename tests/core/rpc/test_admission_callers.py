@@ -8,11 +8,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import ANALYST, KEY_SERVER, channel_credentials
-from reticent.protocol.refusals import Refusal, Refused, Unreachable
 from reticent.rpc import Admission, Caller
-from reticent.rpc.connections import Peer
+from reticent.rpc._connections import Peer
 from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
 from tests.core.rpc.scenes import HELLO, play, refusal

@@ -11,11 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
+from reticent.protocol import Refusal
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel_credentials
-from reticent.protocol.refusals import Refusal
-from reticent.rpc import Limits
-from reticent.rpc.rates import Rate
+from reticent.rpc import Limits, Rate
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import calling, served, until

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.call_limits import AdmittedCall, CallLimits
-from reticent.rpc.connections import Peer
+from reticent.protocol import Refusal, Refused
+from reticent.rpc._call_limits import AdmittedCall, CallLimits
+from reticent.rpc._connections import Peer
 from tests.core.rpc.scenes import play
 
 A = Peer("a")

@@ -20,8 +20,9 @@ import grpc
 import pytest
 
 from reticent.protocol.calls import reply_of
-from reticent.rpc import Limits, connections, listener
-from reticent.rpc.connections import CONNECTIONS, Peer
+from reticent.rpc import Limits, listener
+from reticent.rpc import _connections as connections
+from reticent.rpc._connections import CONNECTIONS, Peer
 from reticent.rpc.listener import Listener
 from reticent.storage.database import Database, FileFormat
 from tests.core.rpc.addresses import calling_from
@@ -363,7 +364,7 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
     scans = 0
     scan = connections._connections
 
-    def counted() -> list[connections._Connection]:
+    def counted() -> list[connections._OpenConnection]:
         nonlocal scans
         scans += 1
         return scan()

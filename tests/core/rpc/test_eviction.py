@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import reply_of
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Limits
 from reticent.rpc.listener import Listener
 from tests.core.rpc.addresses import calling_from

@@ -13,12 +13,11 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from reticent.address import AddressError, is_local
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
-from reticent.protocol.refusals import Refusal, Refused, Unreachable
-from reticent.rpc import Admission, Limits
+from reticent.rpc import Admission, Limits, Rate
 from reticent.rpc.listener import Listener
-from reticent.rpc.rates import Rate
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc.services import SERVICE, Echo, Once, calling, certified, served, until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.rpc.rates import Rate, Rates
+from reticent.rpc import Rate, Rates
 
 
 def test_some_calls_at_once_and_then_one_after_the_other() -> None:

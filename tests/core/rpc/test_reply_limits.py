@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from reticent.protocol.refusals import Refusal, Refused
-from reticent.rpc.connections import Peer
-from reticent.rpc.reply_limits import ReplyLimits
+from reticent.protocol import Refusal, Refused
+from reticent.rpc._connections import Peer
+from reticent.rpc._reply_limits import ReplyLimits
 
 A1, A2, B1, C1 = Peer("a", 1), Peer("a", 2), Peer("b", 1), Peer("c", 1)
 

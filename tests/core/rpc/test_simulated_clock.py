@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from reticent.clock import ManualClock
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.rpc.simulated_clock import SERVICE, check_local, simulated_clock
@@ -45,20 +45,20 @@ async def served(methods: Mapping[str, Handler]) -> AsyncIterator[grpc.aio.Chann
 async def play(*steps: int) -> tuple[ManualClock, list[int | Refused]]:
     """Where the clock stands after some moves, and what each of them was answered."""
     clock, methods = simulated_clock(START)
-    answers: list[int | Refused] = []
+    replies: list[int | Refused] = []
     async with served(methods) as open_channel:
         for step in steps:
             try:
-                answers.append(await moved(open_channel, step))
+                replies.append(await moved(open_channel, step))
             except Refused as refused:
-                answers.append(refused)
-    return clock, answers
+                replies.append(refused)
+    return clock, replies
 
 
 def test_it_moves_to_the_requested_instant() -> None:
     wanted = [milliseconds(START), milliseconds(START + HOUR), milliseconds(START + HOUR) + 1]
-    clock, answers = asyncio.run(play(*wanted))
-    assert answers == wanted
+    clock, replies = asyncio.run(play(*wanted))
+    assert replies == wanted
     assert clock.now() == START + HOUR + dt.timedelta(milliseconds=1)
 
 
@@ -86,9 +86,9 @@ def test_it_stops_at_each_instant_that_is_waited_for() -> None:
         waiting = asyncio.create_task(clock.wait_until(START + 5.5 * HOUR))
         async with served(methods) as open_channel:
             later = [milliseconds(START + 6 * HOUR) + minute for minute in range(8)]
-            answers = await asyncio.gather(*(moved(open_channel, to) for to in later), return_exceptions=True)
-        assert later[-1] in answers  # those that came after it are refused
-        assert all(isinstance(each, int | Refused) for each in answers)
+            replies = await asyncio.gather(*(moved(open_channel, to) for to in later), return_exceptions=True)
+        assert later[-1] in replies  # those that came after it are refused
+        assert all(isinstance(each, int | Refused) for each in replies)
         assert clock.now() == START + 6 * HOUR + dt.timedelta(milliseconds=7)
         assert seen == wanted
         await working

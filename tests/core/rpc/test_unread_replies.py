@@ -13,8 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import reply_of
-from reticent.protocol.refusals import Refusal, Refused
 from reticent.rpc import Admission, Limits
 from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire
@@ -255,14 +255,16 @@ def test_many_large_replies_together_take_a_bounded_memory() -> None:
             echo.may.clear()
             callers = [await stack.enter_async_context(calling(listener, None)) for _ in range(20)]
             question = wire.KeyRequest(key_id=large(MEGABYTE))
-            asked = [asyncio.ensure_future(refusal_or_none(calls, question)) for calls in callers for _ in range(3)]
-            await until(lambda: echo.came == len(asked))
+            calls_made = [
+                asyncio.ensure_future(refusal_or_none(calls, question)) for calls in callers for _ in range(3)
+            ]
+            await until(lambda: echo.came == len(calls_made))
             echo.may.set()
-            await until(lambda: echo.inside < len(asked))
+            await until(lambda: echo.inside < len(calls_made))
             assert echo.admission.replies.size <= limits.reply_bytes
-            refusals = [each for each in await asyncio.gather(*asked) if each is not None]
+            refusals = [each for each in await asyncio.gather(*calls_made) if each is not None]
             assert all(each.refusal is Refusal.BUSY and each.retry_after for each in refusals)
-            assert len(refusals) < len(asked)
+            assert len(refusals) < len(calls_made)
             await until(lambda: echo.admission.replies.size == 0)
 
     play(scene())

@@ -18,7 +18,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from reticent.console import program
 from reticent.storage.files import create as put
 from reticent.tls import certificates
-from reticent.tls.authority import common_name, host_name, hosts_of
+from reticent.tls._authority import common_name, host_name, hosts_of
 from reticent.tls.certificates import Certificate, CertificateError, create, renew
 
 NOW = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
@@ -142,9 +142,9 @@ def test_a_folder_that_cannot_be_filled_is_left_as_it_was(tmp_path: Path, monkey
     ],
 )
 def test_what_makes_no_certificates_leaves_no_folder(tmp_path: Path, wrong: dict[str, object], sentence: str) -> None:
-    asked = {"hosts": HOSTS, "analysts": ["ada"], "days": 10, **wrong}
+    arguments = {"hosts": HOSTS, "analysts": ["ada"], "days": 10, **wrong}
     with pytest.raises(ValueError, match=sentence):
-        create(tmp_path / "certs", now=NOW, **asked)  # type: ignore[arg-type]
+        create(tmp_path / "certs", now=NOW, **arguments)  # type: ignore[arg-type]
     assert not (tmp_path / "certs").exists()
 
 

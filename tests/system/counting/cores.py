@@ -35,7 +35,7 @@ from reticent_keys import (
     administration,
 )
 from reticent_keys.deciding import Decider
-from tests.core.paillier.keys import pair
+from tests.parties.key_pairs import pair
 from tests.system.counting.phones import Killed, trap
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, MIN_HONEST, START, Fault, Kill, World
 

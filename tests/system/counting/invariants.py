@@ -25,7 +25,7 @@ JOIN requests ON requests.query = number AND requests.cohort = decisions.cohort
 WHERE withheld AND sent AND length(head) > 256
 """
 DECISIONS = (
-    "SELECT digest, decisions.cohort, answer FROM decisions JOIN queries ON queries.number = decisions.query"
+    "SELECT digest, decisions.cohort, decision FROM decisions JOIN queries ON queries.number = decisions.query"
     " ORDER BY decisions.query, decisions.cohort"
 )
 RECEIPTS = (
@@ -103,7 +103,7 @@ class Invariants:
 
     def _decisions(self, held: Callable[[str], list[tuple[Any, ...]]]) -> dict[tuple[bytes, int], bytes]:
         """What a server holds, of this schedule."""
-        return {(query, cohort): answer for query, cohort, answer in held(DECISIONS) if self._world.is_ours(query)}
+        return {(query, cohort): decision for query, cohort, decision in held(DECISIONS) if self._world.is_ours(query)}
 
     def _check_decision(self, made: wire.Decision) -> None:
         place = made.query, made.cohort

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import os
 import sqlite3
-import subprocess
-import sys
 import time
 from asyncio import Runner
 from collections import defaultdict
@@ -23,23 +20,19 @@ from google.protobuf.message import Message
 
 from reticent.protocol import AgreementKey, Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
-from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.invitation import Invitation
 from reticent.times import milliseconds
-from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from reticent_keys import Identity, KeyPair, QueryKeyStore, administration
 from reticent_keys.folder import Folder
-from tests.addresses import free_address
+from reticent_sim.engine import ServerPair, launched
 from tests.system.counting.world import AGGREGATION, KEYS, MEMBERSHIP, START, Fault, Kill, World
 
-__all__ = ["Deployment", "Processes"]
+__all__ = ["Deployment", "Processes", "deployed"]
 
-PROGRAM = Path(sys.executable).with_name("reticent")
 BITS = 2048
-PASSPHRASE = "a passphrase of the tests"  # noqa: S105  # it protects nothing
-ANALYST = "ann"
+LOGGING = ("--log-level", "warning")
 TIMEOUT = 60.0
 """Seconds until something that should happen is said not to."""
 DEADLINE = 20.0
@@ -76,97 +69,42 @@ class Deployment:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.runner = Runner()
-        self.clocks = {KEYS: START, AGGREGATION: START}
         self.over: set[bytes] = set()
         """The queries of the schedules before."""
         self.schedules = 0
         self.kills = {KEYS: 0, AGGREGATION: 0}
-        create(path / "certs", hosts=["127.0.0.1"], analysts=[ANALYST])
-        (path / "passphrase").write_text(f"{PASSPHRASE}\n")
-        (path / "passphrase").chmod(0o600)
-        self.folder = Made(path / "keys", bits=BITS, simulation=True)
+        self.servers = ServerPair(
+            path,
+            clock=START,
+            key_bits=BITS,
+            keys_options=(
+                *("--min-honest", "2", "--min-liars-share", "0", "--min-cohort-share", "0"),
+                *("--membership-days", str(MEMBERSHIP.days), *LOGGING),
+            ),
+            aggregation_options=LOGGING,
+        )
+        self.processes = {KEYS: self.servers.keys, AGGREGATION: self.servers.aggregation}
+        passphrase = self.servers.passphrase
+        self.folder = Made(self.servers.keys_folder, bits=BITS, simulation=True)
         self.folder.known = {}
-        with self.folder.served(PASSPHRASE, now=lambda: START) as server:
+        with self.folder.served(passphrase, now=lambda: START) as server:
             self.identity = server.identity
-        storage = Identity.load(path / "keys" / "identity", PASSPHRASE).storage_key()
-        self.query_keys = QueryKeyStore(path / "keys" / "queries", storage)
-        self._addresses = {name: free_address() for name in ("phones", "decisions", "collecting", "analysts")}
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        storage = Identity.load(self.servers.keys_folder / "identity", passphrase).storage_key()
+        self.query_keys = QueryKeyStore(self.servers.keys_folder / "queries", storage)
         self._channels: list[grpc.aio.Channel] = []
-        self._files: dict[str, sqlite3.Connection] = {}
+        self._files: dict[Path, sqlite3.Connection] = {}
         self.calls: Mapping[str, Callable[..., Any]] = {}
-        try:
-            self.start(KEYS)
-            self.start(AGGREGATION)
-            self.connect()
-        except BaseException:
-            self.close()
-            raise
-
-    def address(self, name: str) -> str:
-        return self._addresses[name]
-
-    def start(self, party: str) -> None:
-        """Begin, or go on where the same folder has it."""
-        common = ("--certs", "certs", "--simulation", "--log-level", "warning")
-        keys = (
-            "keys", "serve", "--folder", "keys", "--phones", self.address("phones"), "--decisions",
-            self.address("decisions"), "--passphrase-file", "passphrase", "--key-bits", str(BITS), "--min-honest",
-            "2", "--min-liars-share", "0", "--min-cohort-share", "0", "--membership-days", str(MEMBERSHIP.days),
-        )  # fmt: skip
-        aggregation = (
-            "agg", "serve", "--folder", "aggregation", "--phones", self.address("collecting"), "--analysts",
-            self.address("analysts"), "--key-server", self.address("decisions"), "--identity", self.identity.hex(),
-        )  # fmt: skip
-        arguments = keys if party == KEYS else aggregation
-        with (self.path / f"{arguments[0]}.log").open("a") as log:
-            self._processes[party] = subprocess.Popen(
-                [PROGRAM, *arguments, *common, "--simulated-clock", self.clocks[party].isoformat()],
-                cwd=self.path,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={name: value for name, value in os.environ.items() if not name.startswith("RETICENT_")},
-            )
-        said = self._processes[party].stdout
-        assert said is not None
-        listening = 0
-        for line in said:
-            listening += line.startswith("listening for ")
-            if listening == 2:
-                return
-        raise AssertionError((self.path / f"{arguments[0]}.log").read_text())
-
-    def end(self, party: str) -> None:
-        """By kill -9."""
-        process = self._processes.pop(party)
-        process.kill()
-        process.wait(TIMEOUT)
-        assert process.stdout is not None
-        process.stdout.close()
 
     def restart(self, party: str) -> None:
-        self.end(party)
-        self.start(party)
-        self.connect()
+        self.processes[party].restart()
+        self.runner.run(self.connect())
 
-    def connect(self) -> None:
+    async def connect(self) -> None:
         """Call anew: a channel waits long for somebody who was away."""
-        self.runner.run(self._connect())
-
-    async def _connect(self) -> None:
         await self._hang_up()
-        authority = Certificate.load(self.path / "certs", "keys").authority
-        for_phones = channel_credentials(authority)
-        of_analyst = Certificate.load(self.path / "certs", ANALYST).channel_credentials()
-        of_aggregation = Certificate.load(self.path / "certs", "aggregation").channel_credentials()
-        self._channels = [
-            channel(self.address("phones"), for_phones),
-            channel(self.address("collecting"), for_phones),
-            channel(self.address("analysts"), of_analyst),
-            channel(self.address("decisions"), of_aggregation),
-        ]
+        servers = self.servers
+        endpoints = (servers.enrolment, servers.collecting, servers.counting, servers.deciding)
+        self._channels = [endpoint.channel() for endpoint in endpoints]
         phones, collecting, analysts, decisions = self._channels
         enrolment = services.EnrolmentStub(phones)
         collects = services.CollectingStub(collecting)
@@ -177,33 +115,41 @@ class Deployment:
             "Contribute": collects.Contribute, "Decisions": collects.Decisions, "Standing": counting.Standing,
             "Announce": counting.Announce, "Status": counting.Status, "Abort": counting.Abort,
             "Decide": services.DecidingStub(decisions).Decide,
-            KEYS: services.SimulatedClockStub(phones).Move, AGGREGATION: services.SimulatedClockStub(analysts).Move,
         }  # fmt: skip
 
     async def _hang_up(self) -> None:
         for each in self._channels:
             await each.close()
 
+    def clock(self, party: str) -> dt.datetime:
+        now = self.processes[party].clock
+        assert now is not None
+        return now
+
     def move(self, party: str, seconds: float) -> None:
         """Set a server's clock forward."""
-        self.clocks[party] += dt.timedelta(seconds=seconds)
-        instant = wire.Instant(milliseconds=round(self.clocks[party].timestamp() * 1000))
-        self.runner.run(answered_in_time(self.calls[party], instant))
+        self.processes[party].move_clock(self.clock(party) + dt.timedelta(seconds=seconds))
 
-    def read(self, name: str, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def read(self, path: Path, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         """What is in a server's file at present."""
-        if name not in self._files:
-            self._files[name] = sqlite3.connect(self.path / name, timeout=TIMEOUT, isolation_level=None)
-            self._files[name].execute("PRAGMA query_only = ON")
-        return self._files[name].execute(sql, values).fetchall()
+        if path not in self._files:
+            self._files[path] = sqlite3.connect(path, timeout=TIMEOUT, isolation_level=None)
+            self._files[path].execute("PRAGMA query_only = ON")
+        return self._files[path].execute(sql, values).fetchall()
 
     def close(self) -> None:
         for file in self._files.values():
             file.close()
         self.runner.run(self._hang_up())
-        for party in list(self._processes):
-            self.end(party)
-        self.runner.close()
+
+
+@contextlib.contextmanager
+def deployed(path: Path) -> Iterator[Deployment]:
+    """A deployment in an empty folder, of which both servers serve."""
+    made = Deployment(path)
+    with made.runner, launched(made.servers), closing(made):
+        made.runner.run(made.connect())
+        yield made
 
 
 async def answered_in_time(call: Callable[..., Any], message: Any) -> Any:
@@ -242,8 +188,9 @@ class Processes(World):
         return query not in self._deployment.over
 
     def now(self, party: str) -> dt.datetime:
-        clocks = self._deployment.clocks
-        return clocks.get(party, clocks[AGGREGATION] + self._ahead[party])
+        if party in self._deployment.processes:
+            return self._deployment.clock(party)
+        return self._deployment.clock(AGGREGATION) + self._ahead[party]
 
     def pass_time(self, seconds: float, *, ahead: str = "", by: float = 0.0) -> None:
         for party in (KEYS, AGGREGATION):
@@ -264,10 +211,11 @@ class Processes(World):
         self._moments += 1
         moment = self._moments * 0.618 % 1  # spread over the time that an answer takes
         await asyncio.sleep(MAX_WHILE_ANSWERING * moment if kill.after else 0)
-        await asyncio.to_thread(self._deployment.end, party)
+        process = self._deployment.processes[party]
+        await asyncio.to_thread(process.kill)
         await asyncio.wait([answer])
-        await asyncio.to_thread(self._deployment.start, party)
-        await self._deployment._connect()
+        await asyncio.to_thread(process.start)
+        await self._deployment.connect()
         return await answer
 
     def kill(self, party: str) -> None:
@@ -321,7 +269,7 @@ class Processes(World):
         for _ in self._until("all is countersigned, closed and decided"):
             waiting = [
                 number
-                for digest, number in self.collected(WAITING, milliseconds(self._deployment.clocks[AGGREGATION]))
+                for digest, number in self.collected(WAITING, milliseconds(self._deployment.clock(AGGREGATION)))
                 if self.is_ours(digest)
             ]
             if not waiting:
@@ -349,17 +297,17 @@ class Processes(World):
 
     def rotate(self, kill: Kill | None) -> None:
         self._settled = False
-        self._deployment.folder.rotate(PASSPHRASE, lambda: self.now(KEYS))
+        self._deployment.folder.rotate(self._deployment.servers.passphrase, lambda: self.now(KEYS))
         if kill is not None:
             self.kill(KEYS)
 
     # What can be seen.
 
     def journal(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._deployment.read("keys/journal.db", sql, values)
+        return self._deployment.read(self._deployment.servers.journal, sql, values)
 
     def collected(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self._deployment.read("aggregation/aggregation.db", sql, values)
+        return self._deployment.read(self._deployment.servers.database, sql, values)
 
     def pair(self, key_id: str) -> KeyPair:
         return self._deployment.folder.known[key_id]
@@ -370,13 +318,13 @@ class Processes(World):
     def query_keys_kept(self) -> set[bytes] | None:
         if not self._settled:
             return None
-        kept = (bytes.fromhex(file.stem) for file in (self._deployment.path / "keys" / "queries").glob("*.key"))
+        kept = (bytes.fromhex(file.stem) for file in (self._deployment.servers.keys_folder / "queries").glob("*.key"))
         return {query for query in kept if self.is_ours(query)}
 
     def pairs_kept(self) -> set[str] | None:
         if not self._settled:
             return None
-        return {file.stem for file in (self._deployment.path / "keys" / "pairs").glob("*.key")}
+        return {file.stem for file in (self._deployment.servers.keys_folder / "pairs").glob("*.key")}
 
     def decryptions(self, query: bytes, cohort: int) -> int | None:
         del query, cohort

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.system.counting.machine import CountingMachine
-from tests.system.counting.processes import Deployment, Processes
+from tests.system.counting.processes import Deployment, Processes, deployed
 from tests.system.counting.world import AGGREGATION, KEYS, World
 
 SCHEDULES = 50
@@ -21,11 +21,8 @@ ONCE = settings(
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    made = Deployment(tmp_path)
-    try:
+    with deployed(tmp_path) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from reticent_sim.experiments.systems import (
     Leakage,
     StepCounts,
 )
+from reticent_sim.experiments.verdicts import Verdict, above, all_of, at_most, decided
 
 NAME = "maskit-checks"
 TITLE = "Released and suppressed states, and breaches (figure 3.5)"
@@ -28,8 +29,12 @@ LARGE_SHARE = 0.25
 """What we call a large share of the sensitive states: half of the published one, and certain to be more."""
 PRICES = {SIMULATABLE: 0.13, PROBABILISTIC: 0.31}
 """The part of MaskSensitive's utility that each check gives up, as published."""
+ROOM = 0.05
+"""What a check may give up beyond the published part: without it, no number of people could confirm that part."""
 NEARLY = 0.05
 """Hybrid almost matches MaskSensitive: it gives up no more than this part (published: less than 1 %)."""
+
+ABOVE_ZERO = "the interval of every paired difference lies above 0"
 
 
 def run(runner: Runner) -> Result:
@@ -116,7 +121,7 @@ def _leaks(group: Group, seed: int) -> Finding:
         published="54 % of the sensitive states, which are 24 % of all",
         ours=f"{percent(found)} of the sensitive states, which are {percent(hidden)} of all; {percent(of_all)} of all",
         rule=f"the interval lies above {percent(LARGE_SHARE, 0)} of the sensitive states",
-        holds=found.least > LARGE_SHARE,
+        verdict=above(found, LARGE_SHARE),
     )
 
 
@@ -134,7 +139,7 @@ def _keeps(group: Group) -> Finding:
             f"{strayed.largest_gain:.3f}"
         ),
         rule="no breach and no gain above delta on those days, by any of the checks",
-        holds=followed.breaches == 0 and followed.largest_gain <= DELTA + TOLERANCE,
+        verdict=decided(followed.breaches == 0 and followed.largest_gain <= DELTA + TOLERANCE),
     )
 
 
@@ -153,9 +158,14 @@ def _price(group: Group, system: str, price: float, seed: int) -> Finding:
         claim=f"The {system} check gives up a small part of MaskSensitive's utility.",
         published=percent(price, 0),
         ours=f"{percent(found)}; on days that follow the chain {percent(on_model)}",
-        rule="the interval reaches down to the published part",
-        holds=found.least <= price,
+        rule=f"the interval lies below the published part and {percent(ROOM, 0)}",
+        verdict=at_most(found, price + ROOM),
     )
+
+
+def _each_releases_more(group: Group, *pairs: tuple[str, str], measure: str = "utility") -> Verdict:
+    """Whether in each pair the first system releases more than the second."""
+    return all_of(above(statistics.mean(group.differences(*pair, measure)), 0) for pair in pairs)
 
 
 def _ordered(group: Group) -> Finding:
@@ -165,8 +175,8 @@ def _ordered(group: Group) -> Finding:
         claim="On average over people, the simulatable check releases more than the probabilistic one.",
         published="13 % given up instead of 31 %",
         ours=f"simulatable {percent(one)}, probabilistic {percent(other)}",
-        rule="its mean is higher",
-        holds=one.value > other.value,
+        rule=ABOVE_ZERO,
+        verdict=_each_releases_more(group, (SIMULATABLE, PROBABILISTIC)),
     )
 
 
@@ -178,8 +188,8 @@ def _nearly(group: Group, seed: int) -> Finding:
         claim="The hybrid almost matches MaskSensitive.",
         published="75.8 % and 76.4 %",
         ours=f"{percent(hybrid)} and {percent(leaky)}: it gives up {percent(lost)}",
-        rule=f"the interval of what it gives up reaches down to {percent(NEARLY, 0)}",
-        holds=lost.least <= NEARLY,
+        rule=f"the interval of what it gives up lies below {percent(NEARLY, 0)}",
+        verdict=at_most(lost, NEARLY),
     )
 
 
@@ -194,13 +204,12 @@ def _releases_sensitive(group: Group) -> Finding:
         published="some",
         ours=", ".join(f"{system} {count}" for system, count in released.items()) + " on days that follow the chain",
         rule="both release some",
-        holds=all(released.values()),
+        verdict=decided(all(released.values())),
     )
 
 
 def _orders(group: Group) -> Finding:
     values = {system: group.estimate(system) for system in (PROBABILISTIC, HYBRID, ORDERS)}
-    gains = [statistics.mean(group.differences(ORDERS, other)) for other in (PROBABILISTIC, HYBRID)]
     return Finding(
         name="order-of-the-search-matters",
         claim=(
@@ -209,34 +218,30 @@ def _orders(group: Group) -> Finding:
         ),
         published="",
         ours=", ".join(f"{system} {percent(value)}" for system, value in values.items()),
-        rule="the intervals of both paired differences lie above 0",
-        holds=all(gain.least > 0 for gain in gains),
+        rule=ABOVE_ZERO,
+        verdict=_each_releases_more(group, (ORDERS, PROBABILISTIC), (ORDERS, HYBRID)),
     )
 
 
 def _better_checks(group: Group) -> Finding:
     values = {system: group.estimate(system, "expected") for system in (HYBRID, ADAPTIVE, OPTIMAL)}
-    gains = [
-        statistics.mean(group.differences(*pair, "expected")) for pair in ((ADAPTIVE, HYBRID), (OPTIMAL, ADAPTIVE))
-    ]
     return Finding(
         name="better-checks-expect-more",
         claim="The adaptive check expects to release more than the hybrid, and the optimal one more than both.",
         published="",
         ours=", ".join(f"{system} {percent(value)}" for system, value in values.items()),
-        rule="the intervals of both paired differences lie above 0",
-        holds=all(gain.least > 0 for gain in gains),
+        rule=ABOVE_ZERO,
+        verdict=_each_releases_more(group, (ADAPTIVE, HYBRID), (OPTIMAL, ADAPTIVE), measure="expected"),
     )
 
 
 def _better_checks_in_fact(group: Group) -> Finding:
     values = {system: group.estimate(system) for system in (HYBRID, ADAPTIVE, OPTIMAL)}
-    gains = [statistics.mean(group.differences(system, HYBRID)) for system in (ADAPTIVE, OPTIMAL)]
     return Finding(
         name="better-checks-release-more-in-fact",
         claim="The adaptive and the optimal check also release more of the second half of the days than the hybrid.",
         published="",
         ours=", ".join(f"{system} {percent(value)}" for system, value in values.items()),
-        rule="the intervals of both paired differences lie above 0",
-        holds=all(gain.least > 0 for gain in gains),
+        rule=ABOVE_ZERO,
+        verdict=_each_releases_more(group, (ADAPTIVE, HYBRID), (OPTIMAL, HYBRID)),
     )

@@ -10,6 +10,7 @@ from reticent_sim.experiments.maskit.sweeps import Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, settings_of
 from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, PUBLISHED, SIMULATABLE
+from reticent_sim.experiments.verdicts import above, all_of, at_least, below
 
 NAME = "maskit-contexts"
 TITLE = "Utility over the number of sensitive contexts (figure 3.8)"
@@ -33,17 +34,25 @@ def run(runner: Runner) -> Result:
     for group in sweep.values():
         group.run()
     settings = settings_of(runner, people, sensitive="at random, the same and more", delta=DELTA, note=note())
-    return Result(NAME, TITLE, settings, rows("at random", "sensitive_contexts", sweep), findings(sweep))
+    found = rows("at random", "sensitive_contexts", sweep)
+    return Result(NAME, TITLE, settings, found, findings(sweep, runner.settings.seed))
 
 
-def findings(sweep: Sweep) -> list[Finding]:
+def findings(sweep: Sweep, seed: int) -> list[Finding]:
     """The claims about this figure, compared with this run."""
-    values = {s: [group.estimate(s).value for group in sweep.values()] for s in PUBLISHED}
+    per_person = {s: [group.values(s, "utility") for group in sweep.values()] for s in PUBLISHED}  # (counts, people)
+    values = {s: [float(np.mean(people)) for people in per_person[s]] for s in PUBLISHED}
     checks = (SIMULATABLE, PROBABILISTIC, HYBRID)
-    slopes = {s: float(np.polyfit(COUNTS, values[s], 1)[0]) for s in PUBLISHED}
+    slopes = {s: statistics.mean(np.polyfit(COUNTS, per_person[s], 1)[0].tolist()) for s in PUBLISHED}
     kept = {s: values[s][-1] / max(values[s][0], 1e-9) for s in PUBLISHED}
+    leads = [
+        statistics.difference_of_ratios(
+            (per_person[HYBRID][-1], per_person[HYBRID][0]), (per_person[check][-1], per_person[check][0]), seed, NAME
+        )
+        for check in (SIMULATABLE, PROBABILISTIC)
+    ]
     ahead = {count: statistics.mean(group.differences(HYBRID, LEAKY)) for count, group in sweep.items()}
-    above = [count for count, difference in ahead.items() if difference.value > 0]
+    ahead_with = [count for count, difference in ahead.items() if difference.value > 0]
     most = ahead[COUNTS[-1]]
     return [
         Finding(
@@ -51,8 +60,8 @@ def findings(sweep: Sweep) -> list[Finding]:
             claim="The utility of every check falls with the number of sensitive contexts.",
             published="it does",
             ours=", ".join(f"{s} from {percent(v[0])} to {percent(v[-1])}" for s, v in values.items()),
-            rule=f"the slope over {COUNTS[0]} to {COUNTS[-1]} contexts is below 0 for every system",
-            holds=all(slope < 0 for slope in slopes.values()),
+            rule=f"the interval of the slope over {COUNTS[0]} to {COUNTS[-1]} contexts lies below 0 for every system",
+            verdict=all_of(below(slope, 0) for slope in slopes.values()),
         ),
         Finding(
             name="hybrid-falls-slowest",
@@ -60,9 +69,12 @@ def findings(sweep: Sweep) -> list[Finding]:
             published="it does",
             ours=", ".join(f"{s} {percent(kept[s])}" for s in checks)
             + f" of its utility with {COUNTS[0]} is left with {COUNTS[-1]}; in points for each context "
-            + ", ".join(f"{s} {100 * slopes[s]:.2f}" for s in checks),
-            rule="it keeps the largest part of what it released with one sensitive context",
-            holds=kept[HYBRID] == max(kept[s] for s in checks),
+            + ", ".join(f"{s} {100 * slopes[s].value:.2f}" for s in checks),
+            rule=(
+                "it keeps the largest part of what it released with one sensitive context: the intervals of both "
+                "differences lie above 0"
+            ),
+            verdict=all_of(at_least(lead, 0) for lead in leads),
         ),
         Finding(
             name="hybrid-above-mask-sensitive",
@@ -70,9 +82,9 @@ def findings(sweep: Sweep) -> list[Finding]:
             published="it does (not shown)",
             ours=(
                 f"with {COUNTS[-1]} sensitive contexts {percent(most)} of all steps more; it is ahead with "
-                f"{', '.join(map(str, above)) or 'no number of them'}"
+                f"{', '.join(map(str, ahead_with)) or 'no number of them'}"
             ),
-            rule=f"its mean is higher with {COUNTS[-1]} sensitive contexts",
-            holds=most.value > 0,
+            rule=f"the interval of the difference with {COUNTS[-1]} sensitive contexts lies above 0",
+            verdict=above(most, 0),
         ),
     ]

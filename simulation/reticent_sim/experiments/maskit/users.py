@@ -10,6 +10,7 @@ from reticent_sim.experiments.runner import DELTA, Runner
 from reticent_sim.experiments.statistics import Estimate
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE, SYSTEMS
+from reticent_sim.experiments.verdicts import above, all_of
 
 NAME = "maskit-users"
 TITLE = "Utility of two checks for each person (figure 3.6)"
@@ -91,23 +92,23 @@ def findings(group: Group) -> list[Finding]:
     ]
     wrong = f"; where it is wrong it loses {percent(sum(losses) / len(losses))} of all steps" if losses else ""
     means = {system: group.estimate(system) for system in (SIMULATABLE, PROBABILISTIC, HYBRID, LEAKY)}
-    better = [statistics.mean(group.differences(HYBRID, check)) for check in (SIMULATABLE, PROBABILISTIC)]
+    leads = [statistics.mean(group.differences(HYBRID, check)) for check in (SIMULATABLE, PROBABILISTIC)]
     return [
         Finding(
             name="neither-check-is-best-for-all",
             claim="Neither the simulatable nor the probabilistic check is the better one for everybody.",
             published="simulatable better for 58 %, probabilistic for 42 %",
             ours=", ".join(f"{check} better for {percent(share)}" for check, share in shares.items()),
-            rule=f"each is better for more than {percent(EACH, 0)}",
-            holds=all(share.value > EACH for share in shares.values()),
+            rule=f"the interval of each share lies above {percent(EACH, 0)}",
+            verdict=all_of(above(share, EACH) for share in shares.values()),
         ),
         Finding(
             name="hybrid-picks-the-better-check",
             claim="The hybrid picks the check that suppresses less in the second half for almost everybody.",
             published="95 %",
             ours=f"{percent(right)}; counting only days that follow the chain, {percent(on_model)}{wrong}",
-            rule=f"more than {percent(ALMOST_ALL, 0)}",
-            holds=right.value > ALMOST_ALL,
+            rule=f"the interval lies above {percent(ALMOST_ALL, 0)}",
+            verdict=above(right, ALMOST_ALL),
         ),
         Finding(
             name="hybrid-above-both",
@@ -115,6 +116,6 @@ def findings(group: Group) -> list[Finding]:
             published="75.8 %, which is much more than either",
             ours=", ".join(f"{system} {percent(value)}" for system, value in means.items()),
             rule="the intervals of both paired differences lie above 0",
-            holds=all(gain.least > 0 for gain in better),
+            verdict=all_of(above(lead, 0) for lead in leads),
         ),
     ]

@@ -1,1 +1,0 @@
-"""What Reticent is measured against: the published algorithms, as they were written."""

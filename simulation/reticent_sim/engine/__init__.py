@@ -1,0 +1,31 @@
+"""The two servers as real processes on this machine, over TLS, with certificates and invitations.
+
+    with launched(ServerPair(folder, clock=START)) as servers:  # both serve
+        invitations = servers.invitations(100)
+        channel = servers.enrolment.channel()  # of a phone to the key server, for asyncio
+        servers.keys.kill()
+        servers.keys.start()  # at the same addresses, with the same data
+        servers.move_clocks(START + timedelta(days=1))
+
+Each function blocks, and has a timeout. No server outlives this process, not even if this process is killed.
+"""
+
+from reticent_sim.engine.addresses import free_address
+from reticent_sim.engine.endpoint import Endpoint
+from reticent_sim.engine.errors import CommandFailed, LaunchError, ServerExited, ServerTimeout
+from reticent_sim.engine.process import ServerProcess
+from reticent_sim.engine.servers import ANALYST, RETICENT, ServerPair, launched
+
+__all__ = [
+    "ANALYST",
+    "RETICENT",
+    "CommandFailed",
+    "Endpoint",
+    "LaunchError",
+    "ServerExited",
+    "ServerPair",
+    "ServerProcess",
+    "ServerTimeout",
+    "free_address",
+    "launched",
+]

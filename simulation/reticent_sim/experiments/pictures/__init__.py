@@ -1,1 +1,0 @@
-"""The pictures of the experiments: each draws what an experiment found, and computes nothing."""

@@ -1,0 +1,1 @@
+"""The published algorithms as their sources list them, to compare Reticent with."""

@@ -1,0 +1,43 @@
+"""An aggregation server in the hands of a test: what it makes of contributions, and asks the key server to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from reticent.paillier import PublicKey
+from reticent.privacy import Query
+from reticent.protocol.layout import ciphertexts_to
+from reticent.v1 import counting_pb2 as wire
+from tests.parties.phone import Contribution
+
+
+def summed(key: PublicKey, contributions: Sequence[Contribution]) -> list[int]:
+    """What an honest aggregation server makes of contributions."""
+    return [key.add(column) for column in zip(*(each.ciphertexts for each in contributions), strict=True)]
+
+
+def request(
+    query: Query, cohort: int, key: PublicKey, ciphertexts: list[int], receipts: Iterable[wire.Receipt]
+) -> tuple[wire.DecideHead, list[wire.Receipt]]:
+    """To decide a cohort."""
+    sent = list(receipts)
+    head = wire.DecideHead(
+        query=query.digest, cohort=cohort, contributors=len(sent), ciphertexts=ciphertexts_to(ciphertexts, key)
+    )
+    return head, sent
+
+
+def honest(
+    query: Query, cohort: int, key: PublicKey, contributions: Sequence[Contribution]
+) -> tuple[wire.DecideHead, Iterator[wire.Receipt]]:
+    """To decide the sum of these contributions."""
+    head, receipts = request(query, cohort, key, summed(key, contributions), (each.receipt for each in contributions))
+    return head, iter(receipts)
+
+
+def sums(decision: wire.Decision) -> list[int]:
+    return [int.from_bytes(each, "big", signed=True) for each in decision.sums]
+
+
+def expected(contributions: Sequence[Contribution]) -> list[int]:
+    return [sum(column) for column in zip(*(each.values for each in contributions), strict=True)]
