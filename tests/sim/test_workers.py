@@ -41,7 +41,7 @@ def interrupt(_: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("workers", [1, 3, 9])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_every_job_runs_once(workers: int) -> None:
     found = dict(run_jobs(square, range(7), workers))
     assert {job: result for job, (_, result) in found.items()} == {number: number**2 for number in range(7)}
