@@ -76,7 +76,7 @@ def square_then_wait(number: int) -> int:
 
 
 def test_an_interrupt_of_the_terminal_does_not_reach_the_workers() -> None:
-    assert list(run_jobs(interrupt, [1, 2], 2)) == [(1, True), (2, True)]
+    assert dict(run_jobs(interrupt, [1, 2], 2)) == {1: True, 2: True}
 
 
 @contextmanager
