@@ -24,9 +24,9 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub, DecidingStub, EnrolmentStub
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_sim.engine import ServerPair
-from tests.agg.parties import requests
-from tests.parties.aggregation_server import sums
+from tests.parties.aggregation import requests
 from tests.parties.callers import CallsInFlight, Killer, at_shares, in_turn
+from tests.parties.decision_requests import sums
 from tests.parties.phone import Phone
 from tests.parties.waiting import until
 
