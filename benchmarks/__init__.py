@@ -1,1 +1,1 @@
-"""Speed and size of Reticent beside its rivals, measured in one run."""
+"""Measurements beside published algorithms and other programs: `python -m benchmarks --help`."""

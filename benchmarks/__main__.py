@@ -3,62 +3,67 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib
 import os
-from collections.abc import Callable, Iterable
+import textwrap
 from pathlib import Path
 
 from benchmarks.measure import ONE_CORE
 
-LONG = ("learning", "many_phones")
 DEFAULT = ("checks", "broker", "calibration", "encryption", "counting", "utility")
+LONG = ("learning", "many_phones")
+"""These take minutes: they run only if they are named."""
+WITH_TRACES = ("utility", "learning")
+
+DESCRIPTION = "Measure Reticent beside published algorithms and other programs, on this machine."
+TABLES = (
+    "Each benchmark prints tables. The column 'Reticent' has our figure, 'rival' the other program's, 'ratio' how "
+    "many times more the rival needs, and 'target' the goal."
+)
 
 
 def main() -> None:
     """Print one table after the other."""
     os.environ.update(ONE_CORE)  # before NumPy is loaded: ratios compare one core with one core
-    from benchmarks import (  # noqa: PLC0415  # see above
-        broker,
-        calibration,
-        checks,
-        counting,
-        encryption,
-        learning,
-        many_phones,
-        utility,
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=DESCRIPTION,
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Reticent beside its rivals.")
     parser.add_argument(
         "names",
+        metavar="NAME",
         nargs="*",
         choices=[*DEFAULT, *LONG, []],
-        help=f"what to run; {', '.join(DEFAULT)} unless named: {' and '.join(LONG)} take minutes",
+        help=f"the benchmarks to run (default: all but {' and '.join(LONG)}, which take minutes)",
     )
     parser.add_argument(
         "--traces",
+        metavar="FILE",
         type=Path,
         default=os.environ.get("RETICENT_TRACES"),
-        help="a gzipped table user,day,slot,place of half hours, for utility and learning (or RETICENT_TRACES)",
+        help="real people for utility and learning: a gzipped CSV of half hours with the columns user, day, slot and "
+        "place (default: RETICENT_TRACES, else simulated people)",
     )
-    arguments = parser.parse_args()
-    traces = None if arguments.traces is None else Path(arguments.traces)
-    runs: dict[str, Callable[[], Iterable[str]]] = {
-        "checks": checks.run,
-        "broker": broker.run,
-        "calibration": calibration.run,
-        "encryption": encryption.run,
-        "counting": counting.run,
-        "many_phones": many_phones.run,
-        "utility": lambda: utility.run(traces),
-        "learning": lambda: learning.run(traces),
-    }
-    for name in arguments.names or DEFAULT:
-        _print(runs[name]())
+    options = parser.parse_args()
+    traces = None if options.traces is None else Path(options.traces)
+    for name in options.names or DEFAULT:
+        run = importlib.import_module(f"benchmarks.{name}").run
+        for text in run(traces) if name in WITH_TRACES else run():
+            print(text, flush=True)
 
 
-def _print(tables: Iterable[str]) -> None:
-    for text in tables:
-        print(text, flush=True)
+def _epilog() -> str:
+    """What each benchmark measures, and against what: the first paragraph of its module."""
+    parts = []
+    for name in (*DEFAULT, *LONG):
+        source = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+        summary = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
+        lines = textwrap.wrap(" ".join(summary.split()), 62)
+        parts += [f"  {title:<12} {line}" for title, line in zip([name, *[""] * len(lines)], lines, strict=False)]
+    return "\n".join(["benchmarks:", *parts, "", *textwrap.wrap(TABLES, 78)])
 
 
 if __name__ == "__main__":

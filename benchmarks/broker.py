@@ -1,7 +1,7 @@
-"""A step reaches a thousand apps: the broker beside a bare gRPC stream of the same shape, in one run.
+"""Time until 1000 apps have received a step, against a bare gRPC stream; the broker's memory over a month of steps.
 
-Two servers in one process, the apps in another, which says when the last of them has heard a step. The bare server does
-what a tutorial would: every subscriber has a queue, and yields what comes.
+The two servers share a process. The apps are in another one, which reports the time when the last of them has a step.
+The bare server is that of a tutorial: each subscriber has a queue, and receives whatever is put there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEADLINE = 120.0  # seconds for anything
 
 
 class BareStream(phone_pb2_grpc.PhoneServicer):
-    """The rival: a stream of messages, and nothing else."""
+    """The rival: a stream of messages."""
 
     def __init__(self) -> None:
         self._message = phone_pb2.Step()
@@ -74,7 +74,7 @@ class BareStream(phone_pb2_grpc.PhoneServicer):
 
 
 def run() -> Iterator[str]:
-    """How long a step takes to all apps, and what a month of steps does to the memory."""
+    """The time for a step to reach all apps, and the memory after a month of steps."""
     times, memory = asyncio.run(asyncio.wait_for(_measure(), DEADLINE * 4))
     ours, bare = statistics.median(times[OURS]), statistics.median(times[BARE])
     worst = {name: max(each) for name, each in times.items()}
@@ -99,71 +99,71 @@ async def _measure() -> tuple[dict[str, list[float]], tuple[float, float]]:
         port = bare_server.add_insecure_port(LOCAL)
         await bare_server.start()
         async with phone, Broker(phone) as broker:
-            listeners = await _listeners({BARE: f"127.0.0.1:{port}", OURS: broker.address}, tokens)
+            apps = await _start_apps({BARE: f"127.0.0.1:{port}", OURS: broker.address}, tokens)
             try:
                 times: dict[str, list[float]] = {OURS: [], BARE: []}
                 for _ in range(WARM_UP + STEPS):
-                    times[OURS].append(await _our_step(phone, clock, listeners))
+                    times[OURS].append(await _our_step(phone, clock, apps))
                     begun = time.monotonic()
                     bare.write(phone_pb2.Step(padding=bytes(SIZE - 3)))
-                    times[BARE].append(await _heard(listeners) - begun)
+                    times[BARE].append(await _last_received(apps) - begun)
                 assert phone.mask is not None
                 while phone.mask.next_step.instant < START + dt.timedelta(days=2):
-                    await _our_step(phone, clock, listeners)
+                    await _our_step(phone, clock, apps)
                 early = memory()
                 assert phone.mask is not None
                 while phone.mask.next_step.instant < START + dt.timedelta(days=MONTH):
-                    await _our_step(phone, clock, listeners)
+                    await _our_step(phone, clock, apps)
                 late = memory()
             finally:
-                listeners.terminate()
-                await listeners.wait()
+                apps.terminate()
+                await apps.wait()
         await bare_server.stop(None)
     return {name: each[WARM_UP:] for name, each in times.items()}, (early, late)
 
 
-async def _our_step(phone: Phone, clock: ManualClock, listeners: asyncio.subprocess.Process) -> float:
-    """Have a step decided, then begin: the seconds from its beginning until all have heard it."""
+async def _our_step(phone: Phone, clock: ManualClock, apps: asyncio.subprocess.Process) -> float:
+    """The seconds from the beginning of a decided step until all apps have received it."""
     assert phone.mask is not None
     instant = phone.mask.next_step.instant
     await clock.move_to(instant - dt.timedelta(milliseconds=1))
     begun = time.monotonic()
     await clock.move_to(instant)
-    return await _heard(listeners) - begun
+    return await _last_received(apps) - begun
 
 
-async def _listeners(addresses: dict[str, str], tokens: list[str]) -> asyncio.subprocess.Process:
-    """A process with all the apps, which hear both servers."""
+async def _start_apps(addresses: dict[str, str], tokens: list[str]) -> asyncio.subprocess.Process:
+    """Start a process with all the apps, which subscribe to both servers."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        "from benchmarks.broker import listen; listen()",
+        "from benchmarks.broker import receive; receive()",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdin is not None
     process.stdin.write((json.dumps([addresses, tokens]) + "\n").encode())
     await process.stdin.drain()
-    await _heard(process)  # all have subscribed
+    await _last_received(process)  # all have subscribed
     return process
 
 
-async def _heard(process: asyncio.subprocess.Process) -> float:
-    """When the last app heard the step, by the clock that both processes share."""
+async def _last_received(process: asyncio.subprocess.Process) -> float:
+    """The time when the last app received the step, by the clock that both processes share."""
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), DEADLINE)
     return float(line)
 
 
-def listen() -> None:
-    """Run in the apps' process: print when the last of them has heard each step."""
-    asyncio.run(_listen(*json.loads(sys.stdin.readline())))
+def receive() -> None:
+    """Run in the apps' process: print the time when the last of them has received each step."""
+    asyncio.run(_receive(*json.loads(sys.stdin.readline())))
 
 
-async def _listen(addresses: dict[str, str], tokens: list[str]) -> None:
+async def _receive(addresses: dict[str, str], tokens: list[str]) -> None:
     counts = dict.fromkeys(addresses, 0)
 
-    def heard(name: str) -> None:
+    def received(name: str) -> None:
         counts[name] += 1
         if counts[name] == APPS:
             counts[name] = 0
@@ -181,7 +181,7 @@ async def _listen(addresses: dict[str, str], tokens: list[str]) -> None:
                     call = stub.Subscribe(
                         phone_pb2.SubscribeRequest(), metadata=(("authorization", f"Bearer {token}"),)
                     )
-                    subscribed.append(asyncio.create_task(_read(call, functools.partial(heard, name))))
+                    subscribed.append(asyncio.create_task(_read(call, functools.partial(received, name))))
                     if name == OURS:
                         await call.initial_metadata()
         await asyncio.sleep(1)  # the bare stream does not say when it has begun
@@ -190,6 +190,6 @@ async def _listen(addresses: dict[str, str], tokens: list[str]) -> None:
         await asyncio.gather(*subscribed)
 
 
-async def _read(call: AsyncIterable[phone_pb2.Step], heard: Callable[[], None]) -> None:
+async def _read(call: AsyncIterable[phone_pb2.Step], received: Callable[[], None]) -> None:
     async for _ in call:
-        heard()
+        received()

@@ -1,4 +1,4 @@
-"""What noise a promise needs beside what theorem 1 of the dissertation prints, and how long it takes to find out."""
+"""Noise that (epsilon, delta) needs, against theorem 1 of the dissertation as printed; time to compute it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FRACTION_BITS = 16
 
 
 def run() -> Iterator[str]:
-    """How much noise is saved, then how long the slowest call of each kind takes."""
+    """The noise that is saved, and the time of the slowest call of each kind."""
     yield _saved()
     yield table(f"The slowest single call, of many parameters (best of {REPEATS})", list(_times()))
 

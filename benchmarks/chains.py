@@ -1,4 +1,4 @@
-"""The chains that the benchmarks run on: learned from habits, or dense as no person's are."""
+"""Chains for the benchmarks: learned from habits or traces, or dense as the chain of no person is."""
 
 from __future__ import annotations
 

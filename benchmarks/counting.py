@@ -1,7 +1,8 @@
-"""Durable contributions beside an empty echo: both over TLS, with asyncio on both sides, in one run.
+"""Contributions per second that a server stores durably, against an empty gRPC echo over TLS; memory and disk.
 
-One process serves, another one calls. The rival replies to an empty message with an empty one. Ours checks, adds up and
-receipts 16 ciphertexts of 3072 bits, and replies when the result is on disk.
+One process serves and another one calls, both with asyncio, in one run. The echo replies to an empty message with an
+empty one. Reticent's server verifies, adds up and receipts 16 ciphertexts of 3072 bits, and replies when the result is
+on disk.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ Inspect = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class SimulatedPhones:
-    """Phones to which a query was dealt. Each one signs one of a pool of ciphertexts."""
+    """Phones to which a query was dealt; each signs ciphertexts from a small pool."""
 
     query: Query
     pool: list[bytes]
 
     @classmethod
     def of(cls, key: PublicKey, population: int) -> SimulatedPhones:
-        """A query to so many phones."""
+        """A query to a number of phones."""
         query = Query(
             id=f"{population} phones",
             counters=[Counter(f"counter {number}", 0, 1) for number in range(COUNTERS)],
@@ -181,7 +182,7 @@ async def _timed(connection: grpc.aio.Channel, phones: SimulatedPhones, numbers:
 
 
 async def _contribute(connection: grpc.aio.Channel, phones: SimulatedPhones, numbers: range, inspect: Inspect) -> float:
-    """Have all of them counted; returns the largest memory of the server meanwhile."""
+    """Send the contributions of all of these phones; returns the largest memory of the server meanwhile."""
     seen: list[float] = []
     for first in range(numbers.start, numbers.stop, CALLS):
         await _timed(connection, phones, range(first, min(first + CALLS, numbers.stop)))

@@ -1,4 +1,4 @@
-"""Encryption on a phone and adding on a server, beside phe (python-paillier) over the same gmpy2."""
+"""Time and bytes to encrypt on a phone and to add on a server, against phe (python-paillier) over the same gmpy2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHARE_VARIANCE = 0.01  # of a sum's noise, a deviation of 32 when all of them an
 
 
 def run() -> Iterator[str]:
-    """What an encryption, a counter and an addition cost."""
+    """The time and size of an encryption, a counter and an addition."""
     pair = KeyPair.generate()
     public, rival, rng = pair.public, PaillierPublicKey(pair.public.n), secure()
     yield _encrypting(public, rival)
@@ -35,10 +35,10 @@ def run() -> Iterator[str]:
     yield table(f"The table of powers of a {public.bits}-bit key", rows)
     ciphertexts = public.encrypt(range(BATCH), rng)
     wire = [number.to_bytes(public.ciphertext_bytes, "big") for number in ciphertexts]
-    user_days = [EncryptedNumber(rival, number) for number in ciphertexts]
+    phe_numbers = [EncryptedNumber(rival, number) for number in ciphertexts]
     assert pair.decrypt([public.add(ciphertexts)]) == [sum(range(BATCH))]
     ours = best_of(RUNS, lambda: public.add([int.from_bytes(number, "big") for number in wire])) / BATCH
-    bare = best_of(RUNS, lambda: sum(user_days[1:], user_days[0])) / BATCH
+    bare = best_of(RUNS, lambda: sum(phe_numbers[1:], phe_numbers[0])) / BATCH
     row = Row(f"one of {BATCH}", seconds(ours), seconds(bare), bare / ours, "under 20 µs")
     yield table("Adding a ciphertext: from its bytes, with all checks (phe checks nothing)", [row])
 
@@ -55,29 +55,29 @@ def _encrypting(public: PublicKey, rival: PaillierPublicKey) -> str:
     values = [secrets.randbelow(2) for _ in range(COUNTERS)]
     tags = [secrets.randbits(128) for _ in range(packing.plaintexts)]
     public.prepare()
-    user_days = best_of(RUNS, lambda: rival.encrypt(1).ciphertext())
+    phe_time = best_of(RUNS, lambda: rival.encrypt(1).ciphertext())
     one = best_of(RUNS, lambda: public.encrypt(range(MANY), rng)) / MANY
     counter = best_of(RUNS, lambda: public.encrypt(packing.pack(values, tags), rng)) / COUNTERS
     size, bytes_ours = public.ciphertext_bytes, packing.plaintexts * public.ciphertext_bytes / COUNTERS
     rows = [
-        Row("one encryption", seconds(one), seconds(user_days), user_days / one, "at least 12 x"),
-        Row(f"a counter, of {COUNTERS:,}", seconds(counter), seconds(user_days), user_days / counter, "at least 500 x"),
+        Row("one encryption", seconds(one), seconds(phe_time), phe_time / one, "at least 12 x"),
+        Row(f"a counter, of {COUNTERS:,}", seconds(counter), seconds(phe_time), phe_time / counter, "at least 500 x"),
         Row("its bytes", f"{bytes_ours:.1f}", f"{size}", size / bytes_ours, "at least 30 x"),
     ]
     return table(f"Encrypting under {public.bits} bits (the rival is phe with gmpy2), {PHONES:,} phones", rows)
 
 
 def _computing(call: Callable[[], None]) -> float:
-    """Seconds of this process alone: a table is made once, and the machine may be busy just then."""
+    """The CPU seconds of a call: a table is made once, and the machine may be busy."""
     begun = time.process_time()
     call()
     return time.process_time() - begun
 
 
 def memory_of_a_table() -> dict[str, float]:
-    """In a fresh process: by how many MB it grows when the table is made."""
+    """Run in a fresh process: the memory of the table of powers, in MB."""
     public = KeyPair.generate().public
-    public.encrypt([0], secure())  # all that is needed beside the table is there
+    public.encrypt([0], secure())  # loads everything but the table
     before = memory()
     public.prepare()
     return {"table": memory() - before}

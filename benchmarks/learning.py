@@ -1,15 +1,12 @@
-"""How much is lost when few days of a user are known, and what helps.
+"""Releases and breaches of policies that were learned from few days, against plain counts of the same days.
 
-For each user the last days are judged, and habits are learned from the days right before them, many or few. A policy is
-made from what was learned and run over the judged days, beside an adversary who is certain of the same chain, and
-beside one who is certain of a chain counted from all the user's days, the judged ones included.
-
-    python -m benchmarks.learning [--traces FILE]
+The last days of each user are the test days, and habits are learned from the days right before them, many or few. A
+policy is computed from the learned chain and run over the test days. Two adversaries watch: one is certain of the
+learned chain, the other of a chain counted from all days of the user, the test days included.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import datetime as dt
 import gzip
@@ -36,18 +33,18 @@ AT_ONCE = dt.timedelta()  # the lead: tables have their readings where steps beg
 HOUR, HALF_HOUR = dt.timedelta(hours=1), dt.timedelta(minutes=30)
 USERS = 15
 TOP = 5  # places with a label of their own; the third most visited is sensitive
-MIN_TRAINING = 30  # of real users, those are studied who have as many days before the judged ones
+MIN_TRAINING = 30  # real users need as many days before the test days
 
 FEW = (3, 5, 7, 10, 14, 21, 28, 42, 84)
 SOME = (7, 14, 28)
 HEADS = ("", "days", "expected", "released", "off model", "breaches", "of all days")
 
-Learner = Callable[["Known"], MarkovChain]
+Learner = Callable[["TrainingData"], MarkovChain]
 
 
 @dataclass(frozen=True)
 class User:
-    """Somebody whose days are known for long enough to judge by."""
+    """A user with enough days for a test."""
 
     name: str
     traces: Traces
@@ -55,13 +52,13 @@ class User:
     test_days: int
 
     def days(self, sampling: Sampling) -> tuple[DatedDay, ...]:
-        """Their days."""
+        """The days of the user."""
         return sampling.days(self.traces).days
 
 
 @dataclass(frozen=True)
-class Known:
-    """What a learner is given: the last days before the judged ones, and the days of other people."""
+class TrainingData:
+    """The data of a learner: the last days before the test days, and the days of other people."""
 
     days: Sequence[DatedDay]
     contexts: tuple[str, ...]
@@ -80,7 +77,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a policy on the judged days."""
+    """The result of a policy on the test days."""
 
     steps: int = 0
     expected: float = 0.0
@@ -105,9 +102,9 @@ Table = dict[tuple[str, str], Outcome]
 
 
 def run(traces: Path | None) -> Iterator[str]:
-    """The tables, of made-up people or of real ones."""
-    users = made_up() if traces is None else real(traces)
-    where = "made-up people" if traces is None else f"users of {traces.name}"
+    """The tables, of simulated people or of real ones."""
+    users = simulated() if traces is None else real(traces)
+    where = "simulated people" if traces is None else f"users of {traces.name}"
     title = f"{len(users)} {where}, the hybrid check, delta {DELTA}"
     yield text(f"Plain counts of few days: {title}", compare(users, {"counted": counted}, FEW))
     yield text(f"What helps: {title}", compare(users, HELP, SOME))
@@ -117,39 +114,39 @@ def run(traces: Path | None) -> Iterator[str]:
         found = compare(users, {f"steps of {hours} h": default}, SOME, Sampling(hours * HOUR, lead=AT_ONCE))
         longer |= found
     yield text(f"Coarser steps: {title}", longer)
-    if traces is None:  # of the real ones nobody says which day of the week it was
+    if traces is None:  # the real ones have no days of the week
         yield text(f"Weekdays and weekends: {title}", weekends(users))
     else:
-        yield text(f"Days with gaps left out, all days judged: {title}", gaps(users))
+        yield text(f"Days with gaps left out, all days tested: {title}", gaps(users))
 
 
-def counted(known: Known) -> MarkovChain:
+def counted(data: TrainingData) -> MarkovChain:
     """Plain counts."""
-    return known.counted
+    return data.counted
 
 
-def default(known: Known) -> MarkovChain:
-    """What `learn` does unless told otherwise."""
-    return learn(known.days, train=1, min_days=1).chain
+def default(data: TrainingData) -> MarkovChain:
+    """The default of `learn`."""
+    return learn(data.days, train=1, min_days=1).chain
 
 
 HELP: dict[str, Learner] = {
     "counted": counted,
-    "0.1 to every count": lambda known: fit(known.days, known.contexts, smoothing=0.1),
-    "2 days of frequencies": lambda known: known.completed(MarkovChain.frequencies, 2),
-    "1 day, an hour around": lambda known: known.completed(lambda chain: nearby(chain, 1), 1),
-    "2 days, an hour around": lambda known: known.completed(lambda chain: nearby(chain, 1), 2),
-    "7 days, an hour around": lambda known: known.completed(lambda chain: nearby(chain, 1), 7),
-    "2 days, two hours around": lambda known: known.completed(lambda chain: nearby(chain, 2), 2),
-    "2 days of the others": lambda known: known.completed(lambda _: fit(known.others, known.contexts), 2),
-    "the others alone": lambda known: fit(known.others, known.contexts),
+    "0.1 to every count": lambda data: fit(data.days, data.contexts, smoothing=0.1),
+    "2 days of frequencies": lambda data: data.completed(MarkovChain.frequencies, 2),
+    "1 day, an hour around": lambda data: data.completed(lambda chain: nearby(chain, 1), 1),
+    "2 days, an hour around": lambda data: data.completed(lambda chain: nearby(chain, 1), 2),
+    "7 days, an hour around": lambda data: data.completed(lambda chain: nearby(chain, 1), 7),
+    "2 days, two hours around": lambda data: data.completed(lambda chain: nearby(chain, 2), 2),
+    "2 days of the others": lambda data: data.completed(lambda _: fit(data.others, data.contexts), 2),
+    "the others alone": lambda data: fit(data.others, data.contexts),
 }
 
 
 def compare(
     users: Sequence[User], learners: Mapping[str, Learner], lengths: Iterable[int], sampling: Sampling | None = None
 ) -> Table:
-    """What comes of each way to learn, from each number of days."""
+    """The outcome of each learner, for each number of days."""
     days = {user.name: user.days(sampling or Sampling(HOUR, lead=AT_ONCE)) for user in users}
     contexts = labels_of(day for each in days.values() for day in each)
     table: Table = defaultdict(Outcome)
@@ -157,15 +154,15 @@ def compare(
         training, test_days = days[user.name][: -user.test_days], days[user.name][-user.test_days :]
         others = [day for other in users if other is not user for day in days[other.name][: -other.test_days]]
         for length in lengths:
-            known = Known(training[-length:], contexts, others)
+            data = TrainingData(training[-length:], contexts, others)
             for name, learner in learners.items():
-                chain = learner(known)
+                chain = learner(data)
                 table[str(length), name] += outcome(user, chain, test_days, days[user.name])
     return table
 
 
 def weekends(users: Sequence[User]) -> Table:
-    """One chain for all days, or one each for weekdays and weekends, which may take in days of both."""
+    """The outcome of one chain for all days, and of one each for weekdays and weekends, some with days of both."""
     table: Table = defaultdict(Outcome)
     for user in users:
         days = user.days(Sampling(HOUR, lead=AT_ONCE))
@@ -187,7 +184,7 @@ def weekends(users: Sequence[User]) -> Table:
 
 
 def gaps(users: Sequence[User]) -> Table:
-    """Learn from days that are filled well enough, and judge all that have any reading."""
+    """The outcome of learning from days with few gaps only; all days with a reading are test days."""
     table: Table = defaultdict(Outcome)
     for user in users:
         every = user.days(Sampling(HOUR, min_filled=0, lead=AT_ONCE))
@@ -196,13 +193,13 @@ def gaps(users: Sequence[User]) -> Table:
             days = user.days(Sampling(HOUR, min_filled=least, lead=AT_ONCE))
             known = [day for day in days if day.date < test_days[0].date]
             if known:
-                chain = default(Known(known, (), ()))
+                chain = default(TrainingData(known, (), ()))
                 table["all", f"{least:.0%} filled"] += outcome(user, chain, test_days, every)
     return table
 
 
 def outcome(user: User, chain: MarkovChain, test_days: Sequence[DatedDay], ever: Sequence[DatedDay]) -> Outcome:
-    """What a policy made from a chain releases on the judged days, and what it tells."""
+    """The releases and breaches of the policy for a chain, on the test days."""
     contexts = tuple(dict.fromkeys([*chain.contexts, *labels_of(ever), user.sensitive]))
     wide = widened(chain, contexts)
     policy = hybrid(wide, sensitive={user.sensitive}, delta=DELTA, weights=STEPS_COUNT)
@@ -232,8 +229,8 @@ def labels_of(days: Iterable[DatedDay]) -> tuple[str, ...]:
     return tuple(sorted({UNKNOWN if label is None else label for day in days for label in day.labels}))
 
 
-def made_up() -> list[User]:
-    """People of the simulation: sixteen weeks, of which the last four judge."""
+def simulated() -> list[User]:
+    """Simulated people with sixteen weeks, of which the last four are test days."""
     users = []
     for number in range(USERS):
         days = person(SEED, number).days(range(112))
@@ -276,15 +273,3 @@ def text(title: str, table: Table) -> str:
         for line in lines
     ]
     return "\n".join([title, "-" * len(title), *rows, ""])
-
-
-def main() -> None:
-    """Print one table after the other."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__.partition("\n")[0])
-    parser.add_argument("--traces", type=Path, help="a gzipped table user,day,slot,place of half hours")
-    for table in run(parser.parse_args().traces):
-        print(table, flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,7 @@
-"""Many phones in one process that take part in one query: real servers in processes of their own, over TLS."""
+"""Phones per second, memory and disk of 10,000 phones in one process, against stated goals.
+
+All of them take part in one query to real servers, which are processes of their own, over TLS.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ MEMORY, DESCRIPTORS = 30.0, 50  # goals: kB a phone, open files
 
 
 def run() -> Iterator[str]:
-    """Phones a second, and what they cost, for two numbers of phones."""
+    """Phones per second, and their memory and disk, for two numbers of phones."""
     few, many = (_measured(phones) for phones in (FEW, MANY))
     rows = [
         Row("phones that contribute, a second", f"{many['rate']:,.0f}", target=f"{few['rate']:,.0f} with {FEW:,}"),

@@ -1,4 +1,4 @@
-"""Timing, fresh processes and tables: what every benchmark needs."""
+"""Time and memory measurements, in fresh processes if needed, and tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE_CORE = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what was measured, how much it is, how much its rival needs, and what it should be."""
+    """A line of a table: the quantity, our value, the rival's, their ratio and the target."""
 
     what: str
     ours: str
@@ -34,7 +34,7 @@ class Row:
 
 
 def best_of(times: int, call: Callable[[], Any]) -> float:
-    """The shortest of several runs, in seconds: what the code needs when nothing gets in its way."""
+    """The shortest of several runs, in seconds: the time on an idle machine."""
     shortest = float("inf")
     for _ in range(times):
         begin = time.perf_counter()
@@ -54,14 +54,14 @@ def table(title: str, rows: list[Row]) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time with the unit that suits it."""
+    """A time with a suitable unit."""
     if value >= 1:
         return f"{value:.2f} s"
     return f"{value * 1e3:.2f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} µs"
 
 
 def in_fresh_process(function: str) -> dict[str, float]:
-    """What `module:function` returns in a process of its own, on one core, with its peak memory in MB."""
+    """The result of `module:function` in a fresh process on one core, and that process's peak memory in MB."""
     module, name = function.split(":")
     code = f"from {module} import {name}; from benchmarks.measure import report; report({name}())"
     run = subprocess.run(  # noqa: S603  # our own interpreter, and functions named in this folder
@@ -72,12 +72,12 @@ def in_fresh_process(function: str) -> dict[str, float]:
 
 
 def report(values: dict[str, float]) -> None:
-    """Print what a fresh process measured."""
+    """Print the measurements of a fresh process."""
     print(json.dumps(values | {"memory": _peak()}))
 
 
 def memory() -> float:
-    """The present size of this process in MB, or where that is not told the largest it had."""
+    """The present size of this process in MB; on macOS, its peak size."""
     with contextlib.suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,4 +1,4 @@
-"""How much each check releases, on chains learned from real traces."""
+"""Share of the steps that each check releases, against the most that a private check can release."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PROTOTYPE = {
 
 
 def run(traces: Path | None) -> Iterator[str]:
-    """The tables of utility, and of what `optimal` takes; on made-up habits where there are no traces."""
+    """The tables of released shares, and of the time of `optimal`; of simulated habits without traces."""
     if traces is None:
-        made_up = [learned(8, 7, 30, seed) for seed in range(10)]
-        yield table(f"Released: 10 made-up users, {SETTING}", _shares(made_up, prototype=False))
+        simulated = [learned(8, 7, 30, seed) for seed in range(10)]
+        yield table(f"Released: 10 simulated users, {SETTING}", _shares(simulated, prototype=False))
         return
     chains = from_traces(traces, horizon=8, top=5)
     yield table(f"Released: {len(chains)} users of {traces.name}, {SETTING}", _shares(chains.values(), prototype=True))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reticent_agg import AggregationServer
-from tests.agg import parties
 from tests.agg.network import certified
-from tests.agg.parties import Time
+from tests.parties import aggregation
+from tests.parties.aggregation import Time
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(path: Path, time: Time) -> Iterator[AggregationServer]:
-    server = parties.opened(path, time)
+    server = aggregation.opened(path, time)
     yield server
     server.close()

@@ -26,7 +26,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.service import AggregationService
-from tests.agg.parties import START, KeyServer
+from tests.parties.aggregation import START, KeyServer
 
 LOCAL = "127.0.0.1:0"
 DEADLINE = 30.0

@@ -19,8 +19,8 @@ from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from tests.agg import parties
-from tests.agg.parties import KeyServer, Phone, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import KeyServer, Phone, Time
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -109,7 +109,7 @@ def test_a_simulated_clock_is_moved_from_this_machine() -> None:
         credentials = Certificate.load("certs", "ann").channel_credentials()
         with grpc.secure_channel(where["analysts"], credentials) as way:
             stub = counting_pb2_grpc.SimulatedClockStub(way)
-            later = int(parties.START.timestamp() * 1000) + 5
+            later = int(aggregation.START.timestamp() * 1000) + 5
             moved: wire.Instant = stub.Move(wire.Instant(milliseconds=later), timeout=DEADLINE)
             assert moved.milliseconds == later
     assert "a simulated clock needs local addresses" in refused(
@@ -126,16 +126,16 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.Capture
     Path("aggregation").mkdir()
     time = Time()
     time.now = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)
-    server = parties.opened(Path("aggregation/aggregation.db"), time)
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(Path("aggregation/aggregation.db"), time)
+    query = aggregation.collecting(server, aggregation.make_query())
     server.collection.contribute([Phone(number).contribution(query) for number in range(2)])
-    (head,) = parties.closed(server, time, query)
+    (head,) = aggregation.closed(server, time, query)
     server.closing.decide(KeyServer().decision(head))
     time.now = dt.datetime(2027, 2, 1, tzinfo=dt.UTC)
-    collecting = parties.collecting(server, parties.make_query())
-    waiting, unwanted = parties.make_query(), parties.make_query()
+    collecting = aggregation.collecting(server, aggregation.make_query())
+    waiting, unwanted = aggregation.make_query(), aggregation.make_query()
     for each in (waiting, unwanted):
-        parties.announce(server, each)
+        aggregation.announce(server, each)
     server.store.reject(unwanted.digest, Refused(Refusal.BAD_QUERY, "too dear"))
     server.close()
     assert main(["agg", "prune"]) == 0

@@ -12,8 +12,8 @@ from reticent.console.program import main
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
-from tests.agg import parties
-from tests.agg.parties import KeyServer, Phone, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import KeyServer, Phone, Time
 
 IDENTITY = f"{KeyServer.identity.public.hex()}\n"
 PHONES = 60
@@ -25,7 +25,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: Time) -> Itera
     monkeypatch.chdir(tmp_path)
     Path("aggregation").mkdir()
     Path("aggregation/identity.pub").write_text(IDENTITY)
-    server = parties.opened(Path("aggregation/aggregation.db"), time)
+    server = aggregation.opened(Path("aggregation/aggregation.db"), time)
     yield server
     server.close()
 
@@ -33,14 +33,14 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: Time) -> Itera
 def test_a_restored_copy_keeps_decisions_and_has_open_queries_burnt(
     served: AggregationServer, time: Time, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    released = parties.collecting(served, parties.make_query())
+    released = aggregation.collecting(served, aggregation.make_query())
     served.collection.contribute([Phone(number).contribution(released) for number in range(3)])
-    (head,) = parties.closed(served, time, released)
+    (head,) = aggregation.closed(served, time, released)
     decision = KeyServer().decision(head)
     served.closing.decide(decision)
-    is_open = parties.collecting(served, parties.make_query())
-    waiting = parties.make_query()
-    parties.announce(served, waiting)
+    is_open = aggregation.collecting(served, aggregation.make_query())
+    waiting = aggregation.make_query()
+    aggregation.announce(served, waiting)
     served.collection.contribute([Phone(number).contribution(is_open) for number in range(2)])
     assert main(["agg", "backup", "copy"]) == 0
     assert capsys.readouterr().out == "copied to copy\n"
@@ -48,24 +48,24 @@ def test_a_restored_copy_keeps_decisions_and_has_open_queries_burnt(
     assert Path("copy/identity.pub").read_text() == IDENTITY
     served.collection.contribute([Phone(2).contribution(is_open)])  # the copy lacks this one
 
-    copy = parties.opened(Path("copy/aggregation.db"), time)
+    copy = aggregation.opened(Path("copy/aggregation.db"), time)
     assert copy.store.decision_for_phones(released.digest, 0) == decision
-    (burnt,) = [each for each in parties.requests(copy) if each.query == is_open.digest]
+    (burnt,) = [each for each in aggregation.requests(copy) if each.query == is_open.digest]
     assert not burnt.ciphertexts
     copy.closing.decide(KeyServer().decision(burnt))
     assert copy.store.decision_for_phones(is_open.digest, 0) is None  # the original may have sent the sum
     (late,) = copy.collection.contribute([Phone(3).contribution(is_open)])
     assert isinstance(late, Refused)
     assert late.refusal is Refusal.LATE
-    assert not parties.uncountersigned(copy)
+    assert not aggregation.uncountersigned(copy)
     copy.close()
 
-    (sent,) = [each for each in parties.closed(served, time, is_open) if each.query == is_open.digest]
-    assert parties.phones_in(sent) == {0, 1, 2}  # the original goes on
+    (sent,) = [each for each in aggregation.closed(served, time, is_open) if each.query == is_open.digest]
+    assert aggregation.phones_in(sent) == {0, 1, 2}  # the original goes on
 
 
 def test_a_copy_that_is_made_while_phones_contribute_is_of_one_moment(served: AggregationServer) -> None:
-    query = parties.collecting(served, parties.make_query(population=PHONES))
+    query = aggregation.collecting(served, aggregation.make_query(population=PHONES))
     begun, copied = threading.Event(), threading.Event()
     served.collection.contribute([Phone(0).contribution(query)])
 
@@ -97,8 +97,8 @@ def test_a_copy_that_is_made_while_phones_contribute_is_of_one_moment(served: Ag
 def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
     served: AggregationServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    query = parties.make_query()
-    assert parties.announce(served, query).phase == wire.ANNOUNCED
+    query = aggregation.make_query()
+    assert aggregation.announce(served, query).phase == wire.ANNOUNCED
     assert main(["agg", "backup", "copy"]) == 0
     assert main(["agg", "backup", "copy"]) != 0
     assert "it exists: name a new folder" in capsys.readouterr().err

@@ -12,8 +12,8 @@ from reticent.privacy import Query
 from reticent.protocol import Refused, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from tests.agg import parties
-from tests.agg.parties import Phone, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import Phone, Time
 from tests.parties.key_pairs import pair
 
 
@@ -27,16 +27,16 @@ def everything(path: Path) -> list[str]:
 
 
 def test_what_is_acknowledged_is_counted_once_and_receipted(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query())
     sent = [Phone(number).contribution(query) for number in (0, 3, 5)]
     outcomes = server.collection.contribute(sent)
     for message, outcome in zip(sent, outcomes, strict=True):
         assert isinstance(outcome, wire.Acknowledgement)
         assert outcome.contribution == statements.digest(statements.contribution(message, query.key_id))
-    (head,) = parties.closed(server, time, query)
-    assert (head.contributors, parties.phones_in(head)) == (3, {0, 3, 5})
-    assert [(each.phone, each.signature) for each in parties.receipts_of(server, head)] == [
+    (head,) = aggregation.closed(server, time, query)
+    assert (head.contributors, aggregation.phones_in(head)) == (3, {0, 3, 5})
+    assert [(each.phone, each.signature) for each in aggregation.receipts_of(server, head)] == [
         (message.phone, message.signature) for message in sent
     ]
     server.close()
@@ -51,9 +51,9 @@ def other_key(query: Query) -> bytes:
 
 def bad(query: Query, kind: str) -> wire.Contribution:
     """A contribution of phone 0 that must be refused."""
-    phone, size = Phone(0), pair(parties.BITS).public.ciphertext_bytes
+    phone, size = Phone(0), pair(aggregation.BITS).public.ciphertext_bytes
     good = phone.contribution(query).ciphertexts
-    n = pair(parties.BITS).public.n
+    n = pair(aggregation.BITS).public.n
     kinds: dict[str, dict[str, Any]] = {
         "short signature": {"signature": bytes(63)},
         "no signature": {"signature": b""},
@@ -91,100 +91,100 @@ REFUSED = {
 
 @pytest.mark.parametrize(("kind", "name"), REFUSED.items(), ids=list(REFUSED))
 def test_what_is_refused_changes_nothing_and_harms_nobody(path: Path, time: Time, kind: str, name: str) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query(cohorts=2))
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query(cohorts=2))
     before = everything(path)
-    assert parties.outcome_names(server.collection.contribute([bad(query, kind)])) == [name]
+    assert aggregation.outcome_names(server.collection.contribute([bad(query, kind)])) == [name]
     assert everything(path) == before
     batch = [Phone(2).contribution(query), bad(query, kind), Phone(4).contribution(query)]
-    assert parties.outcome_names(server.collection.contribute(batch)) == ["ok", name, "ok"]
-    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == [
+    assert aggregation.outcome_names(server.collection.contribute(batch)) == ["ok", name, "ok"]
+    assert aggregation.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == [
         "ok"
     ]  # the right one still may
-    heads = parties.closed(server, time, query)
-    assert parties.phones_in(heads[0]) == {0, 2, 4}
+    heads = aggregation.closed(server, time, query)
+    assert aggregation.phones_in(heads[0]) == {0, 2, 4}
     server.close()
 
 
 def test_a_query_that_is_not_there_or_not_countersigned_is_unknown(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.make_query()
-    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
-    parties.announce(server, query)
-    assert parties.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
+    server = aggregation.opened(path, time)
+    query = aggregation.make_query()
+    assert aggregation.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
+    aggregation.announce(server, query)
+    assert aggregation.outcome_names(server.collection.contribute([Phone(0).contribution(query)])) == ["UNKNOWN_QUERY"]
     message = Phone(0).contribution(query)
     message.query = b"short"
-    assert parties.outcome_names(server.collection.contribute([message])) == ["MALFORMED"]
+    assert aggregation.outcome_names(server.collection.contribute([message])) == ["MALFORMED"]
     server.close()
 
 
 def test_the_same_again_gets_the_same_acknowledgement_and_another_is_a_conflict(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     flagged = Phone(1).contribution(query, seeded=True)
     (acknowledged,) = server.collection.contribute([first])
     server.collection.contribute([Phone(2).contribution(query)])
     for _ in range(2):
         assert server.collection.contribute([first]) == [acknowledged]
-        assert parties.outcome_names(server.collection.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
+        assert aggregation.outcome_names(server.collection.contribute([second, flagged])) == ["CONFLICT", "CONFLICT"]
         server.close()
-        server = parties.opened(path, time)  # nor does a restart change that
-    (head,) = parties.closed(server, time, query)
+        server = aggregation.opened(path, time)  # nor does a restart change that
+    (head,) = aggregation.closed(server, time, query)
     assert server.collection.contribute([first]) == [acknowledged]  # nor does closing
-    assert parties.outcome_names(server.collection.contribute([second, Phone(3).contribution(query)])) == [
+    assert aggregation.outcome_names(server.collection.contribute([second, Phone(3).contribution(query)])) == [
         "CONFLICT",
         "LATE",
     ]
-    assert parties.phones_in(head) == {1, 2}
-    assert [each.phone for each in parties.receipts_of(server, head)] == [Phone(1).id, Phone(2).id]
+    assert aggregation.phones_in(head) == {1, 2}
+    assert [each.phone for each in aggregation.receipts_of(server, head)] == [Phone(1).id, Phone(2).id]
     server.close()
 
 
 def test_duplicates_within_a_batch_are_counted_once(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query())
     first, second = Phone(1).contribution(query), Phone(1).contribution(query, attempt=1)
     outcomes = server.collection.contribute([first, second, first, Phone(2).contribution(query), first])
-    assert parties.outcome_names(outcomes) == ["ok", "CONFLICT", "ok", "ok", "ok"]
+    assert aggregation.outcome_names(outcomes) == ["ok", "CONFLICT", "ok", "ok", "ok"]
     assert outcomes[0] == outcomes[2] == outcomes[4]
-    (head,) = parties.closed(server, time, query)
-    assert parties.phones_in(head) == {1, 2}
+    (head,) = aggregation.closed(server, time, query)
+    assert aggregation.phones_in(head) == {1, 2}
     server.close()
 
 
 def test_a_bad_one_does_not_keep_the_good_one_after_it_in_the_same_batch_out(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query(cohorts=2))
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query(cohorts=2))
     batch = [
         bad(query, "zero"),
         bad(query, "wrong signature"),
         Phone(0).contribution(query),
         Phone(2).contribution(query),
     ]
-    assert parties.outcome_names(server.collection.contribute(batch)) == [
+    assert aggregation.outcome_names(server.collection.contribute(batch)) == [
         "BAD_CIPHERTEXTS",
         "BAD_SIGNATURE",
         "ok",
         "ok",
     ]
-    assert parties.phones_in(parties.closed(server, time, query)[0]) == {0, 2}
+    assert aggregation.phones_in(aggregation.closed(server, time, query)[0]) == {0, 2}
     server.close()
 
 
 def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_closed(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(query.closes_after - 0.001)
-    assert parties.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
+    assert aggregation.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
     time.pass_(0.001)
-    assert parties.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
+    assert aggregation.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
     server.closing.close_due()
     time.pass_(-10)  # a clock that is set back opens nothing
-    assert parties.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
-    (head,) = parties.requests(server)
-    assert parties.phones_in(head) == {0, 1, 2}
+    assert aggregation.outcome_names(server.collection.contribute([Phone(3).contribution(query)])) == ["LATE"]
+    (head,) = aggregation.requests(server)
+    assert aggregation.phones_in(head) == {0, 1, 2}
     server.close()
 
 
@@ -193,13 +193,17 @@ def test_a_batch_may_be_of_many_queries_and_cohorts(
     path: Path, time: Time, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reticent_agg.sqlite_contributions._PHONES_AT_ONCE", at_once)
-    server = parties.opened(path, time)
-    queries = [parties.collecting(server, parties.make_query(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)]
+    server = aggregation.opened(path, time)
+    queries = [
+        aggregation.collecting(server, aggregation.make_query(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)
+    ]
     batch = [Phone(number).contribution(query) for number in range(8) for query in queries]
-    assert parties.outcome_names(server.collection.contribute(batch)) == ["ok"] * 24
+    assert aggregation.outcome_names(server.collection.contribute(batch)) == ["ok"] * 24
     for query in queries:
-        for head in parties.closed(server, time, query):
-            assert parties.phones_in(head) == {number for number in range(8) if number % query.cohorts == head.cohort}
+        for head in aggregation.closed(server, time, query):
+            assert aggregation.phones_in(head) == {
+                number for number in range(8) if number % query.cohorts == head.cohort
+            }
     server.close()
 
 
@@ -207,7 +211,7 @@ class FullDisk:
     """A file that stops taking anything, at a moment that the test chooses."""
 
     def __init__(self, server: AggregationServer, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
-        database = parties.database_of(server)
+        database = aggregation.database_of(server)
         honest = database._execute
 
         def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
@@ -222,8 +226,8 @@ class FullDisk:
 def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
     path: Path, time: Time, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query())
     server.collection.contribute([Phone(0).contribution(query)])
     before = everything(path)
     with monkeypatch.context() as patch:
@@ -231,17 +235,17 @@ def test_nothing_is_ahead_of_the_disk_after_a_commit_that_fails(
         with pytest.raises(OSError, match="full"):
             server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
     assert everything(path) == before
-    assert parties.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
-    (head,) = parties.closed(server, time, query)
-    assert (parties.phones_in(head), head.contributors) == ({0, 2}, 2)
+    assert aggregation.outcome_names(server.collection.contribute([Phone(2).contribution(query)])) == ["ok"]
+    (head,) = aggregation.closed(server, time, query)
+    assert (aggregation.phones_in(head), head.contributors) == ({0, 2}, 2)
     server.close()
 
 
 def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query(population=100, min_contributions=2))
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query(population=100, min_contributions=2))
     server.collection.contribute([Phone(0).contribution(query)])
-    with parties.database_of(server).reading() as run:
+    with aggregation.database_of(server).reading() as run:
         (pages,) = run("PRAGMA page_count").fetchone()
         run(f"PRAGMA max_page_count = {pages}")
     acknowledged, failed = {0}, False
@@ -253,17 +257,17 @@ def test_a_disk_that_is_really_full_acknowledges_nothing(path: Path, time: Time)
         else:
             acknowledged |= {number} if not isinstance(outcomes[0], Refused) else set()
     assert failed
-    with parties.database_of(server).reading() as run:
+    with aggregation.database_of(server).reading() as run:
         run("PRAGMA max_page_count = 1000000")
-    (head,) = parties.closed(server, time, query)
-    assert parties.phones_in(head) == acknowledged
+    (head,) = aggregation.closed(server, time, query)
+    assert aggregation.phones_in(head) == acknowledged
     server.close()
 
 
 def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time) -> None:
-    server = parties.opened(path, time)
-    query = parties.collecting(server, parties.make_query())
-    with parties.database_of(server).reading() as run:
+    server = aggregation.opened(path, time)
+    query = aggregation.collecting(server, aggregation.make_query())
+    with aggregation.database_of(server).reading() as run:
         run("PRAGMA busy_timeout = 10")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -272,11 +276,11 @@ def test_a_locked_file_refuses_and_counts_nothing(path: Path, time: Time) -> Non
     other.execute("ROLLBACK")
     other.close()
     assert (
-        parties.outcome_names(
+        aggregation.outcome_names(
             server.collection.contribute([Phone(1).contribution(query), Phone(2).contribution(query)])
         )
         == ["ok"] * 2
     )
-    (head,) = parties.closed(server, time, query)
-    assert parties.phones_in(head) == {1, 2}
+    (head,) = aggregation.closed(server, time, query)
+    assert aggregation.phones_in(head) == {1, 2}
     server.close()

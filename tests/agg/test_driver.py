@@ -11,9 +11,9 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
-from tests.agg import parties
 from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run
-from tests.agg.parties import KeyServer, Phone
+from tests.parties import aggregation
+from tests.parties.aggregation import KeyServer, Phone
 from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
@@ -24,7 +24,7 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
         keys = Deciding(certs)
         async with keys.listener() as listener:
             address = listener.address
-        query = parties.make_query(enough=2)
+        query = aggregation.make_query(enough=2)
         async with network(tmp_path, certs, address) as net:
             analyst, phones = await net.analyst(), await net.phones()
             announce = wire.AnnounceRequest(query=query.to_bytes())
@@ -33,19 +33,19 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
             net.server.queries.learn(KeyServer().terms())
             assert (await analyst.Announce(announce)).phase == wire.ANNOUNCED
             async with keys.listener(address):
-                await until(lambda: not parties.uncountersigned(net.server))
+                await until(lambda: not aggregation.uncountersigned(net.server))
             for number in range(2):
                 await phones.Contribute(Phone(number).contribution(query))
-            assert len(parties.requests(net.server)) == 1  # and the key server is unavailable again
+            assert len(aggregation.requests(net.server)) == 1  # and the key server is unavailable again
             wanted = wire.StatusRequest(id=query.id)
             await until(lambda: net.service._driver.is_key_server_unavailable)
             status = await analyst.Status(wanted)
             assert (status.phase, status.key_server_unavailable) == (wire.CLOSING, True)
             assert list((await analyst.List(wire.ListRequest())).queries) == [status]
         async with keys.listener(address), network(tmp_path, certs, address) as net:  # after a restart as well
-            await until(lambda: not parties.requests(net.server))
+            await until(lambda: not aggregation.requests(net.server))
             assert not (await (await net.analyst()).Status(wanted)).key_server_unavailable
-            assert parties.phones_in(keys.heads[-1]) == {0, 1}
+            assert aggregation.phones_in(keys.heads[-1]) == {0, 1}
 
     run(wait())
 
@@ -66,8 +66,8 @@ def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
         async with network(tmp_path, certs, address) as net:
             await until(lambda: logged("the key server is unavailable") == 1)
             net.server.queries.learn(KeyServer().terms())
-            query = parties.make_query()
-            parties.announce(net.server, query)
+            query = aggregation.make_query()
+            aggregation.announce(net.server, query)
             before = logged("the key server's terms are unknown")
             await until(lambda: logged("the key server's terms are unknown") >= before + 3)
             async with keys.listener(address):
@@ -81,7 +81,7 @@ def test_what_the_key_server_refuses_the_analyst_is_told(tmp_path: Path, certs: 
     async def refuse() -> None:
         keys = Deciding(certs, refuses=Refusal.NOT_ENROLLED_ENOUGH)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, query = await net.analyst(), parties.make_query()
+            analyst, query = await net.analyst(), aggregation.make_query()
             announce = wire.AnnounceRequest(query=query.to_bytes())
             assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.NOT_ENROLLED_ENOUGH
             status = analyst.Status(wire.StatusRequest(id=query.id))
@@ -98,7 +98,11 @@ def test_a_key_server_that_refuses_to_decide_is_asked_again_and_keeps_nobody_els
     async def refuse() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, phones, query = await net.analyst(), await net.phones(), parties.make_query(cohorts=2, enough=2)
+            analyst, phones, query = (
+                await net.analyst(),
+                await net.phones(),
+                aggregation.make_query(cohorts=2, enough=2),
+            )
             await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             keys.refuses = Refusal.BAD_RECEIPTS
             await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(4)))
@@ -106,7 +110,7 @@ def test_a_key_server_that_refuses_to_decide_is_asked_again_and_keeps_nobody_els
             assert [head.cohort for head in keys.heads[:4]] == [0, 1, 0, 1]
             assert keys.heads[:2] == keys.heads[2:4]
             keys.refuses = None
-            await until(lambda: not parties.requests(net.server))
+            await until(lambda: not aggregation.requests(net.server))
 
     run(refuse())
 
@@ -138,7 +142,7 @@ def test_a_cohort_that_cannot_be_decided_keeps_no_other_waiting(tmp_path: Path, 
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            first, second = parties.make_query(enough=2), parties.make_query(enough=2)
+            first, second = aggregation.make_query(enough=2), aggregation.make_query(enough=2)
             spoil(keys, first, wrong)
             keys.forges, forged = set(), keys.forges  # it is countersigned rightly
             faults, keys.faults = keys.faults, {}
@@ -161,7 +165,7 @@ def test_a_query_that_cannot_be_countersigned_keeps_no_other_waiting(tmp_path: P
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst = await net.analyst()
-            first, second = parties.make_query(), parties.make_query()
+            first, second = aggregation.make_query(), aggregation.make_query()
             spoil(keys, first, wrong)
             assert (await analyst.Announce(wire.AnnounceRequest(query=first.to_bytes()))).phase == wire.ANNOUNCED
             assert (await analyst.Announce(wire.AnnounceRequest(query=second.to_bytes()))).phase == wire.COLLECTING
@@ -179,7 +183,7 @@ def test_what_is_aborted_before_it_is_countersigned_is_burnt_then(
     async def abort() -> None:
         keys = Deciding(certs, gate=asyncio.Event())
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, query = await net.analyst(), parties.make_query()
+            analyst, query = await net.analyst(), aggregation.make_query()
             assert keys.gate is not None
             assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.ANNOUNCED
             assert (await analyst.Abort(wire.AbortRequest(id=query.id))).phase == wire.ANNOUNCED
@@ -198,7 +202,7 @@ def test_an_abort_is_not_kept_waiting_by_what_was_refused_before(
     async def abort() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, phones, query = await net.analyst(), await net.phones(), parties.make_query(enough=2)
+            analyst, phones, query = await net.analyst(), await net.phones(), aggregation.make_query(enough=2)
             await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             keys.refuses = Refusal.BAD_RECEIPTS
             await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
@@ -216,7 +220,11 @@ def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path
     async def abort() -> None:
         keys = Deciding(certs, decides=asyncio.Event())
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, phones, query = await net.analyst(), await net.phones(), parties.make_query(cohorts=3, enough=2)
+            analyst, phones, query = (
+                await net.analyst(),
+                await net.phones(),
+                aggregation.make_query(cohorts=3, enough=2),
+            )
             assert keys.decides is not None
             await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(6)))
@@ -237,7 +245,7 @@ def test_what_is_aborted_while_the_key_server_is_away_costs_phones_nothing(tmp_p
     async def abort() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener:
-            address, query = listener.address, parties.make_query(enough=2)
+            address, query = listener.address, aggregation.make_query(enough=2)
             async with network(tmp_path, certs, address) as net:
                 analyst, phones = await net.analyst(), await net.phones()
                 await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
@@ -267,7 +275,7 @@ def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            first, second = parties.make_query(enough=2), parties.make_query(enough=2)
+            first, second = aggregation.make_query(enough=2), aggregation.make_query(enough=2)
             keys.hangs.add(first.digest)
             for query in (first, second):
                 await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
@@ -300,7 +308,7 @@ def test_a_request_that_cannot_be_read_is_read_again(tmp_path: Path, certs: Path
     async def decide() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address, FailsOnce) as net:
-            analyst, phones, query = await net.analyst(), await net.phones(), parties.make_query(enough=2)
+            analyst, phones, query = await net.analyst(), await net.phones(), aggregation.make_query(enough=2)
             await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
             await until(lambda: phase(net, query) == wire.DECIDED)
@@ -326,7 +334,7 @@ def test_what_will_never_be_decided_is_asked_rarely_and_named(
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            lost, other = parties.make_query(enough=2), parties.make_query(enough=2)
+            lost, other = aggregation.make_query(enough=2), aggregation.make_query(enough=2)
             for query in (lost, other):
                 await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             keys.refuses = refusal

@@ -23,9 +23,9 @@ from reticent.protocol import Refused, statements
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.counting.collection import ContributionResult
-from tests.agg import parties
 from tests.agg.broken_stores import AcknowledgesBeforeCommit, CommitsLate, ForgetsReceipts
-from tests.agg.parties import Phone, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import Phone, Time
 
 PHONES, ATTEMPTS = 6, 2
 SURE = (6, 7)  # two phones that always contribute: a sum of fewer is burnt, and not looked at
@@ -66,15 +66,15 @@ def place_of(phone: int, attempt: int) -> int:
 
 
 def message(query: Query, phone: int, attempt: int) -> wire.Contribution:
-    return Phone(phone).contribution(query, ciphertexts=parties.ciphertexts_of(place_of(phone, attempt), 0, 1))
+    return Phone(phone).contribution(query, ciphertexts=aggregation.ciphertexts_of(place_of(phone, attempt), 0, 1))
 
 
-def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened) -> None:
+def check_exactly_once(schedule: Sequence[Step], opened: Opened = aggregation.opened) -> None:
     """Run a schedule, close, decrypt: the sum is that of what was acknowledged."""
     with TemporaryDirectory() as folder, contextlib.ExitStack() as servers:
         path, time = Path(folder) / "aggregation.db", Time()
         server = servers.enter_context(contextlib.closing(opened(path, time)))
-        query = parties.collecting(server, parties.make_query(population=PHONES + len(SURE)))
+        query = aggregation.collecting(server, aggregation.make_query(population=PHONES + len(SURE)))
         stands = {phone: 0 for phone in SURE if server.collection.contribute([message(query, phone, 0)])}
         for step in schedule:
             outcomes = attempt(server, [message(query, *each) for each in step.sent], step.fault)
@@ -85,18 +85,18 @@ def check_exactly_once(schedule: Sequence[Step], opened: Opened = parties.opened
                 else:
                     assert stands.setdefault(phone, number) == number, "two contributions of a phone are acknowledged"
             if step.crash:
-                parties.database_of(server)._connection.close()  # as the system does for a process that is killed
+                aggregation.database_of(server)._connection.close()  # as the system does for a process that is killed
                 server = servers.enter_context(contextlib.closing(opened(path, time)))
-        (head,) = parties.closed(server, time, query)
+        (head,) = aggregation.closed(server, time, query)
         expected = {place_of(phone, number) for phone, number in stands.items()}
-        assert parties.phones_in(head) == expected, "the sum is not that of what was acknowledged"
+        assert aggregation.phones_in(head) == expected, "the sum is not that of what was acknowledged"
         assert head.contributors == len(stands)
-        assert {each.phone for each in parties.receipts_of(server, head)} == {Phone(phone).id for phone in stands}
+        assert {each.phone for each in aggregation.receipts_of(server, head)} == {Phone(phone).id for phone in stands}
 
 
 def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int | None) -> list[ContributionResult]:
     """Contribute while the disk fails before some statement; nothing comes of it then."""
-    database = parties.database_of(server)
+    database = aggregation.database_of(server)
     honest, left = database._execute, fault
 
     def execute(sql: str, values: Any = ()) -> sqlite3.Cursor:
@@ -131,7 +131,7 @@ def test_what_is_acknowledged_is_counted_exactly_once_for_many_schedules(schedul
 
 @pytest.mark.parametrize("broken", [AcknowledgesBeforeCommit, ForgetsReceipts, CommitsLate])
 def test_the_check_above_finds_a_broken_store(broken: type[SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.agg.parties.SqliteStore", broken)
+    monkeypatch.setattr("tests.parties.aggregation.SqliteStore", broken)
 
     def is_found(schedule: list[Step]) -> bool:
         try:
@@ -155,8 +155,8 @@ class Workers:
 
     def __init__(self, folder: Path, phones: int) -> None:
         self.folder, self.time = folder, Time()
-        server = parties.opened(folder / "aggregation.db", self.time)
-        self.query = parties.collecting(server, parties.make_query(population=phones))
+        server = aggregation.opened(folder / "aggregation.db", self.time)
+        self.query = aggregation.collecting(server, aggregation.make_query(population=phones))
         server.close()
         for number in range(phones):
             (folder / f"{number}.message").write_bytes(Phone(number).contribution(self.query).SerializeToString())
@@ -171,10 +171,10 @@ class Workers:
 
     def check(self, acknowledged: set[int]) -> None:
         """All that was acknowledged is in the sum, and nothing is in it twice."""
-        server = parties.opened(self.folder / "aggregation.db", self.time)
-        (head,) = parties.closed(server, self.time, self.query)
-        assert acknowledged <= parties.phones_in(head)
-        assert len(parties.phones_in(head)) == head.contributors == len(parties.receipts_of(server, head))
+        server = aggregation.opened(self.folder / "aggregation.db", self.time)
+        (head,) = aggregation.closed(server, self.time, self.query)
+        assert acknowledged <= aggregation.phones_in(head)
+        assert len(aggregation.phones_in(head)) == head.contributors == len(aggregation.receipts_of(server, head))
         server.close()
 
     def digest(self, number: int) -> str:

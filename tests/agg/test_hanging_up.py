@@ -15,9 +15,9 @@ from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
 from reticent_agg.store import CountersignedDeal, NewQuery, StoredQuery
-from tests.agg import parties
 from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, run
-from tests.agg.parties import START
+from tests.parties import aggregation
+from tests.parties.aggregation import START
 from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real connections
@@ -77,7 +77,7 @@ def test_what_is_aborted_is_burnt_though_the_analyst_hangs_up(tmp_path: Path, ce
     async def abort() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address, Held) as net:
-            analyst, query = await net.analyst(), parties.make_query()
+            analyst, query = await net.analyst(), aggregation.make_query()
             await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await hang_up(held(net, "abort"), analyst, analyst.Abort(wire.AbortRequest(id=query.id)))
             await until(lambda: phase(net, query) == wire.DECIDED)
@@ -89,7 +89,7 @@ def test_what_is_announced_is_countersigned_though_the_analyst_hangs_up(tmp_path
     async def announce() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address, Held) as net:
-            analyst, query = await net.analyst(), parties.make_query()
+            analyst, query = await net.analyst(), aggregation.make_query()
             call = analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             await hang_up(held(net, "announce"), analyst, call)
             await until(lambda: len(net.server.replies.list_queries(ANN).queries) == 1)
@@ -107,7 +107,11 @@ def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
     async def announce() -> None:
         keys = Deciding(certs, refuses=Refusal.UNAVAILABLE)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address, Held) as net:
-            analyst, first, query = await net.analyst(), parties.make_query(closes_after=7200), parties.make_query()
+            analyst, first, query = (
+                await net.analyst(),
+                aggregation.make_query(closes_after=7200),
+                aggregation.make_query(),
+            )
             await analyst.Announce(wire.AnnounceRequest(query=first.to_bytes()))
             keys.refuses = None
             store = held(net, "countersign")

@@ -20,10 +20,10 @@ from reticent.randomness import secure
 from reticent.tls.certificates import Certificate
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_agg.driver import LEASE, Driver
-from tests.agg import parties
 from tests.agg.broken_stores import LeasesToAnybody
 from tests.agg.network import DEADLINE, Deciding, run
-from tests.agg.parties import START, KeyServer, Phone, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import START, KeyServer, Phone, Time
 from tests.parties.waiting import until
 
 pytestmark = pytest.mark.slow  # real connections, and a process
@@ -53,17 +53,18 @@ async def driving(path: Path, certs: Path, key_server: str, owner: str, clock: C
 def prepared(path: Path) -> tuple[list[Query], list[Query]]:
     """Queries to be countersigned, and closed ones to be decided."""
     time = Time()
-    server = parties.opened(path, time)
+    server = aggregation.opened(path, time)
     closed = [
-        parties.collecting(server, parties.make_query(population=2 * COHORTS, cohorts=COHORTS)) for _ in range(QUERIES)
+        aggregation.collecting(server, aggregation.make_query(population=2 * COHORTS, cohorts=COHORTS))
+        for _ in range(QUERIES)
     ]
     for query in closed:
         server.collection.contribute([Phone(number).contribution(query) for number in range(2 * COHORTS)])
     time.pass_(closed[0].closes_after)
     server.closing.close_due()
-    announced = [parties.make_query() for _ in range(QUERIES)]
+    announced = [aggregation.make_query() for _ in range(QUERIES)]
     for query in announced:
-        parties.announce(server, query)
+        aggregation.announce(server, query)
     server.close()
     return announced, closed
 

@@ -11,41 +11,41 @@ from reticent.console.program import main
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer
-from tests.agg import parties
 from tests.agg.network import Deciding, network, refusal_of, run
-from tests.agg.parties import KeyServer, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import KeyServer, Time
 
 ANN, BOB = "analyst ann", "analyst bob"
 
 
 def test_another_analysts_query_is_not_shown_and_not_aborted(server: AggregationServer) -> None:
-    query = parties.make_query()
-    parties.announce(server, query, ANN)
+    query = aggregation.make_query()
+    aggregation.announce(server, query, ANN)
     server.queries.countersign(query, KeyServer().deals(query))
     for analyst in (BOB, None):
         with pytest.raises(Refused, match="another analyst's query") as caught:
             server.replies.status(wire.StatusRequest(id=query.id), analyst)
         assert caught.value.refusal is Refusal.NOT_PERMITTED
         with pytest.raises(Refused, match="another analyst's query"):
-            parties.abort(server, query.id, analyst)
+            aggregation.abort(server, query.id, analyst)
         assert not server.replies.list_queries(analyst).queries
     assert [each.phase for each in server.replies.list_queries(ANN).queries] == [wire.COLLECTING]
-    assert parties.abort(server, query.id, ANN).phase == wire.CLOSING
+    assert aggregation.abort(server, query.id, ANN).phase == wire.CLOSING
 
 
 def test_another_analyst_cannot_announce_the_same_query_nor_take_the_name_of_a_refused_one(
     server: AggregationServer,
 ) -> None:
-    query, unwanted = parties.make_query(), parties.make_query()
+    query, unwanted = aggregation.make_query(), aggregation.make_query()
     for each in (query, unwanted):
-        parties.announce(server, each, ANN)
+        aggregation.announce(server, each, ANN)
     server.store.reject(unwanted.digest, Refused(Refusal.BAD_QUERY, "too dear"))
     for each in (query, unwanted, dataclasses.replace(unwanted, epsilon=0.5)):
         with pytest.raises(Refused) as caught:
-            parties.announce(server, each, BOB)
+            aggregation.announce(server, each, BOB)
         assert caught.value.refusal is Refusal.CONFLICT
     corrected = dataclasses.replace(unwanted, epsilon=0.5)
-    assert parties.announce(server, corrected, ANN).phase == wire.ANNOUNCED
+    assert aggregation.announce(server, corrected, ANN).phase == wire.ANNOUNCED
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_the_owner_is_whoever_the_certificate_names(tmp_path: Path, certs: Path)
     async def live() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            query = parties.make_query()
+            query = aggregation.make_query()
             ann, bob = await net.analyst("ann"), await net.analyst("bob")
             await ann.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             for call in (bob.Status(wire.StatusRequest(id=query.id)), bob.Abort(wire.AbortRequest(id=query.id))):
@@ -70,13 +70,15 @@ def test_the_operator_aborts_any_query(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aggregation").mkdir()
     (tmp_path / "aggregation" / "identity.pub").write_text(KeyServer.identity.public.hex())
-    server = parties.opened(tmp_path / "aggregation" / "aggregation.db", Time())
-    query = parties.make_query()
-    parties.announce(server, query, ANN)
+    server = aggregation.opened(tmp_path / "aggregation" / "aggregation.db", Time())
+    query = aggregation.make_query()
+    aggregation.announce(server, query, ANN)
     server.queries.countersign(query, KeyServer().deals(query))
     assert main(["agg", "abort", query.id]) == 0
     assert capsys.readouterr().out == f"{query.id}  closing\n"
-    assert [(each.ciphertexts, each.contributors) for each in parties.requests(server)] == [(b"", 0)]  # beside a server
+    assert [(each.ciphertexts, each.contributors) for each in aggregation.requests(server)] == [
+        (b"", 0)
+    ]  # beside a server
     server.close()
     assert main(["agg", "abort", "nothing"]) == 1
     assert "UNKNOWN_QUERY" in capsys.readouterr().err

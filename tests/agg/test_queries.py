@@ -13,13 +13,13 @@ from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, BadKeyServerReply, BadStore, SqliteStore
-from tests.agg import parties
-from tests.agg.parties import KeyServer, Phone, Time
+from tests.parties import aggregation
+from tests.parties.aggregation import KeyServer, Phone, Time
 from tests.parties.key_pairs import pair
 
 
 def announce(server: AggregationServer, query: Any) -> wire.QueryStatus:
-    return parties.announce(server, query)
+    return aggregation.announce(server, query)
 
 
 def announcements_to(server: AggregationServer, number: int) -> list[wire.Announcement]:
@@ -29,20 +29,20 @@ def announcements_to(server: AggregationServer, number: int) -> list[wire.Announ
 def test_an_announced_query_is_written_down_before_anybody_else_hears_of_it(
     server: AggregationServer, path: Path, time: Time
 ) -> None:
-    query = parties.make_query()
+    query = aggregation.make_query()
     status = announce(server, query)
     assert (status.phase, status.query, list(status.cohorts)) == (wire.ANNOUNCED, query.to_bytes(), [])
     assert status.closes_in_ms == query.closes_after * 1000
     assert announcements_to(server, 0) == []
-    again = parties.opened(path, time)
-    assert parties.uncountersigned(again) == [query]
+    again = aggregation.opened(path, time)
+    assert aggregation.uncountersigned(again) == [query]
     assert announce(again, query) == status
-    assert parties.uncountersigned(again) == [query]
+    assert aggregation.uncountersigned(again) == [query]
     again.close()
 
 
 def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.make_query(cohorts=2))
+    query = aggregation.collecting(server, aggregation.make_query(cohorts=2))
     (announcement,) = announcements_to(server, 3)
     head = KeyServer().deals(query)[0]
     assert (announcement.query, announcement.agreement_key, announcement.cohort) == (
@@ -60,7 +60,7 @@ def test_phones_hear_of_what_was_dealt_to_them_until_it_closes(server: Aggregati
 
 
 def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, time: Time) -> None:
-    query = parties.make_query()
+    query = aggregation.make_query()
     announce(server, query)
     time.pass_(10 * query.closes_after)  # the key server cannot be reached
     assert server.closing.close_due() == []
@@ -69,14 +69,14 @@ def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, 
 
 
 def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
-    first, second = (parties.collecting(server, parties.make_query()) for _ in range(2))
+    first, second = (aggregation.collecting(server, aggregation.make_query()) for _ in range(2))
     server.collection.contribute([Phone(0).contribution(first)])
     assert [each.query for each in announcements_to(server, 0)] == [second.digest, first.digest]
     assert [each.query for each in announcements_to(server, 1)] == [first.digest, second.digest]
 
 
 def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = [parties.collecting(server, parties.make_query()) for _ in range(4)]
+    queries = [aggregation.collecting(server, aggregation.make_query()) for _ in range(4)]
     size = announcements_to(server, 0)[0].ByteSize()
     monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
     assert len(announcements_to(server, 0)) == 2
@@ -87,22 +87,22 @@ def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, mon
 def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_conflict(
     server: AggregationServer, time: Time
 ) -> None:
-    query = parties.collecting(server, parties.make_query())
+    query = aggregation.collecting(server, aggregation.make_query())
     assert announce(server, query).phase == wire.COLLECTING
     with pytest.raises(Refused) as caught:
-        announce(server, parties.make_query(id=query.id, min_contributions=3))
+        announce(server, aggregation.make_query(id=query.id, min_contributions=3))
     assert caught.value.refusal is Refusal.CONFLICT
-    parties.closed(server, time, query)
+    aggregation.closed(server, time, query)
     assert announce(server, query).phase == wire.CLOSING
     assert [each.query for each in server.replies.list_queries().queries] == [query.to_bytes()]
 
 
 BAD = {
     "no query": b"x",
-    "half a query": parties.make_query().to_bytes()[:-1],
-    "too long": parties.make_query(closes_after=366 * 86400 + 1).to_bytes(),
-    "an unknown key": parties.make_query(key_id="00" * 32).to_bytes(),
-    "a key that is none": parties.make_query(key_id="the key").to_bytes(),
+    "half a query": aggregation.make_query().to_bytes()[:-1],
+    "too long": aggregation.make_query(closes_after=366 * 86400 + 1).to_bytes(),
+    "an unknown key": aggregation.make_query(key_id="00" * 32).to_bytes(),
+    "a key that is none": aggregation.make_query(key_id="the key").to_bytes(),
 }
 
 
@@ -111,26 +111,26 @@ def test_a_bad_query_is_refused_and_not_written_down(server: AggregationServer, 
     with pytest.raises(Refused) as caught:
         server.queries.announce(BAD[kind])
     assert caught.value.refusal is (Refusal.KEY_RETIRED if "key" in kind else Refusal.BAD_QUERY)
-    assert parties.uncountersigned(server) == []
+    assert aggregation.uncountersigned(server) == []
     assert len(server.replies.list_queries().queries) == 0
 
 
 def test_a_contribution_must_fit_a_message(server: AggregationServer) -> None:
     counters = [(f"counter {number}", 0, 1) for number in range(1000)]
-    smaller = parties.make_query(counters=counters[:100])
+    smaller = aggregation.make_query(counters=counters[:100])
     with pytest.MonkeyPatch.context() as patch:
-        largest = contribution_bytes(smaller, pair(parties.BITS).public.bits)
+        largest = contribution_bytes(smaller, pair(aggregation.BITS).public.bits)
         patch.setattr("reticent_agg.counting.queries.MAX_CONTRIBUTION_BYTES", largest)
         announce(server, smaller)
         with pytest.raises(Refused, match="does not fit a message"):
-            announce(server, parties.make_query(counters=counters))
+            announce(server, aggregation.make_query(counters=counters))
 
 
 def other_deals(kind: str, query: Any) -> list[wire.Deal]:
     (first, rest), keys = KeyServer().deals(query), KeyServer()
     dealt = [*first.phones, *rest.phones]
     if kind == "another's countersignature":
-        return keys.deals(query, countersignature=keys.deals(parties.make_query())[0].countersignature)
+        return keys.deals(query, countersignature=keys.deals(aggregation.make_query())[0].countersignature)
     if kind == "a phone twice":
         return keys.deals(query, phones=[*dealt[:-1], dealt[0]])
     if kind == "a phone too few":
@@ -156,69 +156,71 @@ def other_deals(kind: str, query: Any) -> list[wire.Deal]:
     ],
 )
 def test_a_deal_that_the_key_server_cannot_mean_changes_nothing(server: AggregationServer, kind: str) -> None:
-    query = parties.make_query(cohorts=2)
+    query = aggregation.make_query(cohorts=2)
     announce(server, query)
     with pytest.raises(BadKeyServerReply):
         server.queries.countersign(query, other_deals(kind, query))
-    assert parties.uncountersigned(server) == [query]
+    assert aggregation.uncountersigned(server) == [query]
     server.queries.countersign(query, KeyServer().deals(query))
-    assert parties.uncountersigned(server) == []
+    assert aggregation.uncountersigned(server) == []
 
 
 def test_a_countersignature_that_comes_again_changes_nothing(server: AggregationServer, time: Time) -> None:
-    query = parties.collecting(server, parties.make_query())
+    query = aggregation.collecting(server, aggregation.make_query())
     server.collection.contribute([Phone(0).contribution(query), Phone(1).contribution(query)])
     time.pass_(10)
     server.queries.countersign(query, KeyServer().deals(query))
     assert announcements_to(server, 0)[0].closes_in_ms == (query.closes_after - 10) * 1000
-    (head,) = parties.closed(server, time, query)
-    assert parties.phones_in(head) == {0, 1}
+    (head,) = aggregation.closed(server, time, query)
+    assert aggregation.phones_in(head) == {0, 1}
 
 
 def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: AggregationServer) -> None:
-    query = parties.make_query()
+    query = aggregation.make_query()
     announce(server, query)
     server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
-    assert parties.uncountersigned(server) == []
+    assert aggregation.uncountersigned(server) == []
     with pytest.raises(Refused, match="there are 3") as caught:
         server.replies.status(wire.StatusRequest(id=query.id))
     assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
     (listed,) = server.replies.list_queries().queries
     assert (listed.phase, listed.query, len(listed.cohorts)) == (wire.REFUSED, query.to_bytes(), 0)
     announce(server, query)
-    assert parties.uncountersigned(server) == [query]
+    assert aggregation.uncountersigned(server) == [query]
     server.store.reject(query.digest, Refused(Refusal.BAD_QUERY))
-    other = parties.make_query(id=query.id, min_contributions=3)  # the name is free: that query has never been asked
+    other = aggregation.make_query(
+        id=query.id, min_contributions=3
+    )  # the name is free: that query has never been asked
     announce(server, other)
-    assert parties.uncountersigned(server) == [other]
+    assert aggregation.uncountersigned(server) == [other]
 
 
 def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_other_waiting(
     server: AggregationServer, path: Path
 ) -> None:
     """After an update whose checks are stricter."""
-    strange, later = parties.make_query(), parties.make_query()
+    strange, later = aggregation.make_query(), aggregation.make_query()
     for query in (strange, later):
         announce(server, query)
     with closing(SqliteStore(path)) as store, store.database.transaction() as run:
         run("UPDATE queries SET content = ? WHERE digest = ?", (b"{}", strange.digest))
-    assert parties.uncountersigned(server) == [later]
+    assert aggregation.uncountersigned(server) == [later]
     assert [each.phase for each in server.replies.list_queries().queries] == [wire.ANNOUNCED, wire.REFUSED]
     with pytest.raises(Refused) as caught:
         server.replies.status(wire.StatusRequest(id=strange.id))
     assert caught.value.refusal is Refusal.BAD_QUERY
     assert caught.value.detail
-    assert parties.uncountersigned(server) == [later]
+    assert aggregation.uncountersigned(server) == [later]
 
 
 def test_a_refusal_that_comes_after_the_countersignature_means_nothing(server: AggregationServer) -> None:
-    query = parties.collecting(server, parties.make_query())
+    query = aggregation.collecting(server, aggregation.make_query())
     server.store.reject(query.digest, Refused(Refusal.BAD_QUERY))
     assert server.replies.status(wire.StatusRequest(id=query.id)).phase == wire.COLLECTING
 
 
 def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
-    queries = [parties.collecting(server, parties.make_query()) for _ in range(3)]
+    queries = [aggregation.collecting(server, aggregation.make_query()) for _ in range(3)]
     server.collection.contribute([Phone(number).contribution(queries[1]) for number in range(2)])
     found = server.replies.list_queries().queries
     assert [each.query for each in found] == [each.to_bytes() for each in reversed(queries)]
@@ -226,15 +228,15 @@ def test_queries_are_listed_the_latest_first(server: AggregationServer) -> None:
 
 
 def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time: Time) -> None:
-    key = pair(parties.BITS).public
+    key = pair(aggregation.BITS).public
     assert server.replies.key(wire.KeyRequest(key_id=key.key_id)).public_key == key.to_bytes()
-    other = pair(parties.BITS, 1).public
+    other = pair(aggregation.BITS, 1).public
     with pytest.raises(Refused):
         server.replies.key(wire.KeyRequest(key_id=other.key_id))
     server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()))
     for each in (other, key):  # which drains
-        assert server.queries.can_judge(parties.make_query(population=9, key_id=each.key_id.hex()))
-        assert not server.queries.can_judge(parties.make_query(population=10, key_id=each.key_id.hex()))
+        assert server.queries.can_judge(aggregation.make_query(population=9, key_id=each.key_id.hex()))
+        assert not server.queries.can_judge(aggregation.make_query(population=10, key_id=each.key_id.hex()))
     with pytest.raises(BadKeyServerReply):
         server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
     strict = AggregationServer(SqliteStore(None), identity=KeyServer.identity.public, now=time, rng=seeded(1))
@@ -251,7 +253,7 @@ def test_malformed_questions_are_refused(server: AggregationServer) -> None:
         server.replies.status(wire.StatusRequest(id="nothing"))
     assert caught.value.refusal is Refusal.UNKNOWN_QUERY
     with pytest.raises(Refused) as caught:
-        parties.abort(server, "nothing")
+        aggregation.abort(server, "nothing")
     assert caught.value.refusal is Refusal.UNKNOWN_QUERY
     with pytest.raises(Refused) as caught:
         server.replies.decisions(wire.DecisionsRequest(wanted=[wire.DecisionWanted()] * 1001))
@@ -259,8 +261,8 @@ def test_malformed_questions_are_refused(server: AggregationServer) -> None:
 
 
 def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: AggregationServer) -> None:
-    query = parties.collecting(server, parties.make_query())
-    uncountersigned = parties.make_query()
+    query = aggregation.collecting(server, aggregation.make_query())
+    uncountersigned = aggregation.make_query()
     announce(server, uncountersigned)
     asked_for = Phone(3).fetching(query)
     assert server.replies.query(asked_for).query == query.to_bytes()
@@ -284,7 +286,7 @@ def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: Aggrega
 def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
     path.write_bytes(b"this is no database, " * 1000)
     with pytest.raises(BadStore):
-        parties.opened(path, time)
+        aggregation.opened(path, time)
     with pytest.raises(ValueError, match="32 bytes: got 3"):
         AggregationServer(SqliteStore(None), identity=b"key", now=time, rng=seeded(1))
 
@@ -292,13 +294,13 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
 def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, path: Path) -> None:
     """Before anything is made for them: a hundred thousand cohorts of no phones cost nothing."""
     server.queries.learn(KeyServer().terms(population=8))
-    for query in (parties.make_query(population=9), parties.make_query(population=2_000_000, cohorts=100_000)):
+    for query in (aggregation.make_query(population=9), aggregation.make_query(population=2_000_000, cohorts=100_000)):
         assert not server.queries.can_judge(query)
         with pytest.raises(Refused, match=f"8 phones are enrolled, of {query.population}") as caught:
             announce(server, query)
         assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
     assert len(server.replies.list_queries().queries) == 0
-    known = parties.collecting(server, parties.make_query(population=8))
+    known = aggregation.collecting(server, aggregation.make_query(population=8))
     server.queries.learn(KeyServer().terms(population=2))
     assert server.queries.can_judge(known)
     assert announce(server, known).phase == wire.COLLECTING  # what was announced before is
@@ -306,5 +308,5 @@ def test_no_more_phones_are_asked_than_the_key_server_has_said(server: Aggregati
         SqliteStore(path), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
     )
     with pytest.raises(Refused, match="UNAVAILABLE: the key server cannot be reached"):
-        announce(again, parties.make_query())
+        announce(again, aggregation.make_query())
     again.close()

@@ -18,9 +18,9 @@ from reticent.protocol.calls import reply_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_agg import SqliteStore
-from tests.agg import parties
 from tests.agg.network import Deciding, network, refusal_of, run
-from tests.agg.parties import START, KeyServer, Phone
+from tests.parties import aggregation
+from tests.parties.aggregation import START, KeyServer, Phone
 from tests.parties.calls import all_replies
 from tests.parties.key_pairs import pair
 from tests.parties.waiting import until
@@ -34,7 +34,7 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
             assert await analyst.Standing(wire.StandingRequest()) == KeyServer().terms()
-            query = parties.make_query(population=8, cohorts=2, enough=3, min_contributions=2)
+            query = aggregation.make_query(population=8, cohorts=2, enough=3, min_contributions=2)
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             assert (status.phase, len(status.cohorts)) == (wire.COLLECTING, 2)
             (announcement,) = (await phones.Announcements(wire.AnnouncementsRequest(phone=Phone(3).id))).announcements
@@ -44,15 +44,15 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
             wanted_query.phone = Phone(2).id  # somebody else's signature
             assert (await refusal_of(phones.Query(wanted_query))).refusal is Refusal.BAD_SIGNATURE
             key = await phones.Key(wire.KeyRequest(key_id=bytes.fromhex(query.key_id)))
-            assert key.public_key == pair(parties.BITS).public.to_bytes()
+            assert key.public_key == pair(aggregation.BITS).public.to_bytes()
             sent = [Phone(number).contribution(query) for number in range(6)]
             await asyncio.gather(*(phones.Contribute(each) for each in [*sent, *sent]))  # enough, and each twice
-            await until(lambda: not parties.requests(net.server) and bool(keys.heads))
+            await until(lambda: not aggregation.requests(net.server) and bool(keys.heads))
             status = await analyst.Status(wire.StatusRequest(id=query.id))
             assert status.phase == wire.DECIDED
             wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest, cohort=0)])
             assert list((await phones.Decisions(wanted)).decisions) == [status.cohorts[0].decision]
-            assert [parties.phones_in(head) for head in keys.heads] == [{0, 2, 4}, {1, 3, 5}]
+            assert [aggregation.phones_in(head) for head in keys.heads] == [{0, 2, 4}, {1, 3, 5}]
             assert (await refusal_of(phones.Contribute(Phone(6).contribution(query)))).refusal is Refusal.LATE
             assert list((await analyst.List(wire.ListRequest())).queries) == [status]
 
@@ -64,7 +64,7 @@ def test_queries_are_closed_by_the_clock(tmp_path: Path, certs: Path) -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            first, second = parties.make_query(), parties.make_query(closes_after=60)
+            first, second = aggregation.make_query(), aggregation.make_query(closes_after=60)
             for query in (first, second):
                 await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
                 for number in range(2):
@@ -75,7 +75,7 @@ def test_queries_are_closed_by_the_clock(tmp_path: Path, certs: Path) -> None:
             assert [head.query for head in keys.heads] == [second.digest]
             await analyst.Abort(wire.AbortRequest(id=first.id))
             await until(lambda: len(keys.heads) == 2)
-            await until(lambda: not parties.requests(net.server))
+            await until(lambda: not aggregation.requests(net.server))
             assert not keys.heads[1].ciphertexts
             assert (await analyst.Status(wire.StatusRequest(id=first.id))).cohorts[0].decision.outcome == wire.BURNT
 
@@ -89,9 +89,9 @@ def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: 
             analyst = await net.analyst()
             await analyst.Standing(wire.StandingRequest())
             net.server.queries.learn(KeyServer().terms(population=5))
-            query = parties.make_query(population=6)  # one has joined since
+            query = aggregation.make_query(population=6)  # one has joined since
             assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.COLLECTING
-            huge = wire.AnnounceRequest(query=parties.make_query(population=2_000_000, cohorts=100_000).to_bytes())
+            huge = wire.AnnounceRequest(query=aggregation.make_query(population=2_000_000, cohorts=100_000).to_bytes())
             assert (await refusal_of(analyst.Announce(huge))).refusal is Refusal.NOT_ENROLLED_ENOUGH
 
     run(call())
@@ -128,7 +128,7 @@ def test_strangers_get_typed_errors_and_change_nothing(tmp_path: Path, certs: Pa
     async def disturb() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            query = parties.make_query()
+            query = aggregation.make_query()
             analyst, phones = await net.analyst(), await net.phones()
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             ways = {
@@ -153,7 +153,7 @@ def test_a_phone_that_calls_too_often_waits_and_no_other_does(tmp_path: Path, ce
     async def flood() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            query = parties.make_query()
+            query = aggregation.make_query()
             await (await net.analyst()).Announce(wire.AnnounceRequest(query=query.to_bytes()))
             phones, message = await net.phones(), Phone(0).contribution(query)
             outcomes = await all_replies(reply_of(phones.Contribute(message)) for _ in range(250))
@@ -227,9 +227,9 @@ def junk(query: Query) -> st.SearchStrategy[wire.Contribution]:
 
 
 def test_no_contribution_but_the_right_one_is_taken_in() -> None:
-    time = parties.Time()
-    server = parties.opened(None, time)
-    query = parties.collecting(server, parties.make_query())
+    time = aggregation.Time()
+    server = aggregation.opened(None, time)
+    query = aggregation.collecting(server, aggregation.make_query())
     right = Phone(0).contribution(query)
 
     @given(st.lists(junk(query), min_size=1, max_size=4))
@@ -243,7 +243,10 @@ def test_no_contribution_but_the_right_one_is_taken_in() -> None:
             )
 
     check()
-    assert parties.outcome_names(server.collection.contribute([right, Phone(1).contribution(query)])) == ["ok", "ok"]
-    (head,) = parties.closed(server, time, query)
-    assert parties.phones_in(head) == {0, 1}
+    assert aggregation.outcome_names(server.collection.contribute([right, Phone(1).contribution(query)])) == [
+        "ok",
+        "ok",
+    ]
+    (head,) = aggregation.closed(server, time, query)
+    assert aggregation.phones_in(head) == {0, 1}
     server.close()

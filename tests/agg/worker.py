@@ -11,7 +11,7 @@ from reticent.protocol import Refused
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
-from tests.agg import parties
+from tests.parties import aggregation
 
 
 def main(folder: Path, seed: int, most: int) -> None:
@@ -20,8 +20,8 @@ def main(folder: Path, seed: int, most: int) -> None:
     with closing(
         AggregationServer(
             SqliteStore(folder / "aggregation.db"),
-            identity=parties.KeyServer.identity.public,
-            now=parties.Time(),
+            identity=aggregation.KeyServer.identity.public,
+            now=aggregation.Time(),
             rng=secure(),
             simulation=True,
         )

@@ -67,10 +67,10 @@ def test_the_default_allowance_costs_a_fortieth_of_the_error(noise: NoiseKind) -
         id="q", counters=[Counter("a", 0, 1)], epsilon=0.5, delta=1e-7, absent=0.4, noise=noise, fraction_bits=None
     )
     none = replace(question, liars=0)
-    by_default, careless = (
+    by_default, unverified_tls = (
         plan(each.to_query(200_000, "k1"), absent=0.4).accuracy[0].standard_error for each in (question, none)
     )
-    assert by_default / careless == pytest.approx((1 - QueryLimits.min_liars_share) ** -0.5, abs=1e-4)
+    assert by_default / unverified_tls == pytest.approx((1 - QueryLimits.min_liars_share) ** -0.5, abs=1e-4)
 
 
 @pytest.mark.parametrize(

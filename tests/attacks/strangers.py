@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 from reticent.v1 import counting_pb2 as wire
-from tests.attacks.deaf import Deaf, careless
 from tests.attacks.honest import MAX_WAIT, Honest, Service
 from tests.attacks.target import Finding, Target
+from tests.parties.nonreader import NonReader, unverified_tls
 
 __all__ = ["CONNECTIONS", "HELD", "hold_connections", "services", "take_no_answers"]
 
@@ -53,7 +53,7 @@ def services(target: Target, analyst: str | None) -> dict[str, Service]:
 async def take_no_answers(
     attacked: Service,
     *,
-    path: str = Deaf.path,
+    path: str = NonReader.path,
     message: bytes = b"",
     connections: int = 1,
     calls: int = 600,
@@ -71,19 +71,19 @@ async def take_no_answers(
         pause: Seconds after which a connection makes as many calls again.
         seconds: For which the attack lasts.
     """
-    caller, until, tls = Honest(attacked, ATTACKER), time.monotonic() + seconds, careless()
+    caller, until, tls = Honest(attacked, ATTACKER), time.monotonic() + seconds, unverified_tls()
 
-    class Attacker(Deaf):
+    class Attacker(NonReader):
         pass
 
     Attacker.path = path
 
     async def stay() -> None:
-        async with Attacker.connected(ATTACKER, attacked.port, tls) as deaf:
-            while deaf.is_open:
-                await deaf.call(message, calls)
+        async with Attacker.connected(ATTACKER, attacked.port, tls) as caller:
+            while caller.is_open:
+                await caller.call(message, calls)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(deaf.ended(), pause)
+                    await asyncio.wait_for(caller.ended(), pause)
 
     async with caller.calling():
         await asyncio.gather(*(_again_and_again(stay, until) for _ in range(connections)))
@@ -109,7 +109,7 @@ async def hold_connections(
     """
     _allow_files(connections + _OWN_FILES)
     caller = Honest(attacked, honest)
-    clock, tls = asyncio.get_running_loop().time, careless()
+    clock, tls = asyncio.get_running_loop().time, unverified_tls()
     opened = [asyncio.Event() for _ in range(connections)]
 
     next_at = clock()
@@ -119,8 +119,8 @@ async def hold_connections(
         next_at = max(next_at, clock()) + 1 / rate
         await asyncio.sleep(next_at - clock())
         is_open.set()
-        async with Deaf.connected(ATTACKER, attacked.port, tls) as deaf:
-            await deaf.ended()
+        async with NonReader.connected(ATTACKER, attacked.port, tls) as caller:
+            await caller.ended()
 
     until = time.monotonic() + 2 * connections / rate + seconds
     holding = [asyncio.create_task(_again_and_again(partial(stay, each), until)) for each in opened]

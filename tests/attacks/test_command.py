@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reticent_sim.engine import ANALYST, ServerPair, launched
-from tests.agg import parties
-from tests.agg.parties import Phone, Time
 from tests.attacks.__main__ import main
 from tests.attacks.target import Target
+from tests.parties import aggregation
+from tests.parties.aggregation import Phone, Time
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,8 +26,8 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_log_of_a_server_is_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "aggregation.db"
-    server = parties.opened(path, Time())
-    query = parties.collecting(server, parties.make_query())
+    server = aggregation.opened(path, Time())
+    query = aggregation.collecting(server, aggregation.make_query())
     for number in range(3):
         server.collection.contribute([Phone(number).contribution(query)])
     done = run("log", "--database", path)  # beside the server, as whoever copies the files

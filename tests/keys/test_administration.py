@@ -7,7 +7,7 @@ import pytest
 
 from reticent.protocol import Refusal
 from reticent_keys import administration
-from tests.parties.aggregation_server import honest, request
+from tests.parties.decision_requests import honest, request
 from tests.parties.key_server import LocalKeyServer, refused
 
 

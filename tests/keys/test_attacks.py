@@ -13,7 +13,7 @@ from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, packing_of
 from reticent.v1 import counting_pb2 as wire
-from tests.parties.aggregation_server import expected, honest, request, summed, sums
+from tests.parties.decision_requests import expected, honest, request, summed, sums
 from tests.parties.key_server import LocalKeyServer, refused
 from tests.parties.phone import Contribution
 

@@ -6,7 +6,7 @@ import pytest
 
 from reticent.protocol import Refusal, statements
 from reticent.v1 import counting_pb2 as wire
-from tests.parties.aggregation_server import honest, request
+from tests.parties.decision_requests import honest, request
 from tests.parties.key_server import LocalKeyServer, refused
 from tests.parties.phone import Contribution
 

@@ -9,7 +9,7 @@ from reticent.protocol import Refusal, signed_by, statements
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from tests.parties.aggregation_server import expected, honest, request, summed, sums
+from tests.parties.decision_requests import expected, honest, request, summed, sums
 from tests.parties.key_server import LocalKeyServer, decisions, refused
 from tests.parties.phone import Contribution
 

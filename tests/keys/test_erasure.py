@@ -21,7 +21,7 @@ from reticent_keys import KeyFileError, KeyServer, QueryKeyStore, SqliteJournal
 from reticent_keys import query_key_store as store_module
 from reticent_keys.server import DECISION_TIME
 from reticent_keys.service import Service
-from tests.parties.aggregation_server import request, summed
+from tests.parties.decision_requests import request, summed
 from tests.parties.key_server import LocalKeyServer, refused
 
 STORAGE_KEY = bytes(range(32))

@@ -11,7 +11,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys import Identity, JournalError, KeyFileError, KeysError, KeyServer, SqliteJournal, WrongPassphrase
 from reticent_keys.folder import Folder
 from reticent_keys.keypair import KeyPair
-from tests.parties.aggregation_server import honest, request
+from tests.parties.decision_requests import honest, request
 from tests.parties.key_pairs import pair
 from tests.parties.key_server import BITS, DAY, LIMITS, PASSPHRASE, START, LocalKeyServer, dealt, refused
 

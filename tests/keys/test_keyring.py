@@ -10,7 +10,7 @@ from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyFileError, KeyPairStore
 from reticent_keys.journal import KeySummary
-from tests.parties.aggregation_server import honest, request
+from tests.parties.decision_requests import honest, request
 from tests.parties.key_pairs import pair
 from tests.parties.key_server import BITS, PASSPHRASE, LocalKeyServer, dealt, refused
 

@@ -27,7 +27,7 @@ from tests.keys.processes import (
     site,
     standing,
 )
-from tests.parties.aggregation_server import expected, request, summed, sums
+from tests.parties.decision_requests import expected, request, summed, sums
 from tests.parties.phone import Phone
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all

@@ -7,7 +7,7 @@ import pytest
 
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
-from tests.parties.aggregation_server import honest, request, summed
+from tests.parties.decision_requests import honest, request, summed
 from tests.parties.key_server import LocalKeyServer, decisions, refused
 
 Change = Callable[[list[wire.Receipt], LocalKeyServer], None]

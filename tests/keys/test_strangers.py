@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.deciding import RECEIPTS_PER_BATCH
-from tests.parties.aggregation_server import honest, request, summed
+from tests.parties.decision_requests import honest, request, summed
 from tests.parties.key_server import LocalKeyServer, dealt
 
 TABLES = ("keys", "phones", "invitations", "queries", "dealt", "decryptions", "decisions")

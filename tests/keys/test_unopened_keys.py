@@ -12,7 +12,7 @@ from reticent.paillier import PublicKey
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import KeyPairStore, WrongPassphrase
-from tests.parties.aggregation_server import honest, request
+from tests.parties.decision_requests import honest, request
 from tests.parties.key_pairs import pair
 from tests.parties.key_server import BITS, PASSPHRASE, LocalKeyServer, dealt, refused
 

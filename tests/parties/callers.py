@@ -1,18 +1,17 @@
-"""Raw callers of the two servers: they count their calls in flight, and say the same bytes until they are answered."""
+"""Callers of the two servers, who count their calls in flight and retry until there is a reply."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
-from reticent.v1 import counting_pb2_grpc
+from reticent.v1.counting_pb2_grpc import EnrolmentStub
 from reticent_sim.engine import ServerPair, ServerProcess
 from tests.parties.phone import Phone
 from tests.parties.waiting import until
@@ -21,41 +20,39 @@ TIMEOUT = 30.0
 """Seconds that a call may take, and that anything else may take to come about."""
 LATER = (Refusal.BUSY, Refusal.UNAVAILABLE)
 
-Answer = TypeVar("Answer", bound=Message)
 
-
-class Flights:
-    """Calls that are under way: sent, and not answered.
+class CallsInFlight:
+    """Calls to a server, with the number of those in flight.
 
     Args:
-        chance: By what callers wait for different times.
+        chance: Of the delays between retries.
     """
 
     def __init__(self, chance: random.Random) -> None:
-        self.inside = 0
-        self.answers = 0
-        """How many were answered, with whatever."""
+        self.in_flight = 0
+        self.replies = 0
+        """Refusals included."""
         self._chance = chance
 
-    async def once(self, method: Any, message: Message | AsyncIterable[Message]) -> Any:
+    async def call(self, method: Any, message: Message | AsyncIterable[Message]) -> Any:
         """Call; raises Refused or Unreachable."""
-        self.inside += 1
+        self.in_flight += 1
         try:
             answer = await reply_of(method(message, timeout=TIMEOUT))
         except Refused:
-            self.answers += 1
+            self.replies += 1
             raise
         finally:
-            self.inside -= 1
-        self.answers += 1
+            self.in_flight -= 1
+        self.replies += 1
         return answer
 
-    async def patiently(self, method: Any, message: Message | Callable[[], AsyncIterable[Message]]) -> Any:
-        """Say the same again, with longer and longer pauses, until it is answered; raises what is final."""
+    async def retried(self, method: Any, message: Message | Callable[[], AsyncIterable[Message]]) -> Any:
+        """Call again with exponential backoff, until there is a reply; raises what is final."""
         longest = 0.02
         while True:
             try:
-                return await self.once(method, message() if callable(message) else message)
+                return await self.call(method, message() if callable(message) else message)
             except Unreachable:
                 await asyncio.sleep(self._chance.uniform(0, longest))
             except Refused as refused:
@@ -65,36 +62,13 @@ class Flights:
             longest = min(0.4, 2 * longest)
 
 
-def joins(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.EnrolmentAsyncStub]:
-    """A phone's way to the key server."""
-    channel = servers.enrolment.channel()
-    return channel, counting_pb2_grpc.EnrolmentStub(channel)
-
-
-def collecting(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CollectingAsyncStub]:
-    """A phone's way to the aggregation server."""
-    channel = servers.collecting.channel()
-    return channel, counting_pb2_grpc.CollectingStub(channel)
-
-
-def deciding(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.DecidingAsyncStub]:
-    """The aggregation server's way to the key server."""
-    channel = servers.deciding.channel()
-    return channel, counting_pb2_grpc.DecidingStub(channel)
-
-
-def counting(servers: ServerPair) -> tuple[grpc.aio.Channel, counting_pb2_grpc.CountingAsyncStub]:
-    """An analyst's way to the aggregation server."""
-    channel = servers.counting.channel()
-    return channel, counting_pb2_grpc.CountingStub(channel)
-
-
 async def enrolled(servers: ServerPair, count: int, chance: random.Random) -> list[Phone]:
     """New phones, which join by the real key server."""
     phones = [Phone(each.token) for each in await asyncio.to_thread(servers.invitations, count)]
-    flights, (channel, stub) = Flights(chance), joins(servers)
-    async with channel:
-        answers = await asyncio.gather(*(flights.patiently(stub.Join, phone.joining()) for phone in phones))
+    calls = CallsInFlight(chance)
+    async with servers.enrolment.channel() as channel:
+        stub = EnrolmentStub(channel)
+        answers = await asyncio.gather(*(calls.retried(stub.Join, phone.joining()) for phone in phones))
     for phone, answer in zip(phones, answers, strict=True):
         phone.membership = answer
     return phones
@@ -102,12 +76,13 @@ async def enrolled(servers: ServerPair, count: int, chance: random.Random) -> li
 
 async def members(servers: ServerPair, phones: Sequence[Phone], chance: random.Random) -> int:
     """How many phones can renew their membership."""
-    flights, (channel, stub) = Flights(chance), joins(servers)
+    calls = CallsInFlight(chance)
     found = 0
-    async with channel:
+    async with servers.enrolment.channel() as channel:
+        stub = EnrolmentStub(channel)
         for phone in phones:
             try:
-                renewed = await flights.patiently(stub.Renew, phone.renewing())
+                renewed = await calls.retried(stub.Renew, phone.renewing())
             except Refused as refused:
                 if refused.refusal is not Refusal.UNKNOWN_PHONE:
                     raise
@@ -122,13 +97,13 @@ class Killer:
 
     Args:
         process: The server.
-        flights: The calls to it.
+        calls: Those to it.
         least: How many must be in flight.
     """
 
-    def __init__(self, process: ServerProcess, flights: Flights, least: int) -> None:
+    def __init__(self, process: ServerProcess, calls: CallsInFlight, least: int) -> None:
         self._process = process
-        self._flights = flights
+        self._calls = calls
         self._least = least
         self._one_at_a_time = asyncio.Lock()
         self._before = 0  # answers in former lives
@@ -139,17 +114,15 @@ class Killer:
         """Kill it when it is time, and it has answered something in this life; return when it serves again."""
         await until(when, f"time to kill {self._process.name}", within=2 * TIMEOUT)
         async with self._one_at_a_time:
-            await until(
-                lambda: self._flights.answers > self._before, f"a reply of {self._process.name}", within=TIMEOUT
-            )
+            await until(lambda: self._calls.replies > self._before, f"a reply of {self._process.name}", within=TIMEOUT)
             await asyncio.sleep(delay)
-            await until(lambda: self._flights.inside >= self._least, "enough requests in flight", within=TIMEOUT)
+            await until(lambda: self._calls.in_flight >= self._least, "enough requests in flight", within=TIMEOUT)
             # From here on nothing else runs in this process until the server is dead.
-            self.in_flight.append(self._flights.inside)
+            self.in_flight.append(self._calls.in_flight)
             assert self._process.is_running
             self._process.kill()
             assert self.in_flight[-1] >= self._least
-            self._before = self._flights.answers
+            self._before = self._calls.replies
             await asyncio.to_thread(self._process.start)
 
 

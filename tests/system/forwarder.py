@@ -15,7 +15,7 @@ from reticent.protocol.calls import failure_of
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
 from reticent_sim.engine import ServerPair
-from tests.parties.aggregation_server import request, summed
+from tests.parties.decision_requests import request, summed
 from tests.parties.phone import Contribution, Phone, joined
 from tests.parties.queries import visits
 

@@ -20,7 +20,7 @@ from reticent_client import Participant, Participation, PhoneStore
 from reticent_client.errors import ForeignReply
 from reticent_sim.engine import ServerPair, launched
 from tests.core.paillier.test_tags import _factors
-from tests.parties.aggregation_server import expected, summed, sums
+from tests.parties.decision_requests import expected, summed, sums
 from tests.parties.phone import Phone
 from tests.system.forwarder import (
     COHORTS,

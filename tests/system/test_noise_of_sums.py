@@ -23,8 +23,8 @@ from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_client import Participant, Participation, PhoneStore
-from tests.agg.parties import requests
-from tests.parties.aggregation_server import sums
+from tests.parties.aggregation import requests
+from tests.parties.decision_requests import sums
 from tests.parties.key_server import LocalKeyServer
 
 FALSE_ALARM = 1e-6

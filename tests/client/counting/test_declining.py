@@ -277,8 +277,8 @@ def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Signed nonsense: shares so large that there is no sampler for them."""
-    with monkeypatch.context() as careless:
-        careless.setattr("reticent.privacy.mechanisms.Skellam.check_share", lambda *_: None)
+    with monkeypatch.context() as unverified_tls:
+        unverified_tls.setattr("reticent.privacy.mechanisms.Skellam.check_share", lambda *_: None)
         huge = query(counters=[Counter("visits", 0, 2**30)], l1=2**30, l2_squared=2**60, epsilon=1e-6)
     with device(tmp_path, limit=Cost(1.0, 1e-3)) as phone:
         with pytest.raises(Declined, match="each phone would add Skellam noise") as declined:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import grpc
 
 from reticent.rpc.listener import Listener
-from tests.attacks.honest import forwarder
 from tests.core.rpc.services import Calls, calling_at
+from tests.parties.forwarder import forwarder
 
 
 @contextlib.asynccontextmanager

@@ -26,7 +26,7 @@ from reticent.rpc._connections import CONNECTIONS, Peer
 from reticent.rpc.listener import Listener
 from reticent.storage.database import Database, FileFormat
 from tests.core.rpc.addresses import calling_from
-from tests.core.rpc.deaf import Deaf, careless
+from tests.core.rpc.nonreader import NonReader, unverified_tls
 from tests.core.rpc.scenes import HELLO, play
 from tests.core.rpc.services import served, until
 
@@ -86,14 +86,16 @@ def test_two_listeners_share_the_open_files(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @contextlib.asynccontextmanager
-async def opened(address: str, at: Listener, count: int) -> AsyncIterator[list[Deaf]]:
+async def opened(address: str, at: Listener, count: int) -> AsyncIterator[list[NonReader]]:
     """So many connections from one address, with TLS, one after the other."""
     port = int(at.address.rpartition(":")[2])
     async with contextlib.AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Deaf.connected(address, port, careless())) for _ in range(count)]
+        yield [
+            await stack.enter_async_context(NonReader.connected(address, port, unverified_tls())) for _ in range(count)
+        ]
 
 
-def still_open(held: list[Deaf]) -> list[bool]:
+def still_open(held: list[NonReader]) -> list[bool]:
     return [each.is_open for each in held]
 
 
@@ -378,7 +380,7 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
         async with Listener("127.0.0.1:0", {}, credentials=None) as at:
             port = int(at.address.rpartition(":")[2])
             async with contextlib.AsyncExitStack() as stack:
-                held = [await stack.enter_async_context(Deaf.connected("127.0.0.2", port)) for _ in range(50)]
+                held = [await stack.enter_async_context(NonReader.connected("127.0.0.2", port)) for _ in range(50)]
                 await until(lambda: len(peers(port)) == len(held))  # until all are accepted
                 for each in peers(port):
                     CONNECTIONS.cut(each)
@@ -388,5 +390,5 @@ def test_many_connections_are_cut_in_few_scans(monkeypatch: pytest.MonkeyPatch) 
     assert scans < 50
 
 
-def _all_ended(held: list[Deaf]) -> bool:
+def _all_ended(held: list[NonReader]) -> bool:
     return not any(still_open(held))

@@ -20,7 +20,7 @@ from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc import large_answers
 from tests.core.rpc.addresses import calling_from
-from tests.core.rpc.deaf import Deaf, careless
+from tests.core.rpc.nonreader import NonReader, unverified_tls
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import LARGE, Calls, Echo, calling, calling_at, until
 from tests.core.rpc.services import served as served_with_tls
@@ -48,10 +48,10 @@ def large(size: int) -> bytes:
     return LARGE + str(size).encode()
 
 
-async def unread(echo: Echo, deaf: Deaf, times: int, size: int = 5) -> None:
+async def unread(echo: Echo, caller: NonReader, times: int, size: int = 5) -> None:
     """Have so many calls of a connection come, whose answers are of this size."""
     came = echo.came + times
-    await deaf.call(large(size), times)
+    await caller.call(large(size), times)
     await until(lambda: echo.came >= came)
 
 
@@ -60,12 +60,12 @@ def test_two_addresses_that_read_no_replies_lock_nobody_out() -> None:
         limits = Limits(in_flight=8, in_flight_per_network=4)
         async with (
             served(limits) as (echo, listener),
-            Deaf.connected("127.0.0.2", port_of(listener)) as one,
-            Deaf.connected("127.0.0.3", port_of(listener)) as other,
+            NonReader.connected("127.0.0.2", port_of(listener)) as one,
+            NonReader.connected("127.0.0.3", port_of(listener)) as other,
             calling(listener, None) as calls,
         ):
-            for deaf in (one, other):
-                await unread(echo, deaf, limits.in_flight_per_network)
+            for caller in (one, other):
+                await unread(echo, caller, limits.in_flight_per_network)
             assert one.is_open
             for _ in range(20):
                 assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
@@ -81,8 +81,8 @@ def test_a_caller_that_reads_no_replies_does_not_lock_out_its_own_address(
 
     async def attack(listener: Listener, over: asyncio.Event) -> None:
         for _ in range(5):
-            async with Deaf.connected("127.0.0.2", port_of(listener), careless()) as deaf:
-                await deaf.call(times=600)
+            async with NonReader.connected("127.0.0.2", port_of(listener), unverified_tls()) as caller:
+                await caller.call(times=600)
                 await asyncio.sleep(0.5)
         over.set()
 
@@ -106,14 +106,14 @@ def test_calls_of_a_connection_beyond_its_limit_do_not_wait_for_admission() -> N
         limits = Limits(in_flight_per_connection=4)
         async with (
             served(limits) as (echo, listener),
-            Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
+            NonReader.connected("127.0.0.1", port_of(listener)) as caller,
             calling(listener, None) as calls,
         ):
-            await deaf.call(times=50)
+            await caller.call(times=50)
             assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
             await until(lambda: echo.inside == 4)
             assert echo.came == 5
-            assert deaf.is_open
+            assert caller.is_open
 
     play(scene())
 
@@ -124,22 +124,22 @@ def test_a_connection_that_does_not_read_a_reply_in_time_is_cut(address: str) ->
         limits = Limits(timeout=0.5)
         async with (
             served(limits, address) as (echo, listener),
-            Deaf.connected(address.strip("[]"), port_of(listener)) as deaf,
+            NonReader.connected(address.strip("[]"), port_of(listener)) as caller,
             calling(listener, None) as calls,
         ):
-            await unread(echo, deaf, 12)
-            assert deaf.is_open
+            await unread(echo, caller, 12)
+            assert caller.is_open
             assert echo.inside == 12
-            await asyncio.wait_for(deaf.ended(), 5.0)
+            await asyncio.wait_for(caller.ended(), 5.0)
             await until(lambda: echo.inside == 0 and echo.admission.replies.size == 0)
             await reply_of(calls.once(HELLO))
 
     play(scene())
 
 
-async def cut(deaf: Deaf) -> None:
+async def cut(caller: NonReader) -> None:
     async with asyncio.timeout(5.0):
-        while not await deaf.was_cut():
+        while not await caller.was_cut():
             pass
 
 
@@ -150,14 +150,14 @@ def test_a_connection_with_an_unread_reply_is_cut_even_if_its_call_is_cancelled(
         limits = Limits(timeout=0.7)
         async with (
             served(limits) as (echo, listener),
-            Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
+            NonReader.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as caller,
         ):
             await until(lambda: echo.came == 1)
             await asyncio.sleep(0.2)  # until no more can be written
-            await deaf.cancel()
+            await caller.cancel()
             await until(lambda: echo.inside == 0)
             assert echo.admission.replies.size > 16 * MEGABYTE
-            await cut(deaf)
+            await cut(caller)
             await until(lambda: echo.admission.replies.size == 0)
 
     play(scene())
@@ -170,15 +170,15 @@ def test_unread_refusals_count() -> None:
         limits = Limits(reply_bytes=17 * MEGABYTE, in_flight_per_connection=200)
         async with (
             served(limits) as (echo, listener),
-            Deaf.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as deaf,
+            NonReader.stuck("127.0.0.1", port_of(listener), large(16 * MEGABYTE)) as caller,
             calling(listener, None) as calls,
         ):
             await until(lambda: echo.came == 1)
             await asyncio.sleep(0.5)
-            await deaf.call(b"refuse", 50)
+            await caller.call(b"refuse", 50)
             await until(lambda: echo.admission.replies.size > 16 * MEGABYTE + 50 * (16 << 10))
-            await deaf.call(b"refuse", 50)
-            await cut(deaf)
+            await caller.call(b"refuse", 50)
+            await cut(caller)
             await until(lambda: echo.admission.replies.size == 0)
             await reply_of(calls.once(HELLO))
 
@@ -190,15 +190,15 @@ def test_only_the_connection_above_its_limit_is_refused() -> None:
         limits = Limits(reply_bytes_per_connection=MEGABYTE)
         async with (
             served(limits) as (echo, listener),
-            Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
+            NonReader.connected("127.0.0.1", port_of(listener)) as caller,
             calling(listener, None) as calls,
         ):
-            await unread(echo, deaf, 4, 300_000)
+            await unread(echo, caller, 4, 300_000)
             await until(lambda: echo.inside == 3)  # the fourth answer is dropped
-            await unread(echo, deaf, 1, 100_000)
+            await unread(echo, caller, 1, 100_000)
             await until(lambda: echo.inside == 4)  # there is room for a smaller one
             assert 1_000_000 < echo.admission.replies.size < MEGABYTE
-            assert deaf.is_open
+            assert caller.is_open
             for _ in range(20):
                 assert (await reply_of(calls.once(HELLO))).public_key == b"hello"
 
@@ -210,15 +210,15 @@ def test_a_single_reply_may_exceed_the_limit_of_a_connection() -> None:
         limits = Limits(reply_bytes_per_connection=1000)
         async with (
             served(limits) as (echo, listener),
-            Deaf.connected("127.0.0.1", port_of(listener)) as deaf,
+            NonReader.connected("127.0.0.1", port_of(listener)) as caller,
             calling(listener, None) as calls,
         ):
             assert len((await reply_of(calls.once(wire.KeyRequest(key_id=large(100_000))))).public_key) == 100_000
-            await unread(echo, deaf, 1, 100_000)
+            await unread(echo, caller, 1, 100_000)
             came = echo.came
-            await deaf.call(times=5)  # are refused before anybody sees them
+            await caller.call(times=5)  # are refused before anybody sees them
             await reply_of(calls.once(HELLO))
-            await until(lambda: deaf.refused == 5)
+            await until(lambda: caller.refused == 5)
             assert echo.came == came + 1
 
     play(scene())
@@ -231,13 +231,13 @@ def test_at_the_total_limit_the_longest_waiting_connection_is_cut() -> None:
         limits = Limits(reply_bytes=MEGABYTE, reply_bytes_per_connection=MEGABYTE)
         async with (
             served(limits) as (echo, listener),
-            Deaf.connected("127.0.0.3", port_of(listener)) as few,
-            Deaf.connected("127.0.0.2", port_of(listener)) as first,
-            Deaf.connected("127.0.0.2", port_of(listener)) as second,
+            NonReader.connected("127.0.0.3", port_of(listener)) as few,
+            NonReader.connected("127.0.0.2", port_of(listener)) as first,
+            NonReader.connected("127.0.0.2", port_of(listener)) as second,
             calling(listener, None) as calls,
         ):
-            for deaf in (few, first, second):
-                await unread(echo, deaf, 1, 300_000)
+            for caller in (few, first, second):
+                await unread(echo, caller, 1, 300_000)
             assert len((await reply_of(calls.once(wire.KeyRequest(key_id=large(200_000))))).public_key) == 200_000
             await asyncio.wait_for(first.ended(), 5.0)
             assert few.is_open
@@ -329,10 +329,10 @@ def test_unread_replies_take_a_bounded_memory(folder: Path, phone: grpc.ChannelC
         host, _, port = address.rpartition(":")
         before = peak(process)
         async with contextlib.AsyncExitStack() as stack:
-            tls = careless()
+            tls = unverified_tls()
             for _ in range(connections):
-                deaf = await stack.enter_async_context(Deaf.connected("127.0.0.2", int(port), tls))
-                await deaf.call(b"2000000", 600 // connections)
+                caller = await stack.enter_async_context(NonReader.connected("127.0.0.2", int(port), tls))
+                await caller.call(b"2000000", 600 // connections)
             async with calling_at(address, phone) as calls:
                 for _ in range(30):
                     async with asyncio.timeout(ANSWERED_IN):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from reticent.v1 import counting_pb2 as wire
-from tests.attacks import deaf
-from tests.attacks.deaf import careless
 from tests.core.rpc.services import SERVICE
+from tests.parties import nonreader
+from tests.parties.nonreader import unverified_tls
 
-__all__ = ["Deaf", "careless"]
+__all__ = ["NonReader", "unverified_tls"]
 
 
-class Deaf(deaf.Deaf):
+class NonReader(nonreader.NonReader):
     """Asks the echo for what it is to be answered with."""
 
     path = f"/{SERVICE}/Once"

@@ -1,4 +1,4 @@
-"""An aggregation server in the hands of a test: what it makes of contributions, and asks the key server to decide."""
+"""Requests to decide, as an aggregation server makes them of contributions, and the sums that they must yield."""
 
 from __future__ import annotations
 

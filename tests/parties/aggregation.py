@@ -1,4 +1,4 @@
-"""A key server and phones, for the tests of the aggregation server; each phone can be found in a sum."""
+"""An aggregation server in the process of the test, its key server, and phones that can be found in a sum."""
 
 from __future__ import annotations
 

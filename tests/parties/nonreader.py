@@ -1,4 +1,4 @@
-"""Callers that speak HTTP/2 themselves, and take no answers: gRPC has no way to be one."""
+"""Callers that never read replies. They speak HTTP/2 themselves, because gRPC always reads."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def request(stream: int, path: str, message: bytes, scheme: bytes) -> bytes:
     return frame(HEADERS, ENDS_HEADERS, stream, block) + frame(DATA, ENDS_STREAM, stream, content)
 
 
-def careless() -> ssl.SSLContext:
-    """TLS with whatever server."""
+def unverified_tls() -> ssl.SSLContext:
+    """TLS with any server, whose certificate is not verified."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -46,8 +46,8 @@ def careless() -> ssl.SSLContext:
     return context
 
 
-class Deaf:
-    """One connection whose calls are served and whose answers are never taken."""
+class NonReader:
+    """A connection whose calls are served and whose replies are never read."""
 
     path = "/grpc.health.v1.Health/Check"
     """Of what it calls."""
