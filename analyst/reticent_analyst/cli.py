@@ -33,6 +33,7 @@ from reticent_analyst.resource_estimate import check_key_bits, encryption_second
 
 __all__ = ["app"]
 
+_NO_CONTRIBUTION = "no phone contributed: phones that decline look like absent ones, see `reticent count plan`\n"
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 app = App(
@@ -290,6 +291,10 @@ def _write_result(
     except KeyboardInterrupt:
         return _stopped(f"the query continues: reticent count result {handle.query.id}")
     except QueryBurnt as burnt:
+        if not any(handle.progress.contributors):
+            sys.stderr.write(
+                "no phone contributed: phones that decline look like absent ones, see `reticent count plan`\n"
+            )
         if not as_json:
             raise
         _write(_plain_burnt(burnt))

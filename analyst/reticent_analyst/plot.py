@@ -106,7 +106,8 @@ def _bars(ax: Axes, statistics: Sequence[Statistic]) -> None:
     for place, each in zip(places, statistics, strict=True):
         ax.plot([place, place], [each.low, each.high], color=LINE, linewidth=2, solid_capstyle="butt")
     names = [Bin.of(each.name) for each in statistics]
-    ax.set_xticks(places, [each.name.removeprefix(each.number) if each else "" for each in names])
+    ranges = [found.name.removeprefix(found.number) if found else "" for found in names]
+    ax.set_xticks(places, [f"{found}\n{each.value:.1%}" for found, each in zip(ranges, statistics, strict=True)])
     ax.tick_params(axis="x", length=0)
     ax.axhline(0, color=FAINT, linewidth=0.8)
     ax.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")

@@ -268,6 +268,15 @@ def test_a_burnt_query_exits_with_1(server: CountingServer, run: Run, file: str)
     assert (json.loads(out)["burnt"], json.loads(out)["cohorts_spent"], err) == (True, [], "")
 
 
+def test_a_query_to_which_no_phone_contributed_says_so(server: CountingServer, run: Run, file: str) -> None:
+    server.phones = lambda query: [CohortSum(0, None)] * query.cohorts
+    _, err = run("new", file, "--yes", code=1)
+    note = "no phone contributed: phones that decline look like absent ones, see `reticent count plan`\n"
+    assert err == f"{note}reticent: 'gym' is burnt: 3 of its 3 cohorts are left out, and nothing was spent\n"
+    out, err = run("result", "gym", "--json", code=1)
+    assert (json.loads(out)["burnt"], err) == (True, note)
+
+
 def test_the_cost_of_a_void_cohort_is_shown(server: CountingServer, run: Run, file: str) -> None:
     run("new", file, "--yes", "--no-wait")
     query = Query.from_bytes(server.standing["gym"].query)

@@ -74,7 +74,7 @@ def audit_days(
     if not real:
         raise ValueError(f"{place_of(days)}: there are no days to audit")
     with busy("Auditing") as show:
-        most = _ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
+        most = policy_ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
         found = audit(
             loaded,
             [day.labels for day in real],
@@ -127,7 +127,7 @@ def _show(found: Audit, by: Literal["day", "time"] | None) -> None:
         screen.print("", grouped)
 
 
-def _ceiling(policy: Policy, delta: float | None) -> float:
+def policy_ceiling(policy: Policy, delta: float | None) -> float:
     """The most that a policy with these deltas can release."""
     own = policy.chain.to_json()
     if policy.against and all(other.to_json() != own for other in policy.against):

@@ -27,6 +27,7 @@ from reticent_client.cli.mask_files import (
     write_json,
 )
 from reticent_client.cli.policy import make_policy
+from reticent_client.cli.show import show_file
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation import explain
@@ -43,6 +44,7 @@ app.command(learn)
 app.command(inspect_traces, name="inspect")
 app.command(make_policy, name="policy")
 app.command(compare_checks, name="compare")
+app.command(show_file, name="show")
 app.command(audit_days, name="audit")
 
 

@@ -1,0 +1,96 @@
+"""`reticent mask show`: what a file is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from reticent.console.options import AsJson
+from reticent_client.cli.audit import policy_ceiling
+from reticent_client.cli.mask_files import (
+    bad_file,
+    busy,
+    new_table,
+    read_any_days,
+    read_chain,
+    read_policy,
+    terminal,
+    write_json,
+)
+from reticent_client.mask.chain import FORMAT as CHAIN
+from reticent_client.mask.description import (
+    Description,
+    describe_chain,
+    describe_days,
+    describe_policy,
+    describe_state,
+)
+from reticent_client.mask.maskit import SNAPSHOT
+
+_POLICY, _STORE = b"PK\x03\x04", b"SQLite format 3"
+_HEAD = 4096
+
+
+def show_file(
+    file: Path,
+    /,
+    *,
+    with_ceiling: Annotated[bool, Parameter(name="--ceiling")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a file is: a chain, a policy, the stored state of a mask, or days.
+
+    Args:
+        file: The file.
+        with_ceiling: Of a policy, also compute the most that any private policy can release, if it is not in the file.
+        as_json: Write JSON.
+    """
+    with busy(f"Reading {file}"):
+        found = _description(file, with_ceiling=with_ceiling)
+    if as_json:
+        write_json(found.to_json())
+        return
+    screen, facts = terminal(), new_table()
+    for row in [("file", found.kind), *found.rows]:
+        facts.add_row(*row)
+    screen.print(facts)
+    if len(found.contexts) > 1:
+        contexts = new_table(*found.contexts[0])
+        for line in found.contexts[1:]:
+            contexts.add_row(*line)
+        screen.print("", contexts)
+
+
+def _description(file: Path, *, with_ceiling: bool) -> Description:
+    with file.open("rb") as opened:
+        head = opened.read(_HEAD)
+    if head.startswith(_POLICY):
+        policy = read_policy(file)
+        ceiling = policy_ceiling(policy, None) if with_ceiling and policy.ceiling is None else policy.ceiling
+        return describe_policy(policy, ceiling)
+    if head.startswith(_STORE):
+        raise ValueError(f"{file} is the store of a phone: reticent phone report shows it")
+    if head.lstrip().startswith(b"{"):
+        return _document(file)
+    try:
+        return describe_days(read_any_days(file))
+    except ValueError as error:
+        raise ValueError(f"{file} is no chain, policy, state or days file: {error}") from error
+
+
+def _document(file: Path) -> Description:
+    """A JSON document: a chain or a state."""
+    text = file.read_bytes()
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: this is no JSON that Reticent wrote: {error}") from error
+    if document.get("format") == CHAIN.name:
+        return describe_chain(read_chain(file))
+    if document.get("format") == SNAPSHOT.name:
+        with bad_file():
+            return describe_state(text.decode())
+    raise ValueError(f"{file} is no chain, policy, state or days file: its format is {document.get('format')!r}")
