@@ -26,6 +26,7 @@ from reticent_client.cli.mask_files import (
     terminal,
     write_json,
 )
+from reticent_client.cli.picture import draw_picture
 from reticent_client.cli.policy import make_policy
 from reticent_client.cli.show import show_file
 from reticent_client.mask.chain import MarkovChain
@@ -45,6 +46,7 @@ app.command(inspect_traces, name="inspect")
 app.command(make_policy, name="policy")
 app.command(compare_checks, name="compare")
 app.command(show_file, name="show")
+app.command(draw_picture, name="picture")
 app.command(audit_days, name="audit")
 
 

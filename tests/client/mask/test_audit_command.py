@@ -150,7 +150,7 @@ def test_a_picture_without_matplotlib(run: Run, folder: Path, monkeypatch: pytes
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     said = run("audit", "stay.npz", "week.csv", "--picture", "week.png", code=2)
-    assert "pip install 'reticent[sim]'" in said.stderr
+    assert "pip install 'reticent[plot]'" in said.stderr
     assert not (folder / "week.png").exists()
 
 
