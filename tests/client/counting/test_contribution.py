@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reticent.privacy import Counter, Norms, gaussian_share, skellam_share
@@ -11,10 +12,12 @@ from reticent.protocol import AgreementKey, SigningKey, statements
 from reticent.randomness import secure, seeded
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting import contribution
+from reticent_client.counting.consent import Participation
 from reticent_client.counting.contribution import values_of
 from reticent_client.counting.enrolment import Member
 from reticent_client.counting.inputs import Counted
 from reticent_client.counting.records import ContributionState
+from reticent_client.errors import Declined
 from tests.client.counting.world import MEMBERSHIP, Servers, device, query
 
 
@@ -48,6 +51,34 @@ def test_real_numbers_are_said_on_the_grid_of_the_query(tmp_path: Path) -> None:
         share = gaussian_share(example.share_variance, 2, seeded(4, "noise"), 20)
         assert counters == [round(1.23456 * 2**20) + share[0], -(2**19) + share[1]]
         assert tags == phone.servers.tags(example, message)
+
+
+def test_a_scaled_counter_and_a_histogram_are_said_as_the_query_asks(tmp_path: Path) -> None:
+    bins = [Counter(name, 0, 1, 20) for name in ("km[0,2)", "km[2,5)", "km[5,inf)")]
+    asked = query(counters=[Counter("km", 0, 40), Counter("walked", 0, 1, 40), *bins], l2_squared=3600, l1=100)
+    policy = Participation(counters=("km", "walked"))  # which allows bins of km
+    counted = {"km": 4.4, "walked": 1.0}
+    with device(tmp_path, counted=counted, rng=seeded(4, "noise"), policy=policy) as phone:
+        said = phone.ask(asked)
+        counters, tags = phone.servers.open(asked, said)
+        share = skellam_share(asked.share_variance, asked.size, seeded(4, "noise"))
+        assert counters == (np.array([4, 40, 0, 20, 0]) + share).tolist()
+        assert tags == phone.servers.tags(asked, said)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_allowed"), [(("km[*",), True), (("km",), True), (("k*",), True), (("steps",), False)]
+)
+def test_a_bin_is_allowed_by_its_own_name_or_by_that_of_its_number(
+    tmp_path: Path, allowed: tuple[str, ...], is_allowed: bool
+) -> None:
+    asked = query(counters=[Counter("km[0,2)", 0, 1)], l2_squared=1, l1=1)
+    with device(tmp_path, policy=Participation(counters=allowed)) as phone:
+        if is_allowed:
+            assert phone.ask(asked)
+        else:
+            with pytest.raises(Declined, match="no counter of the name 'km\\[0,2\\)' is allowed"):
+                phone.ask(asked)
 
 
 def test_secure_noise_is_not_marked(tmp_path: Path) -> None:
