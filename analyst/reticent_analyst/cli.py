@@ -15,8 +15,8 @@ from cyclopts import App, Parameter
 
 from reticent.console.configuration import configured
 from reticent.console.options import ANALYSTS, CERTIFICATES, AsJson, in_json
-from reticent.console.program import BAD_ANSWER, STOPPED
 from reticent.console.text import printable
+from reticent.errors import ExitCode
 from reticent.paillier import KEY_BITS
 from reticent.privacy import Query, QueryBurnt
 from reticent.tls.certificates import Certificate
@@ -206,7 +206,7 @@ def result(
 ) -> int:
     """Wait for the release of a query, and show it. Later calls show the same.
 
-    Exits with 1 if the query is burnt, not decided in time, or can no longer be decided.
+    Exits with 1 if the query is burnt or can no longer be decided, and with 4 if it is not decided in time.
 
     Args:
         name: The query's id.
@@ -298,7 +298,7 @@ def _write_result(
         if not as_json:
             raise
         _write(_plain_burnt(burnt))
-        return BAD_ANSWER
+        return ExitCode.BAD_ANSWER
     statistics = statistics_of(release) if question is None else question.statistics(release)
     output.write(statistics, release.query)
     if as_json:
@@ -312,7 +312,7 @@ def _write_result(
 
 def _stopped(rest: str) -> int:
     sys.stderr.write(f"stopped; {printable(rest)}\n")
-    return STOPPED
+    return ExitCode.STOPPED
 
 
 def _plain_burnt(burnt: QueryBurnt) -> dict[str, Any]:

@@ -11,7 +11,7 @@
 What a server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
 """
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 from reticent.privacy import CountError
 
 __all__ = ["AnalystError", "BadReply", "DeadlineExceeded", "NeverDecided", "NotConfirmed", "NotDecided"]
@@ -23,6 +23,8 @@ class AnalystError(ReticentError):
 
 class DeadlineExceeded(AnalystError):
     """The caller's deadline passed before a reply came. Callers of this package get `NotDecided`."""
+
+    exit_code = ExitCode.RETRY_LATER
 
 
 class NotConfirmed(AnalystError):
@@ -36,6 +38,10 @@ class BadReply(AnalystError):
 class NotDecided(AnalystError, CountError):
     """The wait timed out. The query continues."""
 
+    exit_code = ExitCode.RETRY_LATER
+
 
 class NeverDecided(AnalystError, CountError):
     """The query is closed and can no longer be decided: its phones' budget stays reserved."""
+
+    exit_code = ExitCode.BAD_ANSWER

@@ -25,7 +25,7 @@ from __future__ import annotations
 import datetime as dt
 from enum import Enum
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 
 
 class ClientError(ReticentError):
@@ -39,6 +39,8 @@ class StepError(ClientError):
 class FileError(ClientError):
     """A file does not hold what its reader can trust."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class ImpossibleOutput(ClientError):
     """An adversary was asked about outputs that cannot occur."""
@@ -46,6 +48,8 @@ class ImpossibleOutput(ClientError):
 
 class TooFewDays(ClientError, ValueError):
     """Too few days are known to learn habits from. Until there are more, a phone is to release nothing."""
+
+    exit_code = ExitCode.BAD_INPUT
 
     def __init__(self, known: int, needed: int) -> None:
         super().__init__(

@@ -7,7 +7,7 @@ import re
 
 import grpc
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 
 __all__ = ["AddressError", "bind", "check_address", "is_local", "network"]
 
@@ -19,6 +19,8 @@ _NETWORK = 64  # bits of an IPv6 address that name its owner's network
 
 class AddressError(ReticentError):
     """A server cannot listen at an address."""
+
+    exit_code = ExitCode.IN_USE
 
 
 def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> str:

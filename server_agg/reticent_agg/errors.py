@@ -8,7 +8,7 @@
 What the server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
 """
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 
 __all__ = ["AggregationError", "BadKeyServerReply", "BadStore"]
 
@@ -19,6 +19,8 @@ class AggregationError(ReticentError):
 
 class BadStore(AggregationError):
     """The file does not hold what an aggregation server has written."""
+
+    exit_code = ExitCode.BAD_INPUT
 
 
 class BadKeyServerReply(AggregationError):

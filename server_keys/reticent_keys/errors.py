@@ -10,7 +10,7 @@
 Bad arguments raise `ValueError`.
 """
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 
 __all__ = ["JournalError", "KeyFileError", "KeysError", "NoServer", "WrongPassphrase"]
 
@@ -22,14 +22,22 @@ class KeysError(ReticentError):
 class KeyFileError(KeysError):
     """A file does not hold the secrets that it should, or they cannot be read."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class WrongPassphrase(KeyFileError):
     """The secrets were sealed with another passphrase."""
+
+    exit_code = ExitCode.WRONG_PASSPHRASE
 
 
 class NoServer(KeysError, ValueError):
     """A folder holds no key server: a bad argument as well."""
 
+    exit_code = ExitCode.BAD_INPUT
+
 
 class JournalError(KeysError):
     """The journal cannot be read, or belongs to another server."""
+
+    exit_code = ExitCode.BAD_INPUT

@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from reticent.errors import ExitCode
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.experiments.month import Score, month
 from reticent_sim.report.day import draw
@@ -61,7 +62,7 @@ def demo(
     else:
         table.show(console)
         console.print(f"\nWritten to {output}: {', '.join(FILES)}", soft_wrap=True, highlight=False)
-    return 0 if table.kept else 1
+    return ExitCode.DONE if table.kept else ExitCode.BAD_ANSWER
 
 
 def _run(people: int, days: int, delta: float, seed: int) -> tuple[MonthTable, ExampleDay]:

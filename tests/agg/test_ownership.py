@@ -80,5 +80,5 @@ def test_the_operator_aborts_any_query(
         (b"", 0)
     ]  # beside a server
     server.close()
-    assert main(["agg", "abort", "nothing"]) == 1
+    assert main(["agg", "abort", "nothing"]) == 3
     assert "UNKNOWN_QUERY" in capsys.readouterr().err

@@ -192,7 +192,7 @@ def test_without_a_terminal_yes_is_required(
     assert "announce" not in server.calls
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("YES\n", 0), ("n\n", 3), ("\n", 3), ("", 3)])
 def test_a_terminal_asks_for_confirmation(
     run: Run, file: str, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
@@ -203,7 +203,7 @@ def test_a_terminal_asks_for_confirmation(
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     _, err = run("new", file, "--no-wait", code=code)
     assert "Announce to 60 phones, at (1, 1e-06) each? [y/N]" in err
-    assert ("'gym' was not announced, and nothing is spent" in err) == (code == 1)
+    assert ("'gym' was not announced, and nothing is spent" in err) == (code == 3)
     out, _ = run("status", "--json")
     assert [each["id"] for each in json.loads(out)] == ([] if code else ["gym"])
 
@@ -223,7 +223,7 @@ def test_without_waiting_the_result_comes_later(server: CountingServer, run: Run
     out, _ = run("status", "second", "--json")
     [standing] = json.loads(out)
     assert (standing["phase"], standing["contributors"], standing["outcomes"]) == ("collecting", [9] * 3, [None] * 3)
-    _, err = run("result", "second", "--timeout", "2", code=1)
+    _, err = run("result", "second", "--timeout", "2", code=4)
     assert err.splitlines()[-1].startswith(
         "reticent: 'second' is not decided after 2 s: 0 of 3 cohorts are decided, collecting"
     )
@@ -242,7 +242,7 @@ def test_a_query_that_waits_for_a_dead_key_server_says_so(
     assert ("gym: the key server cannot be reached\n" in out) == is_unavailable
     out, _ = run("status", "--json")
     assert json.loads(out)[0]["key_server_unavailable"] == is_unavailable
-    _, err = run("result", "gym", "--timeout", "3", code=1)
+    _, err = run("result", "gym", "--timeout", "3", code=4)
     away = "; the key server cannot be reached" if is_unavailable else ""
     assert err.splitlines()[0] == f"closing: 0 of 3 cohorts decided{away}"
     assert ("collecting has ended, the key server cannot be reached; the query" in err) == is_unavailable
@@ -304,13 +304,13 @@ def test_an_abort_burns_the_query(run: Run, file: str) -> None:
 def test_a_query_is_announced_once(server: CountingServer, run: Run, file: str) -> None:
     server.phones = lambda _: KNOWN
     run("new", file, "--yes")
-    _, err = run("new", file, "--yes", code=1)
+    _, err = run("new", file, "--yes", code=3)
     assert err == "reticent: 'gym' was decided before: a second attempt is another query\n"
 
 
 def test_an_unknown_query_is_one_sentence(run: Run) -> None:
     for command in ("status", "result", "abort"):
-        _, err = run(command, "nothing", code=1)
+        _, err = run(command, "nothing", code=3)
         assert err == "reticent: UNKNOWN_QUERY: there is no such query\n"
 
 
@@ -318,7 +318,7 @@ def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, fil
     run("new", file, "--yes", "--no-wait")
     status = server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
     status.cohorts[0].decision.contributors += 1
-    _, err = run("result", "gym", code=1)
+    _, err = run("result", "gym", code=3)
     assert err == "reticent: the decision about cohort 0 of 'gym' is not signed by the key server\n"
 
 

@@ -90,7 +90,7 @@ async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
     assert place.command("revoke", phone.hex()[:16]) == f"phone {phone.hex()} is revoked\n"
     assert place.command("revoke", phone.hex()) == f"phone {phone.hex()} was revoked before\n"
     assert (await standing(to)).population == before.population - 1
-    assert "no phone has the id 00" in place.command("revoke", 32 * "0", code=1)
+    assert "no phone has the id 00" in place.command("revoke", 32 * "0", code=3)
     assert "32 hexadecimal digits" in place.command("revoke", "nobody", code=2)
 
 

@@ -190,9 +190,21 @@ def test_both_listeners_tell_their_health(served: Site) -> None:
 
 def test_a_second_server_is_told_that_there_is_one(served: Site) -> None:
     output = served.command(
-        "serve", "--passphrase-file", "passphrase", "--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", code=1
+        "serve", "--passphrase-file", "passphrase", "--phones", "127.0.0.1:0", "--decisions", "127.0.0.1:0", code=5
     )
     assert "another process serves from" in output
+
+
+def test_a_wrong_passphrase_and_a_taken_port_have_codes_of_their_own(served: Site) -> None:
+    wrong = served.folder / "wrong"
+    wrong.write_text("not the passphrase\n")
+    wrong.chmod(0o600)
+    (served.folder / "other").mkdir()
+    assert "the passphrase is not the one" in served.command("rotate", "--passphrase-file", "wrong", code=6)
+    taken = served.enrolment.address
+    new = ("--folder", "other", "--key-bits", "1024", "--simulation", "--passphrase-file", "passphrase")
+    listening = ("--phones", taken, "--decisions", "127.0.0.1:0")
+    assert f"cannot listen at {taken}" in served.command("serve", *new, *listening, code=5)
 
 
 def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import cyclopts
 
 from reticent.console import program
+from reticent.errors import ExitCode
 
 FOLDER = Path(__file__).parent
 DISPLAY = {"COLUMNS": "80", "NO_COLOR": "1"}
@@ -36,7 +37,7 @@ def help_of(command: tuple[str, ...]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = program.main([*command, "--help"])
-    if code != program.DONE:
+    if code != ExitCode.DONE:
         raise AssertionError(f"{' '.join(command)} --help ended with {code}")
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 

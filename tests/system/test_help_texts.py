@@ -3,6 +3,7 @@
 import pytest
 
 from reticent.console import program
+from reticent.errors import ExitCode
 from tests.snapshots.help_texts import DISPLAY, FOLDER, all_commands, file_of, help_of
 
 COMMANDS = list(all_commands())
@@ -30,6 +31,6 @@ def test_no_line_is_wider_than_the_terminal(command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("group", ["mask", "phone", "certs", "keys", "agg", "count", "experiment"])
 def test_a_group_without_a_command_prints_its_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main([group]) == program.DONE
+    assert program.main([group]) == ExitCode.DONE
     printed = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())
     assert printed == file_of((group,)).read_text(encoding="utf-8")

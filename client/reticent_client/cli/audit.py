@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from reticent.console.options import AsJson
-from reticent.console.program import BAD_ANSWER, DONE
+from reticent.errors import ExitCode
 from reticent.randomness import secure, seeded
 from reticent.storage import files
 from reticent_client.cli.mask_files import (
@@ -93,7 +93,7 @@ def audit_days(
         write_json(found.to_json())
     else:
         _show(found, by)
-    return BAD_ANSWER if found.breaches else DONE
+    return ExitCode.BAD_ANSWER if found.breaches else ExitCode.DONE
 
 
 def _drawing() -> Callable[[Audit, Path], None]:

@@ -16,7 +16,6 @@ from rich.table import Table
 from reticent.console.options import in_json
 from reticent.storage import files
 from reticent_client.cli.inspection import DayOptions, busy, name_of, read_and_sample
-from reticent_client.errors import FileError
 from reticent_client.habits import learning
 from reticent_client.habits.inspection import Inspection
 from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
@@ -84,7 +83,7 @@ def learn(
     files.check_writable(outputs)
     if everybody and user is not None:
         raise ValueError("--all pools all users and --user selects one: give only one of them")
-    others = None if population is None else _chain(population)
+    others = None if population is None else MarkovChain.load(population)
     with busy(f"Reading {name_of(traces)}") as show:
         found = read_and_sample(traces, show, DayOptions(user, zone, slots, step, hold, lead, min_filled))
     if user is None and not everybody and len(found.users) > 1:
@@ -227,10 +226,3 @@ def _count(number: int, what: str) -> str:
 
 def _listed(labels: Sequence[str]) -> str:
     return ", ".join(labels[:8]) + (f" and {len(labels) - 8} more" if len(labels) > 8 else "")
-
-
-def _chain(path: Path) -> MarkovChain:
-    try:
-        return MarkovChain.load(path)
-    except FileError as error:
-        raise ValueError(str(error)) from error

@@ -17,6 +17,7 @@ from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
 from reticent.console.text import printable
+from reticent.errors import ExitCode
 from reticent.privacy import Cost
 from reticent.protocol import BadCertificate, Unreachable
 from reticent.randomness import secure, seeded
@@ -105,7 +106,7 @@ def contribute(
 ) -> int:
     """Contribute to all announced queries, resend unacknowledged contributions, and fetch decisions, once.
 
-    Exits with 1 if a server was unreachable or refused for now: run the command again later.
+    Exits with 4 if a server was unreachable or refused for now: run the command again later.
 
     Args:
         counter: A counter, as NAME=VALUE. Without counters and --counters, the phone contributes what apps reported.
@@ -150,7 +151,8 @@ def contribute(
         raise NotJoined("the key server does not list this phone any more: it needs a new invitation")
     if current is None and member is not None and member.state is MembershipState.MEMBER:
         raise NotJoined(f"the membership has ended ({status_view.membership(member)}): it needs a new invitation")
-    return 1 if done.failures else 0
+    codes = {failed.error.exit_code for failed in done.failures}
+    return ExitCode.RETRY_LATER if ExitCode.RETRY_LATER in codes else max(codes, default=ExitCode.DONE)
 
 
 @app.command

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from reticent.console.options import AsJson, in_json
+from reticent.errors import ExitCode
 from reticent_client.apps.mask_runner import MASKS
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.errors import FileError
 from reticent_client.mask.maskit import report_of
 from reticent_client.mask.report import MaskReport
 from reticent_client.store import PhoneStore
-
-CHANGED = 1
 
 _SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart
 
@@ -57,7 +56,7 @@ def report(*, store: StoreFile = STORE, as_json: AsJson = False) -> int:
         sys.stdout.write(in_json([each.to_json() for each in found]) + "\n")
     else:
         sys.stdout.write("".join(f"{each}\n" for each in found) or "no step was decided yet\n")
-    return CHANGED if any(each.report.stale for each in found) else 0
+    return ExitCode.BAD_ANSWER if any(each.report.stale for each in found) else ExitCode.DONE
 
 
 def _reports(path: Path) -> list[PolicyReport]:

@@ -25,7 +25,6 @@ from reticent_client.cli.stores import STORE, StoreFile
 from reticent_client.counting.consent import Situation
 from reticent_client.counting.inputs import Counted, read_participation
 from reticent_client.counting.status_view import RoundPrinter
-from reticent_client.errors import FileError
 from reticent_client.habits.traces import PLACEHOLDERS
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.schedule import Schedule
@@ -219,15 +218,8 @@ def _complain(sentence: str) -> None:
 
 
 def _schedule(policy: Path, weekend: Path | None) -> Schedule:
-    weekday = _policy(policy)
-    return Schedule({"weekday": weekday, "weekend": weekday if weekend is None else _policy(weekend)})
-
-
-def _policy(path: Path) -> Policy:
-    try:
-        return Policy.load(path)
-    except FileError as error:
-        raise ValueError(str(error)) from error
+    weekday = Policy.load(policy)
+    return Schedule({"weekday": weekday, "weekend": weekday if weekend is None else Policy.load(weekend)})
 
 
 def _credentials(certificate: Path | None, key: Path | None) -> grpc.ServerCredentials | None:

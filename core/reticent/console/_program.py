@@ -31,6 +31,7 @@ def run(
         name="reticent",
         help=HELP,
         version=f"reticent {__version__}",
+        suppress_keyboard_interrupt=False,
     )
     for command in commands:
         shown = app if command is called and app is not None else cyclopts.App(name=command.name)

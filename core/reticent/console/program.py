@@ -1,15 +1,10 @@
 """The program `reticent`: which subcommands there are, and how each run ends.
 
-A role is imported only when its subcommand is called. A run ends with one of these codes:
-
-    0    success
-    1    success with a bad result (an audit found a breach), or a refusal
-    2    failure: wrong usage, bad input, an unreadable file, a missing extra
-    130  stopped from the keyboard
-
-Errors are one sentence on standard error.
+A role is imported only when its subcommand is called. A run ends with an `ExitCode`, and an error is one sentence on
+standard error.
 """
 
+import errno
 import importlib
 import importlib.util
 import os
@@ -20,11 +15,12 @@ from typing import Any
 
 from reticent import __version__
 from reticent.console.text import printable
-from reticent.errors import MissingExtra, ReticentError
+from reticent.errors import ExitCode, MissingExtra, ReticentError
 
-__all__ = ["BAD_ANSWER", "COMMANDS", "DONE", "NOT_DONE", "STOPPED", "Command", "main"]
+__all__ = ["COMMANDS", "Command", "main"]
 
-DONE, BAD_ANSWER, NOT_DONE, STOPPED = 0, 1, 2, 130
+_BAD_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+_IN_USE = {errno.EADDRINUSE, errno.EBUSY}
 
 
 @dataclass(frozen=True)
@@ -111,24 +107,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return _say("stopped", STOPPED)
-    except BrokenPipeError:  # the reader of our output has stopped
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOT_DONE
-    except OSError as error:
-        return _say(f"{error.filename}: {error.strerror}" if error.filename else error, NOT_DONE)
-    except (MissingExtra, ValueError) as error:
-        return _say(error, NOT_DONE)
-    except ReticentError as error:
-        return _say(error, BAD_ANSWER)
+    except BaseException as error:  # noqa: BLE001  # every end has a code
+        return _ended_by(error)
     return code
+
+
+def _ended_by(error: BaseException) -> ExitCode:
+    """Report what has ended a run; returns the exit code."""
+    code = _code_of(error)
+    if code is ExitCode.BROKEN_PIPE:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    elif code is ExitCode.STOPPED:
+        _say("stopped")
+    elif code is ExitCode.DEFECT:
+        sys.excepthook(type(error), error, error.__traceback__)  # a traceback, or a line in the log of a server
+    elif isinstance(error, OSError) and not isinstance(error, ReticentError) and error.filename:
+        _say(f"{error.filename}: {error.strerror}")
+    else:
+        _say(str(error))
+    return code
+
+
+def _code_of(error: BaseException) -> ExitCode:
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.STOPPED
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich raises SystemExit
+        return ExitCode.BROKEN_PIPE
+    if isinstance(error, ReticentError):
+        return error.exit_code
+    if isinstance(error, OSError) and not isinstance(error, _BAD_FILE):
+        return ExitCode.IN_USE if error.errno in _IN_USE else ExitCode.SYSTEM
+    return ExitCode.BAD_INPUT if isinstance(error, ValueError | OSError) else ExitCode.DEFECT
 
 
 def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:  # needs no extra
         print(f"reticent {__version__}")  # noqa: T201  # the output of --version
-        return DONE
+        return ExitCode.DONE
     called = next((each for each in COMMANDS if arguments[:1] == [each.name]), None)
     wanted = "the command line" if called is None else f"reticent {called.name}"
     _require("cli" if called is None else called.extra, wanted)
@@ -160,9 +175,8 @@ def _explained(error: ModuleNotFoundError, wanted: str) -> ImportError:
     return error if extra is None else MissingExtra(wanted, extra, library)
 
 
-def _say(error: Exception | str, code: int) -> int:
-    print(f"reticent: {printable(str(error))}", file=sys.stderr)  # noqa: T201  # the user's terminal
-    return code
+def _say(sentence: str) -> None:
+    print(f"reticent: {printable(sentence)}", file=sys.stderr)  # noqa: T201  # the user's terminal
 
 
 if __name__ == "__main__":

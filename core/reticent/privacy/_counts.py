@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 from reticent.privacy._query import Query
 from reticent.privacy._release import Release
 
@@ -47,6 +47,8 @@ class QueryBurnt(CountError):
         cohorts: The number of cohorts.
         spent: The decrypted cohorts, whose phones have spent their budget all the same.
     """
+
+    exit_code = ExitCode.BAD_ANSWER
 
     def __init__(self, query: str, left_out: Sequence[int], cohorts: int, spent: Sequence[int] = ()) -> None:
         self.query = query

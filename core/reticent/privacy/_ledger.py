@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from reticent.arguments import checked_positive
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 from reticent.privacy._cost import Cost, decimal, epsilon_of, log_delta_of, renyi_of, sum_of_costs
 from reticent.storage.database import Database, Execute, FileFormat
 
@@ -80,6 +80,8 @@ class Contradiction(LedgerError):
 
 class UnreadableLedger(LedgerError):
     """The file is not a ledger that this program can trust."""
+
+    exit_code = ExitCode.BAD_INPUT
 
 
 class BudgetExceeded(LedgerError):

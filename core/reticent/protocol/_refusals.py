@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 
 __all__ = ["BadCertificate", "Refusal", "Refused", "Remedy", "Unreachable"]
 
@@ -92,6 +92,8 @@ class Refused(ReticentError):
         self.refusal = refusal
         self.detail = detail or refusal.meaning
         self.retry_after = retry_after
+        if refusal.retry:
+            self.exit_code = ExitCode.RETRY_LATER
 
     def __reduce__(self) -> tuple[type[Refused], tuple[Refusal, str], dict[str, float | None]]:
         return type(self), (self.refusal, self.detail), {"retry_after": self.retry_after}
@@ -100,6 +102,10 @@ class Refused(ReticentError):
 class Unreachable(ReticentError):
     """No reply arrived: no server listens there, the connection broke, or the timeout passed."""
 
+    exit_code = ExitCode.RETRY_LATER
+
 
 class BadCertificate(Unreachable):
     """A server listens there, and its certificate is not accepted."""
+
+    exit_code = ExitCode.REFUSED

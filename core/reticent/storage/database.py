@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 from reticent.storage.files import OWNER_ONLY, drafted, sync_file, sync_folder
 
 __all__ = ["Database", "Execute", "FileFormat", "InUse", "Reader", "claimed", "named_errors"]
@@ -34,6 +34,8 @@ Execute = Callable[..., sqlite3.Cursor]
 
 class InUse(ReticentError):
     """Another process serves from the same file."""
+
+    exit_code = ExitCode.IN_USE
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from reticent.errors import ReticentError
+from reticent.errors import ExitCode, ReticentError
 from reticent.protocol.channels import ROLES, role_host
 
 __all__ = ["Authority", "CertificateError", "common_name", "host_name", "hosts_of", "new_key", "pem"]
@@ -34,6 +34,8 @@ _DNS_NAME = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re
 
 class CertificateError(ReticentError):
     """A certificate is missing or expired, or does not match the files beside it."""
+
+    exit_code = ExitCode.BAD_INPUT
 
 
 @dataclass(frozen=True)

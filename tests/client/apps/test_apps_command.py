@@ -27,7 +27,7 @@ def test_apps_come_and_go(folder: Path, ask: Ask) -> None:
     assert not any(token.strip().encode() in stored for token in tokens)
     ask("apps", "remove", "weather")
     unknown = "reticent: there is no app 'weather': known are 'my diary'\n"
-    assert ask("apps", "remove", "weather", code=1) == ("", unknown)
+    assert ask("apps", "remove", "weather", code=3) == ("", unknown)
     ask("apps", "remove", "my diary")
     assert ask("apps", "list") == ("", "")
     assert ask("apps", "list", "--json") == ("[]\n", "")

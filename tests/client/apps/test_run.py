@@ -139,7 +139,7 @@ def test_a_certificate_makes_it_speak_tls(folder: Path) -> None:
 def test_two_phones_on_one_store(folder: Path, run: Run) -> None:
     with serving(folder, "quick.npz", "--first-day") as phone:
         assert phone.address
-        second = run("run", "quick.npz", "--address", "127.0.0.1:0", code=1)
+        second = run("run", "quick.npz", "--address", "127.0.0.1:0", code=5)
         assert second.stderr == "reticent: another process runs the phone of phone.db\n"
         assert second.stdout == ""
         assert phone.stop()[0] == 0
@@ -150,7 +150,7 @@ def test_a_port_that_is_taken(run: Run) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("run", "quick.npz", "--first-day", "--address", address, code=1)
+        done = run("run", "quick.npz", "--first-day", "--address", address, code=5)
     assert done.stderr.splitlines()[-1] == (f"reticent: cannot listen at {address}: is it taken, or not an address?")
 
 
@@ -167,7 +167,7 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
     """For all commands alike."""
     damaged(folder / "phone.db", kind)
     for arguments in (["run", "quick.npz"], ["apps", "add", "weather"], ["apps", "list"]):
-        out, errors = ask(*arguments, code=1)
+        out, errors = ask(*arguments, code=2)
         assert errors.startswith(sentence)
         assert errors.count("\n") == 1
         assert out == ""

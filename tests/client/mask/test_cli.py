@@ -106,10 +106,10 @@ def test_a_damaged_policy_is_bad_input(run: Run, folder: Path) -> None:
 
 
 def test_too_large_is_refused(run: Run, folder: Path) -> None:
-    """Exits with 1: it was asked properly, and cannot be done."""
+    """Exits with 3: it was asked properly, and cannot be done."""
     MarkovChain.uniform([str(i) for i in range(4)], 6).save(folder / "large.json")
     options = ["--check", "probabilistic", "--search", "exact", "-o", "p.npz"]
-    done = run("policy", "large.json", "--sensitive", "1", "--delta", "0.1", *options, code=1)
+    done = run("policy", "large.json", "--sensitive", "1", "--delta", "0.1", *options, code=3)
     assert done.stderr.startswith("reticent: ")
     assert done.stderr.count("\n") == 1
 

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 import reticent
 from reticent.console import program
-from reticent.errors import MissingExtra, ReticentError
+from reticent.errors import ExitCode, MissingExtra, ReticentError
 
 PROGRAM = Path(sys.executable).with_name("reticent")
 ROOT = Path(__file__).parents[3]
@@ -77,9 +77,9 @@ def test_the_exit_code_is_what_the_subcommand_returns(stage: cyclopts.App, retur
     [
         (ValueError("delta must lie in (0, 1): got 1.5"), 2, "delta must lie in (0, 1): got 1.5"),
         (FileNotFoundError(2, "No such file", "days.csv"), 2, "days.csv: No such file"),
-        (OSError("no space"), 2, "no space"),
-        (ReticentError("the budget is spent"), 1, "the budget is spent"),
-        (ReticentError("refused: x\x1b[2K\r\nall is well\u202e"), 1, r"refused: x\x1b[2K\r\nall is well\u202e"),
+        (OSError("no space"), 7, "no space"),
+        (ReticentError("the budget is spent"), 3, "the budget is spent"),
+        (ReticentError("refused: x\x1b[2K\r\nall is well\u202e"), 3, r"refused: x\x1b[2K\r\nall is well\u202e"),
         (
             MissingExtra("optimal", "plan", "scipy"),
             2,
@@ -108,13 +108,17 @@ def test_an_error_is_one_sentence(
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError(name="reticent_sim.lost"), KeyError("lost")])
-def test_a_mistake_of_our_own_is_not_hidden(stage: cyclopts.App, error: Exception) -> None:
+def test_a_mistake_of_our_own_is_not_hidden(
+    stage: cyclopts.App, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
     def fail() -> None:
         raise error
 
     stage.default(fail)
-    with pytest.raises(type(error)):
-        program.main(["stage"])
+    assert program.main(["stage"]) == ExitCode.DEFECT
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert type(error).__name__ in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -214,5 +218,5 @@ def test_an_interrupt_ends_without_a_traceback(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(program, "_run", interrupted)
-    assert program.main(["demo"]) == program.STOPPED
+    assert program.main(["demo"]) == ExitCode.STOPPED
     assert capsys.readouterr().err == "reticent: stopped\n"
