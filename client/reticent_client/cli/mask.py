@@ -1,4 +1,4 @@
-"""`reticent mask`: compute, run, explain and audit what a phone releases or suppresses."""
+"""`reticent mask`: compute, run, explain and audit the policies that decide which contexts a phone releases."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]
 
 @app.command
 def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) -> None:
-    """Learn a user's chain from days.
+    """Learn a Markov chain of a user's contexts from days.
 
-    The days are not protected: policies made from the chain are public.
+    The chain and its policies reveal the user's habits: adversaries are assumed to know them.
 
     Args:
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         output: The file for the chain.
-        smoothing: A number that is added to every count.
+        smoothing: A number that is added to the count of every transition.
     """
     files.check_distinct([output], [days])
     MarkovChain.fit((day.labels for day in _days(days)), smoothing=smoothing).save(output)
@@ -87,13 +87,13 @@ def policy(
         sensitive: A sensitive context: LABEL, or STEP:LABEL for one step. May be repeated.
         output: The file for the policy.
         check: The algorithm that computes the policy.
-        delta: The most by which the belief in a sensitive context may rise.
-        plan: Where simulatable releases: at the first safe step, or at the safe steps that release most.
-        search: How probabilistic searches.
-        grid: The number of parts into which probabilistic divides a probability.
-        effort: The number of rounds that a check searches.
-        time_limit: The number of seconds after which a search stops.
-        against: The chains that adversaries may know for certain, in place of the user's own.
+        delta: The largest rise that is allowed for an adversary's belief in a sensitive context.
+        plan: For simulatable: release at the first safe step (greedy), or at the safe steps that release most (best).
+        search: For probabilistic: search fast (greedy), or find the best policy of the grid (exact; small chains only).
+        grid: For probabilistic: the number of parts into which a probability is divided.
+        effort: For checks that search: the number of rounds.
+        time_limit: For checks that search: the seconds after which the search stops. The policy is still private.
+        against: Protect against adversaries who know one of these chains, in place of the user's own.
         as_json: Write JSON.
     """
     files.check_distinct([output], [chain, *(against or ())])
@@ -128,14 +128,14 @@ def filter_days(
     seed: int | None = None,
     output: OptionalOutput = None,
 ) -> None:
-    """Run a policy over days. The output has the same form; a suppressed step has an empty context.
+    """Run a policy over days, and write what it releases.
 
-    A report goes to standard error.
+    The output has the form of the input. A suppressed step has an empty context. A report goes to standard error.
 
     Args:
         policy: The policy.
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
-        seed: A seed for the coins. For simulation only: anyone who knows the seed can undo suppressions.
+        seed: A seed for the random decisions. For simulation only: anyone who knows the seed can undo suppressions.
         output: The file for the released days. The default is standard output.
     """
     files.check_distinct([output], [policy, days])
@@ -209,14 +209,14 @@ def audit_days(
 ) -> int:
     """Run a policy over days, and show what an adversary learned.
 
-    Exits with 1 if, at a visit to a sensitive context, the belief in it rose by more than delta.
+    Exits with 1 if the belief in a sensitive context rose by more than delta while the user was there.
 
     Args:
         policy: The policy.
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         delta: A rise above this is a breach. The default is the policy's own delta.
-        with_ceiling: Also compute the most that any private policy can release, unless the policy holds it.
-        seed: A seed for the coins. For simulation only.
+        with_ceiling: Also compute the most that any private policy can release, unless the policy file states it.
+        seed: A seed for the random decisions. For simulation only.
         as_json: Write JSON.
     """
     loaded = _policy(policy)

@@ -42,7 +42,7 @@ _LEAD_OF_REPLAYS = 20  # a step of a replay is decided this part of its length b
 
 @dataclass(frozen=True)
 class Replay:
-    """Days that have been, told again on a faster clock."""
+    """Past days, on a faster clock."""
 
     contexts: dict[tuple[dt.date, int], str | None]
     horizon: int
@@ -97,10 +97,10 @@ def run(
     the same store, it continues.
 
     Args:
-        policy: The mask's policy, which reticent mask policy computes; with --weekend, the policy of weekdays. Without
-            a policy, no context is released.
+        policy: The mask's policy, from `reticent mask policy`; with --weekend, the policy of weekdays. Without one, no
+            context is released.
         weekend: The mask's policy for Saturdays and Sundays.
-        store: The phone's store: the file with all that must survive a kill. Each phone needs its own.
+        store: The phone's store: the file with everything that must survive a restart. Each phone needs its own.
         address: The address at which the phone listens for apps: unix:/path, or host:port.
         zone: The user's time zone, such as Europe/Paris. The default is the machine's.
         hold: How long a reading stays valid, such as 30min or 2h. The default is one step.
@@ -116,7 +116,7 @@ def run(
         replay: For trials: read days from this file instead of standard input, CSV with the header day,step,context and
             days such as 2027-02-01. The clock runs from the first day to the last. Nothing is stored, but the apps of
             the store may connect.
-        speed: Seconds of a replay that pass in one second.
+        speed: Seconds of the replay that pass in one second of real time.
         certificate: A certificate chain in PEM, for TLS. Required if other machines can reach the address.
         key: The certificate's private key in PEM.
         quiet: Do not print what is released.
@@ -126,7 +126,7 @@ def run(
     loaded = None if policy is None else _schedule(policy, weekend)
     past = None if replay is None or loaded is None else _replay(replay, loaded.policies[0].horizon)
     if past is not None and (first_day or hold is not None or zone is not None):
-        raise ValueError("--first-day, --hold and --zone mean nothing to a replay")
+        raise ValueError("--first-day, --hold and --zone do not apply to a replay")
     allowed = None if participation is None else read_participation(participation)
     open_many_files()
     printer = LinePrinter()
@@ -157,7 +157,7 @@ def run(
 
 
 async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | None, printer: LinePrinter) -> None:
-    """Run until somebody says stop, or the replay is over, or the phone fails."""
+    """Run until a signal, the end of the replay, or a failure of the phone."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -173,7 +173,7 @@ async def _serve(phone: Phone, broker: Broker, apps: list[str], past: Replay | N
 
 
 def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) -> None:
-    """Say where the phone is, who may listen, and when it begins to speak."""
+    """Print the address, the apps, and when the next step begins."""
     known = {each.name for each in phone.apps.all()}
     for name in apps:
         printer.print_line(f"app {name}: {'has its token already' if name in known else phone.apps.add(name)}")
@@ -187,8 +187,8 @@ def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) 
     )
     if mask.dark:
         printer.print_line(
-            "nothing is released until tomorrow, for it is not known what was released today "
-            "(if the store is new and nothing was, --first-day says so)"
+            "nothing is released until tomorrow: the store does not say what was released today "
+            "(start a new phone with --first-day)"
         )
 
 

@@ -33,7 +33,7 @@ class MembershipState(Enum):
     MEMBER = "is a member"
     LEAVING = "is leaving"
     LEFT = "has left"
-    EXPELLED = "was taken off the list"
+    EXPELLED = "was removed by the key server"
     REFUSED = "was refused: it needs another invitation"
 
 
@@ -144,7 +144,7 @@ class Enrolment:
             if self.current is not None:
                 raise AlreadyJoined("this phone is a member by another invitation: it has to leave first")
             if self._owes_leaving:  # with the keys it would forget how to say so
-                raise AlreadyJoined("this phone is leaving, and the key server has to be told first: leave again")
+                raise AlreadyJoined("this phone is leaving, and the key server does not know yet: leave again")
             self._keep(Member(invitation, SigningKey()))
         elif held.state is MembershipState.REFUSED:  # once more
             self._keep(replace(held, invitation=invitation, state=MembershipState.JOINING))
@@ -224,7 +224,7 @@ class Enrolment:
         """
         member = self.member
         if member is None or not member.phone or member.state is MembershipState.EXPELLED:
-            raise NotJoined("this phone is no member")
+            raise NotJoined("this phone is not enrolled")
         if member.state is MembershipState.MEMBER:
             self._keep(replace(member, state=MembershipState.LEAVING))
         signature = member.signing.sign(statements.leaving(member.phone))

@@ -12,7 +12,7 @@ from tests.client.apps.command import Ask, Run, serving
 
 def test_apps_come_and_go(folder: Path, ask: Ask) -> None:
     for arguments in (["list"], ["list", "--json"], ["remove", "weather"]):  # a name that was mistyped makes no file
-        assert ask("apps", *arguments, code=2) == ("", "reticent: there is no phone's store at phone.db\n")
+        assert ask("apps", *arguments, code=2) == ("", "reticent: there is no phone store at phone.db\n")
     assert not (folder / "phone.db").exists()
     added = (["weather"], ["my diary", "--trusted"], ["weather"])
     tokens = [ask("apps", "add", *each)[0] for each in added]

@@ -193,7 +193,7 @@ def test_a_store_that_is_none(folder: Path, ask: Ask, kind: str, sentence: str) 
         (["quick.npz", "--replay", "missing.csv"], "missing.csv: No such file or directory"),
         (
             ["slow.npz", "--replay", "days.csv", "--first-day"],
-            "--first-day, --hold and --zone mean nothing to a replay",
+            "--first-day, --hold and --zone do not apply to a replay",
         ),
         (["slow.npz", "--replay", "days.csv", "--speed", "0"], "a clock's speed is a positive number: got 0"),
         (["private.npz", "--replay", "days.csv"], "days.csv:5: step 3 lies outside the day of 3 steps"),
