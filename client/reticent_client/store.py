@@ -150,6 +150,11 @@ class PhoneStore:
             found.setdefault(int(position), {})[str(stream)] = bytes(message)
         return list(found.items())
 
+    def forget_messages(self, stream: str) -> None:
+        """Forget all messages of a stream."""
+        with self.database.transaction() as run:
+            run("DELETE FROM messages WHERE phone = ? AND stream = ?", (self.phone, stream))
+
     @property
     def dropped(self) -> int | None:
         """The position of the last message that is no longer kept; None where none was ever noted."""

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from reticent.clock import SystemClock
 from reticent.console.options import AsJson, in_json
-from reticent_client.apps.mask_runner import APPS
+from reticent_client.apps.mask_runner import APPS, RAW
 from reticent_client.apps.tokens import Apps
 from reticent_client.cli.stores import STORE, StoreFile, check_exists
 from reticent_client.counting.reports import Reports
@@ -30,7 +30,9 @@ def add(name: str, /, *, store: StoreFile = STORE, trusted: bool = False) -> Non
         trusted: Send the app every context, released or not. Nothing is promised about what it learns.
     """
     with _phone_of(store, new=True) as phone:
-        sys.stdout.write(f"{Apps(phone.slot(APPS)).add(name, trusted=trusted)}\n")
+        token = Apps(phone.slot(APPS)).add(name, trusted=trusted)
+        _forget_contexts_unless_trusted(phone)
+    sys.stdout.write(f"{token}\n")
 
 
 @apps.command
@@ -44,6 +46,7 @@ def remove(name: str, /, *, store: StoreFile = STORE) -> None:
     with _phone_of(store) as phone:
         Apps(phone.slot(APPS)).remove(name)
         Reports(phone, SystemClock().now).forget(name)
+        _forget_contexts_unless_trusted(phone)
 
 
 @apps.command(name="list")
@@ -61,6 +64,12 @@ def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
     else:
         for each in found:
             sys.stdout.write(f"{each['name']}{' (trusted: receives every context)' if each['trusted'] else ''}\n")
+
+
+def _forget_contexts_unless_trusted(phone: PhoneStore) -> None:
+    """Forget the contexts that were not released, where no app may have them any more; the phone may be off."""
+    if not any(app.trusted for app in Apps(phone.slot(APPS)).all()):
+        phone.forget_messages(RAW)
 
 
 @contextlib.contextmanager
