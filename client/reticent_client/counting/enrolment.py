@@ -104,12 +104,16 @@ class Enrolment:
     def __init__(self, slot: StoreSlot, now: Now) -> None:
         self._slot = slot
         self._now = now
+        self.member: Member | None = None
+        self._hash = hash(None)  # of the text that was read last: most often it is the same
         self.refresh()
 
     def refresh(self) -> None:
         """Read the membership from the store again: another process may have changed it."""
         text = self._slot.read()
-        self.member = None if text is None else Member.from_text(text)
+        if hash(text) != self._hash:
+            self.member = None if text is None else Member.from_text(text)
+            self._hash = hash(text)
 
     @property
     def invitation(self) -> Invitation:
@@ -258,8 +262,9 @@ class Enrolment:
         return self.member
 
     def _keep(self, member: Member) -> None:
-        self._slot.write(member.to_text())
-        self.member = member
+        text = member.to_text()
+        self._slot.write(text)
+        self.member, self._hash = member, hash(text)
 
 
 def _shared(invitation: Invitation) -> Invitation:
