@@ -303,7 +303,7 @@ def _backoff(error: Exception) -> Backoff:
 
 
 def _is_temporary(refused: Refused) -> bool:
-    """Whether the request stands: the key server, or the operator's certificates, cannot serve it at present."""
+    """Whether the same request may succeed later, at most after the operator has corrected certificates."""
     return refused.refusal.remedy in {Remedy.TIME, Remedy.PERMISSION}
 
 

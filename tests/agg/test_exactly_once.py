@@ -117,7 +117,7 @@ def attempt(server: AggregationServer, sent: list[wire.Contribution], fault: int
 
 
 @given(schedules)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_acknowledged_is_counted_exactly_once(schedule: list[Step]) -> None:
     check_exactly_once(schedule)
 

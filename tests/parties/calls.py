@@ -1,10 +1,11 @@
-"""Many calls over one connection, no more at a time than a server accepts from one."""
+"""Many calls, some at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 AT_A_TIME = 8
+"""As many as a server accepts from one connection."""
 
 Reply = TypeVar("Reply")
 
@@ -23,3 +24,16 @@ async def all_replies(calls: Iterable[Awaitable[Reply]]) -> list[Reply | BaseExc
 
     await asyncio.gather(*(work() for _ in range(AT_A_TIME)))
     return replies
+
+
+async def in_turn(work: Iterable[Callable[[], Any]], at_a_time: int) -> None:
+    """Do some of this work at a time, until all of it is done."""
+    waiting = iter(work)
+
+    async def worker() -> None:
+        for each in waiting:
+            await each()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_a_time):
+            group.create_task(worker())

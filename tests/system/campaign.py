@@ -25,10 +25,12 @@ from reticent.v1.counting_pb2_grpc import CollectingStub, CountingStub, Deciding
 from reticent_agg import AggregationServer, SqliteStore
 from reticent_sim.engine import ServerPair
 from tests.parties.aggregation import requests
-from tests.parties.callers import CallsInFlight, Killer, at_shares, in_turn
+from tests.parties.callers import CallsInFlight
+from tests.parties.calls import in_turn
 from tests.parties.decision_requests import sums
 from tests.parties.phone import Phone
 from tests.parties.waiting import until
+from tests.system.killer import Killer, at_shares
 
 MIN_IN_FLIGHT = 20  # requests in flight at each kill
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)

@@ -23,7 +23,7 @@ from reticent.tls import certificates
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
 from reticent_sim.engine import ANALYST, Endpoint
-from tests.parties.callers import in_turn
+from tests.parties.calls import in_turn
 from tests.parties.phone import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad
 from tests.system.city import (

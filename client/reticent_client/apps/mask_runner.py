@@ -239,7 +239,7 @@ class MaskRunner:
         self._today = date, mask
         report = mask.report()
         if report.stale:
-            _log.warning("habits have changed: %s; learn them anew", report.recent)
+            _log.warning("habits have changed: %s; learn them again", report.recent)
         return mask
 
     def position_at(self, instant: dt.datetime) -> int:
@@ -287,7 +287,7 @@ class MaskRunner:
                         stored = self._keep(date, step, mask.observe(context, step=step), context)
                     decided.append(stored)
         except OSError as error:
-            _log.error("step %s of %s is not told, for it cannot be stored: %s", upcoming.step, date, error)
+            _log.error("step %s of %s is not published: it cannot be stored: %s", upcoming.step, date, error)
         return decided
 
     def _read(self) -> str | None:

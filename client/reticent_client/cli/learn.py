@@ -48,36 +48,37 @@ def learn(
     weekend_days: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Learn a user's chain from traces, and test it on the other days.
+    """Learn a Markov chain of a user's contexts from traces, and test it on later days.
 
-    The traces are not protected: policies made from the chain are public. Notes on standard error state what is left
-    out and why, before anything is learned: see also inspect.
+    The chain and its policies reveal the user's habits: adversaries are assumed to know them. Notes on standard error
+    state what is left out and why, before anything is learned: see also inspect.
 
     Args:
         traces: CSV (also .csv.gz) or Parquet with the columns user, time and context; times are ISO 8601, or count
             from 1970. Or CSV of slots, with the columns user, day, slot and context. The default is standard input.
         output: The file for the chain.
-        weekend: A file for a chain of weekends; `output` then gets the chain of weekdays.
+        weekend: A file for a chain of weekends; --output then gets the chain of weekdays.
         user: The user to learn, if the traces hold several.
         everybody: Pool the days of all users into the chain of a population.
         zone: The user's time zone, such as Europe/Paris.
         slots: The number of slots of a day, if the traces are a table of slots and its last slots never occur.
         step: The length of a step: 1h, 30min, 1h30min, 90s. The default is one hour, or the slot of a table.
         hold: How long a reading stays valid. The default is one step.
-        lead: The phone decides a step this long before it begins. The default is 1s. Use 0s if a reading holds from its
-            time on, as in a table of hours.
-        min_filled: The share of the steps that a day must have a context at, or it is left out.
-        train: The share of the days, from the first on, to learn from. The other days are test days.
-        min_days: How many days must be learned from where there is no population's chain.
-        top: Keep the labels of this many contexts, the most visited ones. The others become "other".
-        smoothing: The number of unseen days to add, of the population or of the user an hour earlier or later.
-        population: The chain of other people, which completes that of the user.
+        lead: The phone decides a step this long before it begins. The default is 1s. Use 0s if readings are at the
+            beginnings of steps, as in a table of hours.
+        min_filled: A day is left out if fewer than this share of its steps have a context.
+        train: The share of the days to learn from, the earliest ones. The later days are test days.
+        min_days: The fewest days to learn from, unless --population is given.
+        top: Keep this many contexts, the most visited ones. The others become "other".
+        smoothing: The number of days to add from the population's chain; without one, the user's own days an hour
+            earlier or later.
+        population: The chain of a population, from `learn --all`. It fills in what the user's days do not show.
         days: A file for the test days, as CSV for audit; with --weekend, for those on weekdays.
         weekend_days: With --weekend, a file for the test days on weekends.
         as_json: Write JSON.
     """
     if weekend_days is not None and weekend is None:
-        raise ValueError("--weekend-days means something only with --weekend")
+        raise ValueError("--weekend-days needs --weekend")
     outputs = [path for path in (output, weekend, days, weekend_days) if path is not None]
     files.check_distinct(outputs, [traces, population])
     files.check_writable(outputs)
@@ -146,7 +147,7 @@ def _show(habits: Habits, found: Inspection, *, as_json: bool) -> None:
     if facts["few"]:
         sys.stderr.write(
             f"warning: {_count(len(habits.training), 'day')} to learn from, fewer than {learning.DEFAULT_MIN_DAYS}: "
-            "expect to release less than the policy says\n"
+            "expect fewer releases than the policy states\n"
         )
     for kind, each in facts["chains"].items():
         if kind != DAY and each["few"]:

@@ -16,7 +16,7 @@ UNREAD = 1000
 TIMEOUT = 1.0
 """Seconds in which they may be read at the end."""
 POLL_INTERVAL = 0.01
-"""Seconds between two looks whether they are read."""
+"""Seconds between two checks whether they were read."""
 
 
 class LinePrinter:

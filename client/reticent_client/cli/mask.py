@@ -1,4 +1,4 @@
-"""`reticent mask`: compute, run, explain and audit what a phone releases or suppresses."""
+"""`reticent mask`: compute, run, explain and audit the policies that decide which contexts a phone releases."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ app.command(audit_days, name="audit")
 
 @app.command
 def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) -> None:
-    """Learn a user's chain from days.
+    """Learn a Markov chain of a user's contexts from days.
 
-    The days are not protected: policies made from the chain are public.
+    The chain and its policies reveal the user's habits: adversaries are assumed to know them.
 
     Args:
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         output: The file for the chain.
-        smoothing: A number that is added to every count.
+        smoothing: A number that is added to the count of every transition.
     """
     files.check_distinct([output], [days])
     MarkovChain.fit((day.labels for day in read_any_days(days)), smoothing=smoothing).save(output)
@@ -74,14 +74,14 @@ def filter_days(
     seed: int | None = None,
     output: OptionalOutput = None,
 ) -> None:
-    """Run a policy over days. The output has the same form; a suppressed step has an empty context.
+    """Run a policy over days, and write what it releases.
 
-    A report goes to standard error.
+    The output has the form of the input. A suppressed step has an empty context. A report goes to standard error.
 
     Args:
         policy: The policy.
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
-        seed: A seed for the coins. For simulation only: anyone who knows the seed can undo suppressions.
+        seed: A seed for the random decisions. For simulation only: anyone who knows the seed can undo suppressions.
         output: The file for the released days. The default is standard output.
     """
     files.check_distinct([output], [policy, days])

@@ -41,7 +41,7 @@ from reticent_client.errors import NotJoined
 from reticent_client.store import PhoneStore
 
 NOTICE_AFTER = 2.0
-"""Seconds until the user is told which server does not reply."""
+"""Seconds until a line names the server that does not reply."""
 CLAIM_TIMEOUT, CLAIM_INTERVAL = 10.0, 0.05
 """Seconds that a command waits for a round of the running phone, and after which it looks again."""
 
@@ -70,18 +70,18 @@ def join(
     Args:
         invitation: The file from the operator of the key server.
         store: The phone's store: the file with its keys, contributions and spending. Each phone needs its own.
-        budget_epsilon: The epsilon that the phone may ever spend. The first command sets it, by default to 4.
-        budget_delta: The delta that the phone may ever spend. The first command sets it, by default to 1e-05.
+        budget_epsilon: The total epsilon that the phone may spend. It is set once, by default to 4.
+        budget_delta: The total delta that the phone may spend. It is set once, by default to 1e-05.
     """
     found, readable = read_invitation(invitation)
     if readable:
-        _complain(f"{invitation} can be read by others, who could join in your place: chmod 600 {invitation}")
+        _warn(f"{invitation} can be read by others, who could join in your place: chmod 600 {invitation}")
     with _phone(store, new=True, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_()
         participant.enrolment.join(found)
         member = participant.enrolment.member
         if member is not None and member.state is MembershipState.LEAVING:
-            raise NotJoined("this phone is leaving: reticent phone leave")
+            raise NotJoined("this phone is leaving: finish with reticent phone leave")
         if member is not None and member.state in {MembershipState.LEFT, MembershipState.EXPELLED}:
             raise NotJoined(f"this phone {member.state.value}: it needs a new invitation")
         asyncio.run(_enrolled(participant))
@@ -104,20 +104,21 @@ def contribute(
     seed: int | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Contribute to all announced queries, resend unacknowledged contributions, and fetch decisions, once.
+    """Run one round: contribute to the announced queries, resend contributions, and fetch decisions.
 
-    Exits with 4 if a server was unreachable or refused for now: run the command again later.
+    Exits with 4 if a server was unreachable or busy: run the command again later.
 
     Args:
-        counter: A counter, as NAME=VALUE. Without counters and --counters, the phone contributes what apps reported.
+        counter: A counter, as NAME=VALUE. Without any, and without --counters, the phone contributes what apps have
+            reported.
         counters: A file of counters: CSV with the header name,value, or one JSON object. It is read anew for each
             query.
         store: The phone's store.
         participation: A TOML file with the user's limits for counts. The store keeps it until another one is given.
         charging: The phone is charging.
         unmetered: The phone's network is not metered.
-        budget_epsilon: The epsilon that the phone may ever spend, if no command has set it.
-        budget_delta: The delta that the phone may ever spend, if no command has set it.
+        budget_epsilon: The total epsilon that the phone may spend, if it is not set yet.
+        budget_delta: The total delta that the phone may spend, if it is not set yet.
         simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
         seed: Draw the noise from this seed, for simulation only: whoever knows the seed can remove the noise. The
             contributions are marked.
@@ -136,16 +137,16 @@ def contribute(
         situation = Situation(charging=charging, unmetered=unmetered)
         member = participant.enrolment.member
         if member is None:
-            raise NotJoined("this phone is not enrolled: reticent phone join INVITATION")
+            raise NotJoined("this phone is not enrolled: run reticent phone join INVITATION")
         if member.state is MembershipState.REFUSED:
             raise NotJoined(f"this phone {member.state.value}")
         servers = Servers(member.invitation)
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
     for note in counted.notes() if done.contributions else ():
-        _complain(printable(note))
+        _warn(printable(note))
     if done.failures:
-        _complain("a call failed: run the command again later")
+        _warn("a call failed: run the command again later")
     member, current = participant.enrolment.member, participant.enrolment.current
     if current is None and member is not None and member.state is MembershipState.EXPELLED:
         raise NotJoined("the key server does not list this phone any more: it needs a new invitation")
@@ -157,7 +158,7 @@ def contribute(
 
 @app.command
 def leave(*, store: StoreFile = STORE) -> None:
-    """Leave the key server: contribute to nothing new. If no reply comes, run the command again.
+    """Leave the key server, and contribute to no further query. If no reply comes, run the command again.
 
     Earlier contributions stay in their sums.
 
@@ -277,14 +278,14 @@ def _both(servers: Servers) -> str:
 
 @contextlib.asynccontextmanager
 async def _notice(server: str) -> AsyncIterator[None]:
-    """Tell the user after a while which server does not reply."""
-    handle = asyncio.get_running_loop().call_later(NOTICE_AFTER, _complain, f"waiting for {server}")
+    """Print after a while which server does not reply."""
+    handle = asyncio.get_running_loop().call_later(NOTICE_AFTER, _warn, f"waiting for {server}")
     try:
         yield
     finally:
         handle.cancel()
 
 
-def _complain(sentence: str) -> None:
+def _warn(sentence: str) -> None:
     sys.stderr.write(f"reticent: {sentence}\n")
     sys.stderr.flush()

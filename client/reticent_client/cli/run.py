@@ -72,10 +72,10 @@ def run(
     To develop an app, let --traces take the place of the sensor and the clock. The store is then for development only.
 
     Args:
-        policy: The mask's policy, which reticent mask policy computes; with --weekend, the policy of weekdays. Without
-            a policy, no context is released.
+        policy: The mask's policy, from `reticent mask policy`; with --weekend, the policy of weekdays. Without one, no
+            context is released.
         weekend: The mask's policy for Saturdays and Sundays.
-        store: The phone's store: the file with all that must survive a kill. Each phone needs its own.
+        store: The phone's store: the file with everything that must survive a restart. Each phone needs its own.
         address: The address at which the phone listens for apps: unix:/path, or host:port.
         zone: The user's time zone, such as Europe/Paris. The default is the machine's.
         hold: How long a reading stays valid, such as 30min or 2h. The default is one step.
@@ -169,7 +169,7 @@ async def _live(development: Development, mask: MaskRunner) -> None:
 
 
 def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) -> None:
-    """Say where the phone is, who may listen, and when it begins to speak."""
+    """Print the address, the apps, and when the next step begins."""
     known = {each.name for each in phone.apps.all()}
     for name in apps:
         printer.print_line(f"app {name}: {'has its token already' if name in known else phone.apps.add(name)}")
@@ -183,8 +183,8 @@ def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) 
     )
     if mask.dark:
         printer.print_line(
-            "nothing is released until tomorrow, for it is not known what was released today "
-            "(if the store is new and nothing was, --first-day says so)"
+            "nothing is released until tomorrow: the store does not say what was released today "
+            "(start a new phone with --first-day)"
         )
 
 

@@ -19,4 +19,4 @@ def check_exists(store: Path) -> None:
         ValueError: There is none.
     """
     if not store.is_file():
-        raise ValueError(f"there is no phone's store at {store}")
+        raise ValueError(f"there is no phone store at {store}")

@@ -127,7 +127,7 @@ class Participation:
             if not any(fnmatchcase(each, pattern) for each in names for pattern in patterns):
                 allowed = ", ".join(map(repr, patterns)) or "nothing"
                 raise Declined(
-                    Reason.NOT_ALLOWED, f"no {what} of the name {name!r} is allowed, but {allowed}", query.id
+                    Reason.NOT_ALLOWED, f"the {what} name {name!r} is not allowed: allowed are {allowed}", query.id
                 )
         honest = query.min_contributions - query.liars
         if honest < self.min_honest:

@@ -33,7 +33,7 @@ class MembershipState(Enum):
     MEMBER = "is a member"
     LEAVING = "is leaving"
     LEFT = "has left"
-    EXPELLED = "was taken off the list"
+    EXPELLED = "was removed by the key server"
     REFUSED = "was refused: it needs another invitation"
 
 
@@ -104,12 +104,16 @@ class Enrolment:
     def __init__(self, slot: StoreSlot, now: Now) -> None:
         self._slot = slot
         self._now = now
+        self.member: Member | None = None
+        self._hash = hash(None)  # of the text that was read last: most often it is the same
         self.refresh()
 
     def refresh(self) -> None:
         """Read the membership from the store again: another process may have changed it."""
         text = self._slot.read()
-        self.member = None if text is None else Member.from_text(text)
+        if hash(text) != self._hash:
+            self.member = None if text is None else Member.from_text(text)
+            self._hash = hash(text)
 
     @property
     def invitation(self) -> Invitation:
@@ -144,7 +148,7 @@ class Enrolment:
             if self.current is not None:
                 raise AlreadyJoined("this phone is a member by another invitation: it has to leave first")
             if self._owes_leaving:  # with the keys it would forget how to say so
-                raise AlreadyJoined("this phone is leaving, and the key server has to be told first: leave again")
+                raise AlreadyJoined("this phone is leaving, and the key server does not know yet: leave again")
             self._keep(Member(invitation, SigningKey()))
         elif held.state is MembershipState.REFUSED:  # once more
             self._keep(replace(held, invitation=invitation, state=MembershipState.JOINING))
@@ -224,7 +228,7 @@ class Enrolment:
         """
         member = self.member
         if member is None or not member.phone or member.state is MembershipState.EXPELLED:
-            raise NotJoined("this phone is no member")
+            raise NotJoined("this phone is not enrolled")
         if member.state is MembershipState.MEMBER:
             self._keep(replace(member, state=MembershipState.LEAVING))
         signature = member.signing.sign(statements.leaving(member.phone))
@@ -258,8 +262,9 @@ class Enrolment:
         return self.member
 
     def _keep(self, member: Member) -> None:
-        self._slot.write(member.to_text())
-        self.member = member
+        text = member.to_text()
+        self._slot.write(text)
+        self.member, self._hash = member, hash(text)
 
 
 def _shared(invitation: Invitation) -> Invitation:

@@ -114,7 +114,7 @@ def _read(path: Path) -> dict[str, float]:
     found = {}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(HEADER) or row[0] in found:
-            raise ValueError(f"{path}, line {number}: a name that is not there yet, and a value: got {row}")
+            raise ValueError(f"{path}, line {number}: a line has a new name and a value: got {row}")
         found[row[0]] = _number(row[1], f"{path}, line {number}")
     return found
 

@@ -108,12 +108,14 @@ class Participant:
         self._backoff = backoff or Backoff(random=secure().random)
         self._queries = QueryCache() if queries is None else queries
         self._one_at_a_time = threading.RLock()
+        self._rules = _rules(policy, budget, simulation=simulation)
         self._budget.book_missing()
 
     def refresh(self, policy: Participation) -> None:
         """Go by this policy, and by the membership in the store: another process may have changed it."""
         self.enrolment.refresh()
-        self.policy = policy
+        if policy != self.policy:
+            self.policy, self._rules = policy, _rules(policy, self.ledger.limit, simulation=self._simulation)
 
     def query_request(
         self, announcement: wire.Announcement, situation: Situation | None = None
@@ -129,7 +131,7 @@ class Participant:
             return None  # only the key server makes the phone fetch and keep anything
         if self.records.of(announcement.query) is not None:
             return None
-        if self._declined.lasting(digest_of(announcement), self._rules()) is not None:
+        if self._declined.lasting(digest_of(announcement), self._rules) is not None:
             return None
         if self._queries.get(announcement.query) is not None:
             return None
@@ -177,7 +179,7 @@ class Participant:
                 return self._contribution(announcement, content, public_key, situation or Situation(), digest)
             except Declined as declined:
                 if declined.reason not in NOT_REMEMBERED:
-                    self._declined.remember(digest, declined, self._rules(), self._now())
+                    self._declined.remember(digest, declined, self._rules, self._now())
                 raise
 
     def due(self, situation: Situation | None = None) -> list[wire.Contribution]:
@@ -248,11 +250,6 @@ class Participant:
             raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now says {state.name}")
         return state
 
-    def _rules(self) -> str:
-        """The rules under which something is declined for good."""
-        limit = self.ledger.limit
-        return json.dumps([self.policy.to_text(), (limit.epsilon, limit.delta), self._simulation])
-
     def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:
         """The contribution before the decision, and its state by the key server's word."""
         record = self.records.of(decision.query)
@@ -298,7 +295,7 @@ class Participant:
             raise Declined(Reason.NOT_A_MEMBER)
         if not is_countersigned(announcement, member):  # and so not even looked at
             raise Declined(Reason.NOT_COUNTERSIGNED)
-        lasting = self._declined.lasting(digest, self._rules())
+        lasting = self._declined.lasting(digest, self._rules)
         if lasting is not None:
             raise lasting
         try:
@@ -385,3 +382,8 @@ class Participant:
 def _message(record: Record) -> wire.Contribution:
     """What was kept, byte for byte."""
     return wire.Contribution.FromString(record.message or b"")
+
+
+def _rules(policy: Participation, limit: Cost, *, simulation: bool) -> str:
+    """The rules under which something is declined for good."""
+    return json.dumps([policy.to_text(), (limit.epsilon, limit.delta), simulation])

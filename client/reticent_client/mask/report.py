@@ -80,7 +80,7 @@ class MaskReport:
             named = ", ".join(f"{label!r} {n}" for label, n in self.off_model_contexts)
             text += f"; off-model contexts: {named}"
         if self.stale:
-            text += f"; habits have changed: {self.recent}, so learn them anew"
+            text += f"; habits have changed: {self.recent}, so learn them again"
         return f"{text}; seeded, for simulation only" if self.seeded else text
 
 

@@ -98,7 +98,7 @@ class Recent:
 
     @property
     def stale(self) -> bool:
-        """Whether habits have changed. If so, learn them anew."""
+        """Whether habits have changed. If so, learn them again."""
         if self.rate is None or self.days < MIN_DAYS:
             return False
         return self._off or self.rate > self.limit

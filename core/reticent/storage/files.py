@@ -164,7 +164,7 @@ def drafted(path: Path, *, over: bool = False) -> Iterator[Path]:
 def drafted_folder(path: Path) -> Iterator[Path]:
     """A draft of a new folder, for its owner only: it gets the path when this block ends, and is deleted if it raises.
 
-    The block sees to it that the files in it survive a loss of power; their names then do.
+    The block makes the content of its files survive a loss of power; their names, and the folder's, then survive too.
 
     Raises:
         FileExistsError: There is a file or a folder of this name.

@@ -88,7 +88,7 @@ class ServerProcess:
 
         Raises:
             ServerExited: It exited instead.
-            ServerTimeout: It does not serve in time.
+            ServerTimeout: It does not serve in time, and still runs.
         """
         self.spawn()
         self.wait(timeout)

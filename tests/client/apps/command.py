@@ -13,8 +13,8 @@ from pathlib import Path
 PROGRAM = Path(sys.executable).with_name("reticent")
 ENVIRONMENT = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TZ": "UTC"}
 DARK = (
-    "nothing is released until tomorrow, for it is not known what was released today "
-    "(if the store is new and nothing was, --first-day says so)"
+    "nothing is released until tomorrow: the store does not say what was released today "
+    "(start a new phone with --first-day)"
 )
 QUICK = 43_200
 """Steps a day: one every two seconds."""

@@ -1,18 +1,22 @@
 """`reticent phone apps`: who may listen, and no longer."""
 
+import asyncio
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
 
+from reticent_client import PhoneStore
 from reticent_client.apps.connection import connect
 from reticent_client.errors import AppRefused
 from tests.client.apps.command import Ask, Run, serving
+from tests.client.apps.phones import house
 
 
 def test_apps_come_and_go(folder: Path, ask: Ask) -> None:
     for arguments in (["list"], ["list", "--json"], ["remove", "weather"]):  # a name that was mistyped makes no file
-        assert ask("apps", *arguments, code=2) == ("", "reticent: there is no phone's store at phone.db\n")
+        assert ask("apps", *arguments, code=2) == ("", "reticent: there is no phone store at phone.db\n")
     assert not (folder / "phone.db").exists()
     added = (["weather"], ["my diary", "--trusted"], ["weather"])
     tokens = [ask("apps", "add", *each)[0] for each in added]
@@ -51,3 +55,19 @@ def test_a_token_that_is_taken_back_ends_a_stream_of_a_running_phone(folder: Pat
             with pytest.raises(AppRefused, match="the token was taken back"):
                 list(stream)
         assert phone.stop()[0] == 0
+
+
+@pytest.mark.parametrize("command", [["remove", "diary"], ["add", "diary"]])
+def test_contexts_leave_the_disk_with_the_last_trusted_app(folder: Path, ask: Ask, command: list[str]) -> None:
+    """Also where the phone does not run, and by a new token for the same app, which is trusted no more."""
+
+    async def live() -> None:
+        with contextlib.closing(PhoneStore(folder / "phone.db")) as store:
+            async with house(store=store) as home, home.app("diary", trusted=True), home.app("clock", trusted=True):
+                await home.live("hospital")
+
+    asyncio.run(live())
+    ask("apps", "remove", "clock")
+    assert b"hospital" in (folder / "phone.db").read_bytes()
+    ask("apps", *command)
+    assert b"hospital" not in (folder / "phone.db").read_bytes()

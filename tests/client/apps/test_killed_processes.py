@@ -44,10 +44,8 @@ def begins(position: int) -> dt.datetime:
     return dt.datetime.combine(date, dt.time(), dt.UTC) + dt.timedelta(minutes=30 * (position & (1 << 20) - 1))
 
 
-@pytest.mark.parametrize(
-    ("lives", "seed"),
-    [(5, 1), pytest.param(25, 2, marks=pytest.mark.slow), pytest.param(25, 3, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("lives", "seed"), [(25, 2), (25, 3)])
 def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives: int, seed: int) -> None:
     """Two apps, one that stays and one that comes back each time and asks for everything, hear the same."""
     store, chance = tmp_path / "phone.db", random.Random(seed)  # noqa: S311  # when to kill is no secret

@@ -281,7 +281,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
                 phone.sense("home")
                 await clock.move_to(phone.next_step.instant)
     assert [step for step, _ in published.steps] == [25, 27]
-    assert "step 26 of 2027-02-01 is not told, for it cannot be stored: " in caplog.text
+    assert "step 26 of 2027-02-01 is not published: it cannot be stored: " in caplog.text
 
 
 @limited

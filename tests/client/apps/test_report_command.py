@@ -132,14 +132,14 @@ def test_a_store_without_a_step_says_so(path: Path, read: Read) -> None:
 
 
 def test_a_store_that_is_not_there_is_not_made(path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^there is no phone's store at .*phone\.db$"):
+    with pytest.raises(ValueError, match=r"^there is no phone store at .*phone\.db$"):
         report(store=path)
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_folder_is_no_store(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(ValueError, match="there is no phone's store at"):
+    with pytest.raises(ValueError, match="there is no phone store at"):
         report(store=path)
 
 

@@ -180,8 +180,13 @@ CASES: list[tuple[str, Reason, Attempt, str]] = [
     ("epsilon", Reason.EPSILON, _allow(Participation(max_epsilon=0.9)), "epsilon of 1, and 0.9 is allowed"),
     ("delta", Reason.DELTA, _allow(Participation(max_delta=1e-7)), "delta of 1e-06, and 1e-07 is allowed"),
     ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(max_budget_share=0.3)), "0.333333, and 0.3 is allowed"),
-    ("name", Reason.NOT_ALLOWED, _allow(Participation(queries=("steps-*",))), "no query of the name 'gym'"),
-    ("counter", Reason.NOT_ALLOWED, _allow(Participation(counters=("vis*",))), "no counter of the name 'swims'"),
+    ("name", Reason.NOT_ALLOWED, _allow(Participation(queries=("steps-*",))), "the query name 'gym' is not allowed"),
+    (
+        "counter",
+        Reason.NOT_ALLOWED,
+        _allow(Participation(counters=("vis*",))),
+        "counter name 'swims' is not allowed",
+    ),
     ("few honest", Reason.FEW_HONEST, _allow(Participation(min_honest=21)), "with 20 honest phones, and 21"),
     (
         "few liars",

@@ -166,7 +166,7 @@ def test_the_command_that_runs_a_phone_follows_the_other_commands(tmp_path: Path
             lines = {await running.stdout.readline() for _ in range(2)}
             assert lines == {
                 b"gym2: contributed at (1, 1e-06); acknowledged\n",
-                b"pool: declined for good; no query of the name 'pool' is allowed, but 'gym*'\n",
+                b"pool: declined for good; the query name 'pool' is not allowed: allowed are 'gym*'\n",
             }
             network.outcome = wire.RELEASED
             assert (await told(tmp_path, "leave"))[0] == "left\n"

@@ -95,7 +95,7 @@ def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
             assert out.splitlines() == [
                 "gym: contributed at (1, 1e-06); acknowledged",
                 f"gym2: declined for now; {over}",
-                "other: declined for good; no query of the name 'other' is allowed, but 'gym*', 'steps'",
+                "other: declined for good; the query name 'other' is not allowed: allowed are 'gym*', 'steps'",
             ]
             shown = json.loads((await told(tmp_path, "status", "--json"))[0])
             assert shown["member"]["phone"] == PHONE.hex()
@@ -247,7 +247,7 @@ def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
     ask("join", "invitation.json")
     assert membership(tmp_path)["signing"] == key
     done = ask("leave")
-    assert (done.returncode, done.stderr) == (1, "reticent: this phone is no member\n")
+    assert (done.returncode, done.stderr) == (1, "reticent: this phone is not enrolled\n")
 
 
 @pytest.mark.parametrize("days", [0, 5])
@@ -359,8 +359,8 @@ BAD_COUNTERS = [
     ("a.csv", "visits,1\n", "a.csv must be a JSON object, or CSV with the header name,value"),
     ("a.csv", "", "a.csv must be a JSON object, or CSV with the header name,value"),
     ("a.csv", "name,value\nvisits,one\n", "a.csv, line 2 must be a number: got 'one'"),
-    ("a.csv", "name,value\nvisits,1\nvisits,2\n", "a.csv, line 3: a name that is not there yet, and a value"),
-    ("a.csv", "name,value\nvisits\n", "a.csv, line 2: a name that is not there yet, and a value"),
+    ("a.csv", "name,value\nvisits,1\nvisits,2\n", "a.csv, line 3: a line has a new name and a value"),
+    ("a.csv", "name,value\nvisits\n", "a.csv, line 2: a line has a new name and a value"),
 ]
 
 
@@ -397,9 +397,9 @@ def test_bad_arguments_are_one_sentence(
     (tmp_path / "unknown.toml").write_text("colour = 'red'\n")
     PhoneStore(tmp_path / "empty.db").close()
     for arguments, sentence in {
-        ("status",): "there is no phone's store at phone.db",
-        ("leave",): "there is no phone's store at phone.db",
-        ("contribute", "a=1"): "there is no phone's store at phone.db",
+        ("status",): "there is no phone store at phone.db",
+        ("leave",): "there is no phone store at phone.db",
+        ("contribute", "a=1"): "there is no phone store at phone.db",
         ("contribute", "a"): "a counter is written as NAME=VALUE: got 'a'",
         ("contribute", "a=b"): "the counter 'a' must be a number: got 'b'",
         ("contribute", "--participation", "text"): "text: this is no policy: ",
@@ -416,7 +416,7 @@ def test_bad_arguments_are_one_sentence(
         assert errors.startswith(f"reticent: {sentence}"), errors
         assert len(errors.splitlines()) == 3
     assert program.main(["phone", "contribute", "a=1", "--store", "empty.db"]) == 3
-    assert capsys.readouterr().err == "reticent: this phone is not enrolled: reticent phone join INVITATION\n"
+    assert capsys.readouterr().err == "reticent: this phone is not enrolled: run reticent phone join INVITATION\n"
 
 
 def test_a_phone_that_is_leaving_is_told_what_to_do_first(
@@ -430,7 +430,7 @@ def test_a_phone_that_is_leaving_is_told_what_to_do_first(
         same = phone.servers.invitation()
     invitation(tmp_path, same)
     assert program.main(["phone", "join", "invitation.json"]) == 3
-    assert capsys.readouterr().err == "reticent: this phone is leaving: reticent phone leave\n"
+    assert capsys.readouterr().err == "reticent: this phone is leaving: finish with reticent phone leave\n"
     invitation(tmp_path)
     assert program.main(["phone", "join", "invitation.json"]) == 3
-    assert "this phone is leaving, and the key server has to be told first" in capsys.readouterr().err
+    assert "this phone is leaving, and the key server does not know yet" in capsys.readouterr().err

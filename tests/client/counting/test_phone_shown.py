@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.client.counting.command import invitation, joined, started, told, within
 from tests.client.counting.network import Network
 from tests.client.counting.world import Servers, query
 
 
+@pytest.mark.slow
 def test_an_answer_that_waits_for_its_decision_is_shown(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:
@@ -24,6 +27,7 @@ def test_an_answer_that_waits_for_its_decision_is_shown(tmp_path: Path) -> None:
     within(live())
 
 
+@pytest.mark.slow
 def test_what_servers_say_moves_no_cursor(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:

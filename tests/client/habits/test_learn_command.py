@@ -125,7 +125,7 @@ def test_everybody_s_days_make_a_population_s_chain_from_which_a_user_may_start(
         assert len(read_days(file, "days.csv", 24)) == 42
     code, output, errors = run("few.csv", "-o", "chain.json", "--population", "population.json", "--lead", "0s")
     assert code == 0
-    assert errors == "warning: 2 days to learn from, fewer than 14: expect to release less than the policy says\n"
+    assert errors == "warning: 2 days to learn from, fewer than 14: expect fewer releases than the policy states\n"
     assert "lake" in MarkovChain.load("chain.json").contexts  # where ada was not, on these days
 
 
@@ -152,7 +152,7 @@ BAD: dict[str, tuple[str, str]] = {
     "no chain": ("ada.csv -o out --population ada.csv", "ada.csv: this is not a chain written by Reticent"),
     "another population": ("ada.csv -o out --population small.json", "chains of different numbers of steps"),
     "one file for two": ("ada.csv -o out --weekend ./out", "each output needs a file of its own"),
-    "days of no weekend": ("ada.csv -o out --weekend-days w", "--weekend-days means something only with --weekend"),
+    "days of no weekend": ("ada.csv -o out --weekend-days w", "--weekend-days needs --weekend"),
     "one file for two, by a link": ("ada.csv -o out --weekend link", "each output needs a file of its own"),
     "the traces themselves": ("ada.csv -o ./ada.csv", "ada.csv would overwrite the input ada.csv"),
     "the population itself": (

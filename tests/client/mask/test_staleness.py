@@ -63,7 +63,7 @@ def test_a_change_is_reported_on_the_day_that_makes_it_clear(smoothing: float) -
     off_model = 0 if smoothing else 2
     assert report.recent == Recent(days=7, steps=21, unusual=2, off_model=off_model, usual=0.0)
     assert str(report).split("; ")[-1] == (
-        "habits have changed: 10% of the last 7 days' steps were unusual, 0% were at first, so learn them anew"
+        "habits have changed: 10% of the last 7 days' steps were unusual, 0% were at first, so learn them again"
     )
     assert report.to_json()["recent"] == {
         "days": 7,
@@ -110,7 +110,7 @@ def test_habits_that_were_new_from_the_first_day_on_are_reported_for_ever() -> N
     assert report.recent.rate == report.recent.usual == pytest.approx(1 / 3)
     assert report.recent.limit == pytest.approx(0.55)  # by the comparison with the first days nothing is wrong
     assert str(report).split("; ")[-1] == (
-        "habits have changed: 33% of the last 7 days' steps were off the model, so learn them anew"
+        "habits have changed: 33% of the last 7 days' steps were off the model, so learn them again"
     )
 
 

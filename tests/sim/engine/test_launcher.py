@@ -35,7 +35,7 @@ from tests.parties.phone import Phone
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
-TIMEOUT = 30.0
+TIMEOUT, SOON = 30.0, 10.0  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def until_it_waits(log: Path) -> None:
 
 def is_gone(folder: Path) -> bool:
     """Whether the program soon runs no more."""
-    end = time.monotonic() + TIMEOUT
+    end = time.monotonic() + SOON
     with (folder / "lock").open() as lock:
         while time.monotonic() < end:
             with contextlib.suppress(BlockingIOError):
