@@ -8,7 +8,7 @@ from typing import Literal
 
 from cyclopts import App, Parameter
 
-from reticent.console.options import AsJson
+from reticent.console.options import AsJson, in_json
 from reticent.randomness import secure, seeded
 from reticent.storage import files
 from reticent_client.cli.audit import audit_days
@@ -31,6 +31,7 @@ from reticent_client.cli.policy import make_policy
 from reticent_client.cli.show import show_file
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import DayRecord, write_days
+from reticent_client.mask.description import describe_chain
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.explanation_text import percent, reason
 from reticent_client.mask.maskit import MaskIt
@@ -51,7 +52,7 @@ app.command(audit_days, name="audit")
 
 
 @app.command
-def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) -> None:
+def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0, as_json: AsJson = False) -> None:
     """Learn a Markov chain of a user's contexts from days.
 
     The chain and its policies reveal the user's habits: adversaries are assumed to know them.
@@ -60,9 +61,14 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0) 
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         output: The file for the chain.
         smoothing: A number that is added to the count of every transition.
+        as_json: Write what was learned as JSON.
     """
     files.check_distinct([output], [days])
-    MarkovChain.fit((day.labels for day in read_any_days(days)), smoothing=smoothing).save(output)
+    real = read_any_days(days)
+    chain = MarkovChain.fit((day.labels for day in real), smoothing=smoothing)
+    chain.save(output)
+    if as_json:
+        write_json({"days": len(real)} | describe_chain(chain).to_json())
 
 
 @app.command(name="filter")
@@ -73,6 +79,7 @@ def filter_days(
     *,
     seed: int | None = None,
     output: OptionalOutput = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a policy over days, and write what it releases.
 
@@ -83,6 +90,7 @@ def filter_days(
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         seed: A seed for the random decisions. For simulation only: anyone who knows the seed can undo suppressions.
         output: The file for the released days. The default is standard output.
+        as_json: Write the report as JSON; with --output, to standard output.
     """
     files.check_distinct([output], [policy, days])
     loaded = read_policy(policy)
@@ -94,7 +102,8 @@ def filter_days(
     else:
         with output.open("w", encoding="utf-8", newline="") as file:
             write_days(file, masked, comment)
-    sys.stderr.write(f"{mask.report()}\n")
+    report = f"{in_json(mask.report().to_json()) if as_json else mask.report()}\n"
+    (sys.stderr if output is None or not as_json else sys.stdout).write(report)
 
 
 @app.command(name="explain")
@@ -136,7 +145,7 @@ def explain_step(
         if each.suppression is None:
             impossible.append(repr(each.context))
         else:
-            rows.add_row(each.context, percent(each.suppression), reason(each, loaded.horizon))
+            rows.add_row(each.context, percent(each.suppression), reason(each, loaded.horizon, found.hidden))
     screen.print(rows)
     if impossible:
         screen.print(f"\nRuled out by the chain, and suppressed as off-model if they occur: {', '.join(impossible)}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -75,6 +75,13 @@ class ContextExplanation:
         return "mask" if self.sensitive and unbounded else "cover"
 
 
+class Hidden(NamedTuple):
+    """The first contexts from a step on, without another release, whose release would reveal too much."""
+
+    step: int
+    contexts: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What a policy does at a step, given the last release before it."""
@@ -85,12 +92,15 @@ class Explanation:
     likelihood: float | None
     """The probability of this last release; None if the caller chose it."""
     contexts: tuple[ContextExplanation, ...]
+    hidden: Hidden | None = None
+    """What contexts are cover for where no single suppression says so; None if there is nothing of the kind."""
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain data."""
         plain = asdict(self)
         for each, own in zip(plain["contexts"], self.contexts, strict=True):
             each["reason"] = own.reason
+        plain["hidden"] = None if self.hidden is None else self.hidden._asdict()
         return plain
 
 
@@ -125,12 +135,27 @@ def explain(
     if not occupancy:
         raise ValueError(f"the policy always releases something between that release and step {step}")
     explainer = _Explainer(policy, last, step)
+    found = tuple(explainer.explain(i, _suppression(policy, step, occupancy, i)) for i in indices)
+    covering = any(each.reason == "cover" and each.silence is None for each in found)
     return Explanation(
         step,
         None if last == DAY_START else (last[0], policy.contexts[last[1]]),
         likelihood,
-        tuple(explainer.explain(i, _suppression(policy, step, occupancy, i)) for i in indices),
+        found,
+        _hidden(policy, last, step) if covering else None,
     )
+
+
+def _hidden(policy: Policy, last: Release, step: int) -> Hidden | None:
+    for t in range(step, policy.horizon):
+        occupancy = after_release(policy, last, t)
+        if not occupancy:
+            return None
+        explainer = _Explainer(policy, last, t)
+        explained = [explainer.explain(i, _suppression(policy, t, occupancy, i)) for i in range(len(policy.contexts))]
+        if labels := [each.context for each in explained if each.reason in {"reveals", "mask"}]:
+            return Hidden(t, tuple(labels))
+    return None
 
 
 def _likeliest(policy: Policy, step: int) -> tuple[Release, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reticent_client.mask.explanation import ContextExplanation, Effect
+from reticent_client.mask.explanation import ContextExplanation, Effect, Hidden
 from reticent_client.mask.times_of_day import time_of
 
 
@@ -15,7 +15,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def reason(explanation: ContextExplanation, horizon: int) -> str:
+def reason(explanation: ContextExplanation, horizon: int, hidden: Hidden | None = None) -> str:
     """Why a context is released or suppressed."""
     if explanation.suppression is None:
         return "impossible, given the last release"
@@ -30,14 +30,17 @@ def reason(explanation: ContextExplanation, horizon: int) -> str:
         case "mask":
             return f"sensitive, and masked whatever that reveals; {effect}"
         case "cover":
-            return f"cover: {effect}; but {_silence(explanation.silence, horizon)}"
+            return f"cover: {effect}; but {_silence(explanation.silence, horizon, hidden)}"
         case _:
             return effect
 
 
-def _silence(effect: Effect | None, horizon: int) -> str:
+def _silence(effect: Effect | None, horizon: int, hidden: Hidden | None) -> str:
     if effect is None:
-        return "an adversary must not tell it apart from other contexts, now or later"
+        if hidden is None:
+            return "the check found no private policy that releases it more often"
+        contexts = ", ".join(map(repr, hidden.contexts))
+        return f"an adversary must not tell it apart from {contexts} at {time_of(hidden.step, horizon)}"
     return f"if it were always released, a suppression would reveal: {_belief(effect, horizon)}"
 
 

@@ -292,6 +292,7 @@ class MaskIt:
             if released:
                 self._last = index
                 self._possible = 1 << index
+                counts["gaps_released"] += index == self._unknown
         counts[outcome] += 1
         self._next_step()
         return outcome

@@ -43,6 +43,8 @@ class MaskReport:
     """The unusual share of the last days, beside that of the first days."""
     seeded: bool
     """Whether the coins can be replayed, as in a simulation."""
+    gaps_released: int = 0
+    """The number of the released steps that had no reading, and were released as "unknown"."""
 
     @property
     def steps(self) -> int:
@@ -70,7 +72,8 @@ class MaskReport:
     def __str__(self) -> str:
         days = "1 day" if self.days == 1 else f"{self.days} days"
         share = f" ({self.released / self.steps:.0%})" if self.steps else ""
-        parts = [f"{days}: released {self.released} of {self.steps} steps{share}"]
+        gaps = f", {self.gaps_released} of them as {UNKNOWN!r}" if self.gaps_released else ""
+        parts = [f"{days}: released {self.released} of {self.steps} steps{share}{gaps}"]
         parts.append(f"suppressed {self.suppressed}")
         parts += [
             f"{outcome.replace('_', '-')} {count}" for outcome in OUTCOMES[2:] if (count := getattr(self, outcome))
@@ -88,7 +91,7 @@ class Tally:
     """Counts that grow."""
 
     def __init__(self, *, seeded: bool) -> None:
-        self.counts = dict.fromkeys((*OUTCOMES, "days"), 0)
+        self.counts = dict.fromkeys((*OUTCOMES, "days", "gaps_released"), 0)
         self.labels: Counter[str] = Counter()
         self.watch = Watch()
         self.seeded = seeded

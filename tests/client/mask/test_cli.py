@@ -1,5 +1,6 @@
 """`reticent mask`, run as people run it: from file to file, its streams and its exit codes."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from reticent_client import MarkovChain
+from reticent_client.cli.mask_files import busy
 from reticent_client.mask.days_file import read_days
 from tests.client.commands import Run, days, furnish, runner
 
@@ -123,3 +126,15 @@ def test_the_optimal_check_without_scipy(folder: Path) -> None:
     assert done.returncode == 2
     assert "pip install 'reticent[plan]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_spinner_shows_the_time() -> None:
+    """On a terminal; elsewhere there is none."""
+    shown, hidden = io.StringIO(), io.StringIO()
+    with busy("Computing", Console(file=shown, force_terminal=True, width=80)) as show:
+        show("Computing [more]")
+    assert "Computing [more]" in shown.getvalue()
+    assert "0:00:00" in shown.getvalue()
+    with busy("Computing", Console(file=hidden)):
+        pass
+    assert hidden.getvalue() == ""

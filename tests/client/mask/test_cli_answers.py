@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from reticent.randomness import seeded
-from reticent_client import MarkovChain, MaskIt, Policy, ceiling
+from reticent_client import MarkovChain, MaskIt, Policy, ceiling, mask_sensitive
 from reticent_client.cli.policy import make_policy
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.days_file import DayRecord, read_days
@@ -143,7 +143,29 @@ def test_the_command_line_offers_every_registered_check_with_all_its_options() -
     assert set().union(*(check.options for check in CHECKS.values())) <= parameters.keys()
 
 
+def test_what_was_fitted_as_json(run: Run) -> None:
+    facts = json.loads(run("fit", "days.csv", "-o", "c.json", "--json").stdout)
+    assert (facts["kind"], facts["days"], facts["steps"]) == ("chain", 20, 3)
+    assert run("fit", "days.csv", "-o", "c.json").stdout == ""
+
+
 # Filters
+
+
+def test_a_filter_s_report_as_json(run: Run) -> None:
+    """On standard output, unless that holds the days."""
+    written = run("filter", "private.npz", "days.csv", "--seed", "7", "-o", "out.csv", "--json")
+    piped = run("filter", "private.npz", "days.csv", "--seed", "7", "--json")
+    assert written.stderr == ""
+    assert json.loads(written.stdout) == json.loads(piped.stderr)
+    assert json.loads(written.stdout)["days"] == 20
+
+
+def test_released_gaps_are_told_beside_what_is_released(run: Run) -> None:
+    """They are no contexts."""
+    mask_sensitive(MarkovChain.fit([["s", None], ["x", "x"]]), sensitive={"s"}).save("gaps.npz")
+    done = run("filter", "gaps.npz", stdin="day,step,context\nmon,0,x\nmon,1,x\ntue,0,s\ntue,1,\n")
+    assert done.stderr == "2 days: released 3 of 4 steps (75%), 1 of them as 'unknown', suppressed 1\n"
 
 
 def test_a_seeded_filter_says_so(run: Run, folder: Path) -> None:

@@ -20,7 +20,7 @@ from reticent_client import (
     probabilistic,
     simulatable,
 )
-from reticent_client.mask.explanation import ContextExplanation, Effect, explain
+from reticent_client.mask.explanation import ContextExplanation, Effect, Hidden, explain
 from reticent_client.mask.explanation_text import reason
 from reticent_client.mask.occupancy import release_probabilities
 from reticent_client.mask.policy import VectorPolicy
@@ -248,7 +248,7 @@ SILENCE = "'s' at 00:00 (since the last release) from 10% to 50%, allowed 30%"
             {"suppression": 1.0},
             (
                 f"cover: a release reveals at most: {REVEALED}, allowed 30%; "
-                "but an adversary must not tell it apart from other contexts, now or later"
+                "but the check found no private policy that releases it more often"
             ),
         ),
         (0.3, {"suppression": None}, "impossible, given the last release"),
@@ -259,6 +259,26 @@ def test_sentences(bound: float | None, explanation: dict[str, Any], sentence: s
     release = Effect("s", 1, "now", 0.1, 0.2, bound, 0)
     facts: dict[str, Any] = {"sensitive": False, "silence": None} | explanation
     assert reason(ContextExplanation("x", release=release, **facts), 2) == sentence
+
+
+def test_cover_names_what_it_hides() -> None:
+    """Where no single suppression says why: the contexts whose release would reveal too much, and when."""
+    chain = chains.layered({"s": 0.25, "x": 0.25, "y": 0.25, "z": 0.25})
+    found = explain(simulatable(chain, sensitive={"s"}, delta=0.2), 0)
+    assert found.hidden == Hidden(0, ("s",))
+    assert found.to_json()["hidden"] == {"step": 0, "contexts": ("s",)}
+    assert [each.reason for each in found.contexts] == ["reveals", "cover", "cover", "cover"]
+    assert reason(found.contexts[1], 1, found.hidden).endswith("must not tell it apart from 's' at 00:00")
+
+
+def test_cover_for_what_comes_later() -> None:
+    """Nothing at this step would reveal too much; something at the next one would."""
+    rows = np.array([[[0, 0.5, 0, 0.5], [0, 0, 1, 0], [0, 0, 1, 0], [1, 0, 0, 0]]])
+    chain = MarkovChain(["a", "b", "c", "s"], [0.5, 0.25, 0.25, 0], rows)
+    silent = VectorPolicy(Provenance("by hand", chain, np.full((2, 4), [np.nan] * 3 + [0.3]), (), 0.0), np.ones((2, 4)))
+    found = explain(silent, 0)
+    assert [each.reason for each in found.contexts] == ["cover", "cover", "cover", "impossible"]
+    assert found.hidden == Hidden(1, ("s",))
 
 
 def test_nothing_to_tell() -> None:

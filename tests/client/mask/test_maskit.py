@@ -193,6 +193,7 @@ def test_every_step_has_one_outcome() -> None:
             "stale": False,
         },
         "seeded": True,
+        "gaps_released": 0,
     }
     assert report.off_model_rate == 1 / 6
     assert str(report) == (
