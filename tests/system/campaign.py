@@ -195,6 +195,7 @@ class Campaign:
             for share in at_shares(total, kills, self.chance):
                 await self.aggregation.kill(lambda share=share: self._settled >= share)  # type: ignore[misc]
             await working
+            await self._repeat_some(stub)  # after the last kill, too
             repeating.cancel()
 
     @property
@@ -238,12 +239,15 @@ class Campaign:
         asked.acknowledged.add(number)
 
     async def _repeat_for_ever(self, stub: Any) -> None:
-        """Repeat contributions that were acknowledged."""
         while True:
-            known = [(asked, number) for asked in self.asked for number in asked.acknowledged if number % QUIET]
-            if known:
-                await asyncio.gather(*(self._repeat(stub, *each) for each in self.chance.choices(known, k=REPEATED)))
+            await self._repeat_some(stub)
             await asyncio.sleep(PAUSE)
+
+    async def _repeat_some(self, stub: Any) -> None:
+        """Repeat contributions that were acknowledged."""
+        known = [(asked, number) for asked in self.asked for number in asked.acknowledged if number % QUIET]
+        if known:
+            await asyncio.gather(*(self._repeat(stub, *each) for each in self.chance.choices(known, k=REPEATED)))
 
     async def _repeat(self, stub: Any, asked: CampaignQuery, number: int) -> None:
         """It is acknowledged again, whatever has become of the query."""
