@@ -142,6 +142,8 @@ class CountingClient:
             else:
                 self._has_replied = True
                 return reply
+            if isinstance(failure, BadCertificate) and not self._has_replied:  # waiting does not help
+                raise BadCertificate(f"the aggregation server at {self.address} is there, but {failure}")
             if isinstance(failure, Refused):
                 self._has_replied = True
                 if not failure.refusal.retry:
@@ -150,8 +152,6 @@ class CountingClient:
             delay = attempts.failed(failure.retry_after if isinstance(failure, Refused) else None)
             self._on_outage(self._unavailable_server(failure), attempts.elapsed)
             if delay is None:
-                if isinstance(failure, BadCertificate):
-                    raise BadCertificate(f"the aggregation server at {self.address} is there, but {failure}")
                 what = "did not reply" if isinstance(failure, Unreachable) else "was unavailable"
                 raise Unreachable(f"{self.address} {what} for {attempts.elapsed:.0f} s: {failure}")
             if delay > deadline - now():

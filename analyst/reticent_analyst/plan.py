@@ -360,8 +360,9 @@ def _warnings(plan: Plan) -> Iterator[str]:
     largest = max(counter.most for counter in query.counters)
     small = [counter.name for counter in query.counters if counter.most * SIMILAR < largest]
     if small:
+        names = ", ".join(map(repr, small[:3])) + (f" and {len(small) - 3} others" if len(small) > 3 else "")
         yield (
-            f"all counters get the same noise, and the bounds of {', '.join(map(repr, small))} are more than {SIMILAR} "
+            f"all counters get the same noise, and the bounds of {names} are more than {SIMILAR} "
             f'times smaller than the largest: scaling = "balanced" gives each counter the same relative error'
         )
     if plan.budget.is_exhausted:

@@ -40,7 +40,7 @@ def fields_of(text: str) -> dict[str, Any]:
     unknown = found.keys() - _KINDS.keys()
     missing = {"id", "epsilon", "delta", "absent"} - found.keys()
     if unknown:
-        raise ValueError(f"a question has the keys {_named(_KINDS)}: got {', '.join(sorted(unknown))}")
+        raise ValueError(f"a question has the keys {_named([*_KINDS, 'means'])}: got {', '.join(sorted(unknown))}")
     if missing:
         raise ValueError(f"a question needs {_named(missing)}: got {_named(found) or 'nothing'}")
     if isinstance(found.get("closes_after"), str):
