@@ -59,7 +59,7 @@ def serving(options: Sequence[str]) -> Iterator[dict[str, str]]:
         process.communicate()
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str, code: int = 2) -> str:
     """What the program says when it does not do it."""
     found = subprocess.run(
         [sys.executable, "-m", "reticent", "agg", *arguments],
@@ -68,7 +68,7 @@ def refused(*arguments: str) -> str:
         timeout=DEADLINE,
         check=False,
     )
-    assert found.returncode in {1, 2}
+    assert found.returncode == code, found.stderr
     assert "Traceback" not in found.stderr
     return found.stderr
 
@@ -92,7 +92,7 @@ def test_a_server_is_served_again_without_being_told_the_identity(home: Path) ->
 @pytest.mark.usefixtures("home")
 def test_one_process_serves_from_a_folder() -> None:
     with serving(["--identity", IDENTITY]):
-        assert "another process serves" in refused("serve", *FREE)
+        assert "another process serves" in refused("serve", *FREE, code=5)
 
 
 def test_options_may_stand_in_a_file_or_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
