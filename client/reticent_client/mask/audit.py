@@ -93,7 +93,7 @@ class DayAudit:
 
 
 @dataclass(frozen=True)
-class Totals:
+class DayTotals:
     """The outcomes of the steps of some days, and what the adversaries learned."""
 
     days: int
@@ -121,7 +121,7 @@ class Totals:
     some: Gain | None
 
     @classmethod
-    def of(cls, days: Sequence[DayAudit]) -> Totals:
+    def of(cls, days: Sequence[DayAudit]) -> DayTotals:
         """The totals of these days."""
         outcomes = Counter(
             (context is None, decision.outcome)
@@ -162,19 +162,19 @@ class Audit:
     seeded: bool
 
     @cached_property
-    def on_model(self) -> Totals:
+    def on_model(self) -> DayTotals:
         """The days that the chain can produce: the promise covers these."""
-        return Totals.of([day for day in self.days if day.on_model])
+        return DayTotals.of([day for day in self.days if day.on_model])
 
     @cached_property
-    def off_model(self) -> Totals:
+    def off_model(self) -> DayTotals:
         """The days that leave the chain: nothing is promised for these."""
-        return Totals.of([day for day in self.days if not day.on_model])
+        return DayTotals.of([day for day in self.days if not day.on_model])
 
     @cached_property
-    def total(self) -> Totals:
+    def total(self) -> DayTotals:
         """All days."""
-        return Totals.of(self.days)
+        return DayTotals.of(self.days)
 
     def steps(self) -> Iterator[StepAudit]:
         """The outcome of each step of each day."""

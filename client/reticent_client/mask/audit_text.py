@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Literal, TextIO
 
-from reticent_client.mask.audit import Audit, Gain, StepAudit, Totals
+from reticent_client.mask.audit import Audit, DayTotals, Gain, StepAudit
 from reticent_client.mask.explanation_text import percent
 from reticent_client.mask.times_of_day import time_of
 
@@ -92,7 +92,7 @@ def write_csv(file: TextIO, audit: Audit) -> None:
         )
 
 
-def _column(totals: Totals, horizon: int) -> dict[str, str]:
+def _column(totals: DayTotals, horizon: int) -> dict[str, str]:
     if not totals.days:
         return {"days": "0"}
     return {
