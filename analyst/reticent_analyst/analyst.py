@@ -5,6 +5,7 @@ All calls block, for notebooks and scripts.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -177,7 +178,16 @@ class Analyst:
 
     def paid_queries(self) -> list[Query]:
         """The queries on which phones have spent budget, or may still: not refused, and not burnt as a whole."""
-        return [each.query for each in self.queries() if each.phase != "refused" and set(each.outcomes) != {"burnt"}]
+        paid = []
+        for status in self._client.queries().queries:
+            if status.phase == wire.REFUSED:
+                continue
+            query = _query(status)
+            with contextlib.suppress(BadReply):  # such as a decision of another key server: it may have cost budget
+                if set(self._found(status).progress.outcomes) == {"burnt"}:
+                    continue
+            paid.append(query)
+        return paid
 
     def _check_sequence(self, query: Query) -> None:
         """Refuse terms that phones of the sequence decline: the analyst would only see that nobody contributes."""

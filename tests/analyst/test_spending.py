@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from reticent.privacy import BudgetExceeded, CohortSum, Cost, Counter, Ledger, QueryBurnt
-from reticent.protocol import Refusal, Refused
+from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import NeverDecided
@@ -180,6 +180,16 @@ def test_a_burnt_query_binds_no_sequence_and_took_no_budget(server: CountingServ
     server.refuse(gym_query("Sunday"), "too dear")
     assert analyst.paid_queries() == []
     analyst.start(gym_query("Tuesday", sequence="week 9", epsilon=2.0))
+
+
+def test_an_earlier_query_of_another_key_server_does_not_prevent_a_new_one(
+    server: CountingServer, analyst: Analyst
+) -> None:
+    signer, server.signer = server.signer, SigningKey()
+    server.decided(gym_query("old", sequence="week 9"), KNOWN)
+    server.signer = signer
+    assert [query.id for query in analyst.paid_queries()] == ["old"]
+    analyst.start(gym_query("new", sequence="week 9"))
 
 
 # What is refused, and what is lost.
