@@ -8,7 +8,7 @@ that leave the chain are judged apart: nothing is promised for them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import count
@@ -102,6 +102,8 @@ class DayTotals:
     """The number of steps with a reading."""
     released: int
     """The number of released contexts."""
+    worth: float
+    """The sum of the weights of what was released."""
     suppressed: int
     """The number of contexts that the policy suppressed."""
     off_model: int
@@ -121,8 +123,8 @@ class DayTotals:
     some: Gain | None
 
     @classmethod
-    def of(cls, days: Sequence[DayAudit]) -> DayTotals:
-        """The totals of these days."""
+    def of(cls, days: Sequence[DayAudit], weights: Mapping[str, float]) -> DayTotals:
+        """The totals of these days, by the weights of contexts."""
         outcomes = Counter(
             (context is None, decision.outcome)
             for day in days
@@ -133,6 +135,7 @@ class DayTotals:
             steps=outcomes.total(),
             contexts=sum(number for (gap, _), number in outcomes.items() if not gap),
             released=outcomes[False, "released"],
+            worth=sum(weights[output] for day in days for output, _ in day.decisions if output is not None),
             suppressed=outcomes[False, "suppressed"],
             off_model=outcomes[False, "off_model"],
             dark=outcomes[False, "dark"],
@@ -164,17 +167,17 @@ class Audit:
     @cached_property
     def on_model(self) -> DayTotals:
         """The days that the chain can produce: the promise covers these."""
-        return DayTotals.of([day for day in self.days if day.on_model])
+        return DayTotals.of([day for day in self.days if day.on_model], self.policy.weights)
 
     @cached_property
     def off_model(self) -> DayTotals:
         """The days that leave the chain: nothing is promised for these."""
-        return DayTotals.of([day for day in self.days if not day.on_model])
+        return DayTotals.of([day for day in self.days if not day.on_model], self.policy.weights)
 
     @cached_property
     def total(self) -> DayTotals:
         """All days."""
-        return DayTotals.of(self.days)
+        return DayTotals.of(self.days, self.policy.weights)
 
     def steps(self) -> Iterator[StepAudit]:
         """The outcome of each step of each day."""

@@ -8,7 +8,9 @@ from itertools import groupby
 from typing import Literal, TextIO
 
 from reticent_client.mask.audit import Audit, DayTotals, Gain, StepAudit
+from reticent_client.mask.description import weights_text
 from reticent_client.mask.explanation_text import percent
+from reticent_client.mask.policy import Policy
 from reticent_client.mask.times_of_day import time_of
 
 Row = tuple[str, ...]
@@ -27,6 +29,8 @@ def general_rows(audit: Audit) -> Iterator[Row]:
     policy = audit.policy
     yield "check", policy.check
     yield "expected", f"{policy.utility:.2f} contexts a day"
+    if policy.chosen_weights:
+        yield "weights", weights_text(policy)
     if audit.ceiling is not None:
         part = f" ({policy.utility / audit.ceiling:.0%} reached)" if audit.ceiling > 0 else ""
         yield "at most possible", f"{audit.ceiling:.2f} contexts a day{part}"
@@ -36,7 +40,7 @@ def general_rows(audit: Audit) -> Iterator[Row]:
 
 def comparison_rows(audit: Audit) -> list[Row]:
     """Names, and values on the model and off the model; no values where there are no days."""
-    on, off = (_column(totals, audit.policy.horizon) for totals in (audit.on_model, audit.off_model))
+    on, off = (_column(totals, audit.policy) for totals in (audit.on_model, audit.off_model))
     if off.keys() != {"days"}:
         off["breaches"] += ", with no promise"
     return [(name, on.get(name, _NONE), off.get(name, _NONE)) for name in max(on, off, key=len)]
@@ -92,13 +96,16 @@ def write_csv(file: TextIO, audit: Audit) -> None:
         )
 
 
-def _column(totals: DayTotals, horizon: int) -> dict[str, str]:
+def _column(totals: DayTotals, policy: Policy) -> dict[str, str]:
+    horizon = policy.horizon
     if not totals.days:
         return {"days": "0"}
+    worth = {"by weights, a day": f"{totals.worth / totals.days:.2f}"} if policy.chosen_weights else {}
     return {
         "days": f"{totals.days} of {horizon} steps",
         "released": f"{_part(totals.released, totals.contexts)} contexts",
         "released a day": f"{totals.released / totals.days:.2f} contexts",
+        **worth,
         "suppressed": f"{totals.suppressed} contexts",
         "off-model": f"{totals.off_model} contexts, {totals.gaps_off_model} gaps",
         "after lost memory": f"{totals.dark} contexts",

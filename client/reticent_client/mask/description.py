@@ -72,7 +72,6 @@ def describe_policy(policy: Policy, ceiling: float | None) -> Description:
     gap = chain.find(UNKNOWN)
     often, released = chain.prior.sum(axis=0), release_probabilities(policy).sum(axis=0)
     own = all(other is chain for other in policy.against)
-    chosen = {label: weight for label, weight in policy.weights.items() if weight != (label != UNKNOWN)}
     rows = [
         ("check", policy.check),
         *(("sensitive", text) for text in _promises(policy)),
@@ -83,8 +82,8 @@ def describe_policy(policy: Policy, ceiling: float | None) -> Description:
         ("at most possible", "not known" if ceiling is None else f"{ceiling:.2f}, {ceiling - policy.utility:.2f} more"),
         ("search", "complete" if policy.complete else "cut short"),
     ]
-    if chosen:
-        rows.append(("weights", ", ".join(f"{label} {weight:g}" for label, weight in chosen.items())))
+    if policy.chosen_weights:
+        rows.append(("weights", weights_text(policy)))
     if gap is not None:
         rows.append(("gaps", f"{released[gap]:.2f} of {often[gap]:.2f} steps a day released as {UNKNOWN!r}"))
     rows.append(("fingerprint", policy.fingerprint()[:_SHORT]))
@@ -150,6 +149,11 @@ def describe_state(snapshot: str) -> Description:
     ]
     facts = {"policy": state["policy"], "day": day, "next_step": state["step"], "dark": state["memory"] is None}
     return Description("state", rows, facts | {"report": report.to_json()})
+
+
+def weights_text(policy: Policy) -> str:
+    """The weights that are not the default."""
+    return ", ".join(f"{label} {weight:g}" for label, weight in policy.chosen_weights.items())
 
 
 def _promises(policy: Policy) -> list[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from reticent_client.errors import FileError
 from reticent_client.mask import policy_file
 from reticent_client.mask.chain import Floats, MarkovChain
-from reticent_client.mask.problem import SensitiveState
+from reticent_client.mask.problem import SensitiveState, weight_row
 from reticent_client.mask.provenance import Arrays, Provenance
 
 Ints = npt.NDArray[np.int32]
@@ -125,6 +125,12 @@ class Policy(ABC):
     def weights(self) -> dict[str, float]:
         """What the release of each context is worth: 1 unless chosen otherwise, and 0 for "unknown"."""
         return dict(zip(self.contexts, self.provenance.weighting.tolist(), strict=True))
+
+    @property
+    def chosen_weights(self) -> dict[str, float]:
+        """The weights that are not the default."""
+        default = weight_row(self.chain).tolist()
+        return {label: own for (label, own), usual in zip(self.weights.items(), default, strict=True) if own != usual}
 
     @property
     def readings(self) -> float:

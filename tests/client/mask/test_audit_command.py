@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reticent.randomness import seeded
-from reticent_client import MarkovChain, Policy, audit, ceiling, simulatable
+from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
 from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.provenance import Provenance
 from tests.client.commands import Run, days, furnish, lines, runner
@@ -82,6 +82,19 @@ day         time   context  gain
 2027-02-01  12:00  s        0.500  on the model
 """.splitlines()
     )
+
+
+def test_an_audit_counts_by_the_policys_weights(run: Run, folder: Path) -> None:
+    """What is expected and what came are in the same measure."""
+    simulatable(chains.two_paths(), sensitive={"s"}, delta=0.1, weights={"a": 0.5, "j": 0}).save(folder / "w.npz")
+    said = lines(run("audit", "w.npz", "days.csv", "--seed", "1").stdout)
+    assert said[2].split(maxsplit=1) == ["weights", "a 0.5, j 0"]
+    facts = json.loads(run("audit", "w.npz", "days.csv", "--seed", "1", "--json").stdout)
+    policy, real = Policy.load(folder / "w.npz"), days(20)
+    mask = MaskIt(policy, seeded(1))
+    worth = sum(policy.weights[label] for day in real for label in mask.filter_day(day.labels) if label is not None)
+    assert facts["on_model"]["worth"] == worth
+    assert f"by weights, a day          {worth / 20:.2f}" in "\n".join(said)
 
 
 def test_no_breach_is_said_of_no_promise(run: Run) -> None:
