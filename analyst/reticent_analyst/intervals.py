@@ -47,8 +47,8 @@ class Statistic:
         }
 
 
-class _Estimate(NamedTuple):
-    """A value, and half the width of its interval."""
+class _Total(NamedTuple):
+    """The total of a counter, and half the width of its interval."""
 
     value: float
     reach: float
@@ -83,7 +83,7 @@ def statistics_of(
         raise ValueError(f"the release of {release.query!r} has no counter {', '.join(map(repr, unknown))}")
     each_level = 1 - (1 - level) / (len(release.counters) + len(ratios))
     reach = (release.interval(each_level)[:, 1] - release.value).tolist()
-    totals = {name: _Estimate(*each) for name, *each in zip(release.counters, release.value, reach, strict=True)}
+    totals = {name: _Total(*each) for name, *each in zip(release.counters, release.value, reach, strict=True)}
     phones = release.contributors
     found = [
         _interval("share", name, each, phones) if Bin.of(name) else _interval("total", name, each, 1)
@@ -92,7 +92,7 @@ def statistics_of(
     found += [_interval("mean", name, totals[name], phones) for name in means]
     wide = dict(zip(release.counters, _normal_reach(release, each_level), strict=True))
     for name, pair in ratios.items():
-        above, below = (_Estimate(totals[each].value, max(totals[each].reach, wide[each])) for each in pair)
+        above, below = (_Total(totals[each].value, max(totals[each].reach, wide[each])) for each in pair)
         low, high = ratio_interval(above, below, is_independent=release.noise is not None)
         found.append(Statistic("ratio", name, above.value / below.value if below.value else math.nan, low, high))
     return found
@@ -131,7 +131,7 @@ def to_csv(statistics: Iterable[Statistic]) -> str:
     return text.getvalue()
 
 
-def _interval(kind: Kind, name: str, total: _Estimate, phones: int) -> Statistic:
+def _interval(kind: Kind, name: str, total: _Total, phones: int) -> Statistic:
     value, reach = total.value / phones, total.reach / phones
     return Statistic(kind, name, value, value - reach, value + reach)
 
