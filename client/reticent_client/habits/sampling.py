@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
 
-from reticent_client.habits.traces import Reading, Table, Traces
+from reticent_client.habits.traces import Reading, SlotTable, Traces
 from reticent_client.mask.timetable import DAY, LEAD, Timetable
 
 DEFAULT_STEP = dt.timedelta(hours=1)
@@ -106,7 +106,7 @@ class Sampling:
     def _timetable(self, traces: Traces) -> Timetable:
         return Timetable(self.horizon, traces.zone or dt.UTC)
 
-    def _sampled(self, readings: tuple[Reading, ...], timetable: Timetable, table: Table | None) -> SampledDays:
+    def _sampled(self, readings: tuple[Reading, ...], timetable: Timetable, table: SlotTable | None) -> SampledDays:
         lead, hold = self.lead, self.step if self.hold is None else self.hold
         if table is not None:  # the context of a step is that of the slot in which the step begins
             lead, hold = dt.timedelta(), table.slot

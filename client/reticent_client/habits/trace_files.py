@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from reticent.errors import MissingExtra
 from reticent_client.habits.moments import shown
-from reticent_client.habits.traces import COLUMNS, FIRST_DAY, Row, Table, Traces
+from reticent_client.habits.traces import COLUMNS, FIRST_DAY, Row, SlotTable, Traces
 
 _MINUTES = 24 * 60
 _LAST_NUMBER = 100_000  # of a day
@@ -25,7 +25,7 @@ _ONLY_USER = "user"
 _COMMENT = "#"
 
 
-class _Slot(NamedTuple):
+class _SlotRow(NamedTuple):
     """A row of a table of slots."""
 
     line: int
@@ -76,7 +76,7 @@ def _read_csv(file: BinaryIO, place: str, zone: str | dt.tzinfo | None, slots: i
         raise ValueError(f"{place} is a table of slots, which are local times: a time zone means nothing to it")
     found, numbered = _slots(header, lines, where)
     length = _slot_length(place, [row.slot for row in found], slots)
-    table = Table(length, numbered)
+    table = SlotTable(length, numbered)
     begins = ((row, dt.datetime.combine(row.date, dt.time()) + row.slot * length) for row in found)
     return Traces.gathered((Row(row.line, row.user, at, row.context) for row, at in begins), where, place, None, table)
 
@@ -109,13 +109,13 @@ def _fields(file: BinaryIO, place: str) -> Iterator[tuple[int, list[str]]]:
 
 def _slots(
     header: list[str], lines: Iterable[tuple[int, list[str]]], where: Callable[[int], str]
-) -> tuple[list[_Slot], bool]:
+) -> tuple[list[_SlotRow], bool]:
     """The rows of a table of slots, and whether their days are numbered."""
     slot = "slot" if "slot" in header else "step"
     context = "context" if "context" in header else "place"
     alone = header == _DAYS_FILE  # of one user
     columns = _columns(header, ["day", slot, context, *([] if alone else ["user"])], where(1))
-    found: list[_Slot] = []
+    found: list[_SlotRow] = []
     numbered: bool | None = None
     for line, row in lines:
         try:
@@ -124,7 +124,7 @@ def _slots(
             if numbered not in {None, is_number}:
                 raise ValueError("some days are dates and others are numbers")  # noqa: TRY301  # the place is added
             numbered = is_number
-            found.append(_Slot(line, user[0] if user else _ONLY_USER, date, _whole(number, slot, _MINUTES), label))
+            found.append(_SlotRow(line, user[0] if user else _ONLY_USER, date, _whole(number, slot, _MINUTES), label))
         except ValueError as error:
             raise ValueError(f"{where(line)}: {error}") from error
     return found, bool(numbered)

@@ -60,7 +60,7 @@ class Clash(NamedTuple):
     sentence: str
 
 
-class Table(NamedTuple):
+class SlotTable(NamedTuple):
     """The form of a table of slots: each context holds from the beginning of its slot to the end."""
 
     slot: dt.timedelta
@@ -91,7 +91,7 @@ class Traces:
     readings: Mapping[str, tuple[Reading, ...]]
     zone: dt.tzinfo | None = None
     """The time zone of local days; None for a wall clock that never jumps."""
-    table: Table | None = None
+    table: SlotTable | None = None
     """The form of the table that held them, if they were in one."""
     repairs: Repairs = field(default_factory=Repairs, compare=False)
 
@@ -126,7 +126,7 @@ class Traces:
         where: Callable[[int], str],
         place: str,
         zone: str | dt.tzinfo | None,
-        table: Table | None = None,
+        table: SlotTable | None = None,
     ) -> Self:
         """The traces of rows that are checked one by one; `where` names the place of a row in an error."""
         region = time_zone(zone) if isinstance(zone, str) else zone
