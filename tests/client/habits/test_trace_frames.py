@@ -84,6 +84,16 @@ def test_a_bad_frame_is_one_error_with_its_row(tmp_path: Path, kind: str) -> Non
         assert matches(text, sentence.replace("*", str(path), 1)), text
 
 
+def test_a_frame_may_count_seconds_from_1970(tmp_path: Path) -> None:
+    """As whole numbers or not; the same in a Parquet file."""
+    for dtype in ("int64", "float64"):
+        frame = pd.DataFrame({"user": ["a"], "time": pd.Series([1_803_886_200], dtype=dtype), "context": ["x"]})
+        ((reading,),) = traces_from_frame(frame, zone="Europe/Paris").readings.values()
+        assert reading.time == dt.datetime(2027, 3, 1, 7, 30, tzinfo=dt.UTC)
+        frame.to_parquet(tmp_path / "t.parquet")
+        assert read_traces(tmp_path / "t.parquet", zone="Europe/Paris") == traces_from_frame(frame, zone="Europe/Paris")
+
+
 def test_what_is_no_parquet_file_is_one_error(tmp_path: Path) -> None:
     traces_to_frame(Traces.of([("a", "2027-03-01T08:00", "x")])).to_parquet(tmp_path / "whole.parquet")
     whole = (tmp_path / "whole.parquet").read_bytes()
