@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from reticent_client import MarkovChain, audit
+from reticent_client import MarkovChain, audit, mask_sensitive
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.experiments.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, follows, month
-from reticent_sim.world.people import HOSPITAL, WEEKDAYS, WEEKEND, Day, person, weekday
+from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, person, weekday
 
 DELTA = 0.1
 DAYS = 10
@@ -66,6 +66,21 @@ def test_checks_keep_their_promise_on_days_that_follow_the_chain(scores: dict[st
         assert score.on_model.off_model_hours == 0
 
 
+def test_releases_are_of_hours_with_a_reading() -> None:
+    """Not of gaps, whose release tells nothing about anybody."""
+    past, now = range(LEARNED_DAYS), range(LEARNED_DAYS, LEARNED_DAYS + DAYS)
+    people = (person(1, number) for number in range(20))
+    some = next(each for each in people if any(None in day for day in each.days(now)))
+    chain = MarkovChain.fit(some.days(past), contexts=(*CONTEXTS, UNKNOWN))
+    leaky = mask_sensitive(chain, sensitive={HOSPITAL})
+    followed = [number for number in now if follows(chain, some.day(number))]
+    score, _ = MonthPart(some, chain, {LEAKY: leaky, BEST: leaky}, followed, [], DELTA).scores()
+    hours = sum(context is not None for number in followed for context in some.day(number))
+    assert hours < len(followed) * HOURS
+    assert score.on_model.released == hours - score.on_model.visits
+    assert score.expected < score.readings < len(followed) * HOURS
+
+
 def test_better_checks_expect_to_release_more(parts: list[MonthPart]) -> None:
     for part in parts:
         utility = {check: policy.utility for check, policy in part.policies.items()}
@@ -112,9 +127,10 @@ def test_progress_names_every_check() -> None:
 
 
 def test_scores_add_up() -> None:
-    first = Score("hybrid", 4, 6, True, Totals(2, 5, 3, 1, 0.2, 0), Totals())
-    second = Score("hybrid", 1, 2, False, Totals(1, 1, 1, 1, 0.1, 0), Totals(1, 2, 1, 1, 0.5, 3))
-    assert (first + second) == Score("hybrid", 5, 8, False, Totals(3, 6, 4, 2, 0.2, 0), Totals(1, 2, 1, 1, 0.5, 3))
+    first = Score("hybrid", 4, 6, True, Totals(2, 5, 3, 1, 0.2, 0), Totals(), 4.5)
+    second = Score("hybrid", 1, 2, False, Totals(1, 1, 1, 1, 0.1, 0), Totals(1, 2, 1, 1, 0.5, 3), 2.0)
+    both = Score("hybrid", 5, 8, False, Totals(3, 6, 4, 2, 0.2, 0), Totals(1, 2, 1, 1, 0.5, 3), 6.5)
+    assert first + second == both
     assert (first + second).to_json() == {
         "check": "hybrid",
         "expected": 5 / 4,
@@ -129,6 +145,7 @@ def test_scores_add_up() -> None:
         "off_model_breaches": 1,
         "off_model_largest_gain": 0.5,
         "complete": False,
+        "readings": 6.5 / 4,
     }
 
 

@@ -17,7 +17,6 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, Policy, audit
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_client.mask.problem import STEPS_COUNT
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
 
 LEARNED_DAYS = 84  # twelve weeks
@@ -68,6 +67,8 @@ class Score:
     complete: bool = True
     on_model: Totals = Totals()
     off_model: Totals = Totals()
+    readings: float = 0.0
+    """The expected hours with a reading."""
 
     def __add__(self, other: Score) -> Score:
         return Score(
@@ -77,6 +78,7 @@ class Score:
             self.complete and other.complete,
             self.on_model + other.on_model,
             self.off_model + other.off_model,
+            self.readings + other.readings,
         )
 
     @property
@@ -92,6 +94,7 @@ class Score:
         """One row of the demo's table. Releases are hours a day."""
         return {
             "check": self.check,
+            "readings": self.per_day(self.readings),
             "expected": self.per_day(self.expected),
             "realised": self.per_day(self.on_model.released + self.off_model.released),
             "ceiling": self.per_day(self.ceiling),
@@ -133,6 +136,7 @@ class MonthPart:
                 policy.complete,
                 self._totals(policy, self.followed),
                 self._totals(policy, self.strayed),
+                policy.readings * days,
             )
             for check, policy in self.policies.items()
         ]
@@ -150,7 +154,7 @@ class MonthPart:
         total = found.total
         return Totals(
             days=total.days,
-            released=total.released + total.gaps_released,
+            released=total.released,
             visits=total.visits,
             breaches=total.breaches,
             largest_gain=total.largest.rise if total.largest else 0.0,
@@ -173,7 +177,7 @@ def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float,
     policies = {}
     for name, check in CHECKS.items():
         progress(name)
-        policies[name] = check.policy(chain, SENSITIVE, delta, weights=STEPS_COUNT)
+        policies[name] = check.policy(chain, SENSITIVE, delta)
     followed = [number for number in now if follows(chain, person.day(number))]
     strayed = [number for number in now if number not in followed]
     return MonthPart(person, chain, policies, followed, strayed, delta)

@@ -74,7 +74,11 @@ class MonthTable:
         )
         console.print(self._table())
         notes = Table.grid(padding=(0, 2, 0, 0))
-        notes.add_row("released", "hours a day: expected, if days follow the habits, and in fact")
+        notes.add_row(
+            "released",
+            f"hours a day, of {best.per_day(best.readings):.2f} with a reading: expected, if days follow the habits, "
+            "and in fact",
+        )
         notes.add_row(
             "ceiling", f"{best.per_day(best.ceiling):.2f} hours: the most that a private check can expect to release"
         )
