@@ -18,7 +18,7 @@ from reticent.console.program import COMMANDS, EXTRAS
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(sys.argv[1]).resolve()
 [WHEEL] = FOLDER.glob("reticent-*.whl")
-BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli", "frames": ""}
+BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli", "frames": "", "plot": "analyst"}
 """Of each extra, the environment that it extends. `sim` is tested with the README's example."""
 
 SECONDS = 60.0
@@ -118,11 +118,18 @@ def check_frames() -> None:
     """Data frames and Parquet files."""
     run_python(
         "frames",
+        "from reticent_client.habits.frames import traces_to_frame\n"
+        "from reticent_client.habits.trace_files import read_traces\n"
         "from reticent_client.habits.traces import Traces\n"
         "traces = Traces.of([('ann', '2027-03-01T12:00', 'home')])\n"
-        "traces.to_frame().to_parquet('traces.parquet')\n"
-        "assert Traces.read('traces.parquet').readings == traces.readings\n",
+        "traces_to_frame(traces).to_parquet('traces.parquet')\n"
+        "assert read_traces('traces.parquet').readings == traces.readings\n",
     )
+
+
+def check_plot() -> None:
+    """Pictures, of releases and of masks."""
+    run_python("plot", "import reticent_analyst.plot, reticent_client.pictures.days")
 
 
 def check_analyst() -> None:
@@ -159,6 +166,7 @@ CHECKS = {
     "agg": check_agg,
     "keys": check_keys,
     "frames": check_frames,
+    "plot": check_plot,
 }
 
 if __name__ == "__main__":

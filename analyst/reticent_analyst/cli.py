@@ -19,6 +19,7 @@ from reticent.console.text import printable
 from reticent.errors import ExitCode
 from reticent.paillier import KEY_BITS
 from reticent.privacy import Query, QueryBurnt
+from reticent.storage import files
 from reticent.tls.certificates import Certificate
 from reticent_analyst.analyst import Analyst, Terms
 from reticent_analyst.client import Timeouts
@@ -33,7 +34,6 @@ from reticent_analyst.resource_estimate import check_key_bits, encryption_second
 
 __all__ = ["app"]
 
-_NO_CONTRIBUTION = "no phone contributed: phones that decline look like absent ones, see `reticent count plan`\n"
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 
 app = App(
@@ -91,7 +91,10 @@ class StatisticsOptions:
     plot: Path | None = None
 
     def check(self) -> None:
-        """Refuse a plot that cannot be made, before anything is spent."""
+        """Refuse files that cannot be written, and a plot that cannot be made, before anything is spent."""
+        outputs = [path for path in (self.csv, self.plot) if path is not None]
+        files.check_distinct(outputs)
+        files.check_writable(outputs)
         if self.plot is not None:
             import_module("reticent_analyst.plot")  # needs an extra
             if self.plot.suffix not in PLOT_FORMATS:
@@ -300,13 +303,13 @@ def _write_result(
         _write(_plain_burnt(burnt))
         return ExitCode.BAD_ANSWER
     statistics = statistics_of(release) if question is None else question.statistics(release)
-    output.write(statistics, release.query)
     if as_json:
         plain = [each.to_json() for each in statistics]
         _write(json.loads(release.to_text()) | {"interval_95": release.interval(0.95).tolist(), "statistics": plain})
     else:
         show_release(terminal(), release, handle.progress)
         show_statistics(terminal(), statistics)
+    output.write(statistics, release.query)
     return 0
 
 

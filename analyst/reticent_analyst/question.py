@@ -127,6 +127,8 @@ class Question:
             raise ValueError(f"the bounds l1 and l2_squared of the whole sequence {self.sequence!r} must be given")
         if self.scaling not in get_args(Scaling):
             raise ValueError(f"scaling must be one of {', '.join(get_args(Scaling))}: got {self.scaling!r}")
+        if self.scaling == "balanced" and any(counter.scale != 1 for counter in self.counters):
+            raise ValueError('scaling = "balanced" computes the scales: counters state none of their own')
         if self.scaling == "balanced" and {self.l1, self.l2_squared} != {None}:
             raise ValueError("l1 and l2_squared bound the scaled vector: with them, each counter must state its scale")
 
@@ -239,7 +241,7 @@ class Question:
         if self.scaling == "none":
             return [*(counter.scale for counter in self.counters), 1]
         most = [*(max(-counter.low, counter.high) for counter in self.counters), 1]
-        return [max(1, round(max(most) / each)) for each in most]
+        return [max(1, round(max(most) / each)) if each else 1 for each in most]
 
     def _norms(self) -> tuple[int, int]:
         """The L1 bound and the squared L2 bound. Each is as tight as the counters and the other bound imply."""

@@ -97,7 +97,7 @@ class SqliteStore(AggregationStore):
     def announce(self, query: NewQuery) -> StoredQuery:
         with self.database.transaction() as run:
             known = _query(run, "id", query.id)
-            if known is not None and not (known.is_rejected and known.owner == query.owner):
+            if known is not None and not (known.may_be_replaced and known.owner == query.owner):
                 return known
             run("DELETE FROM queries WHERE id = ?", (query.id,))
             run(
@@ -204,7 +204,7 @@ class SqliteStore(AggregationStore):
         with self.database.transaction() as run:
             rows = run(sql.OPEN_QUERIES, (wire.DECIDED, wire.ANNOUNCED)).fetchall()
             for query_id, digest in rows:
-                run(sql.REFUSE, (Refusal.UNAVAILABLE.name, RESTORED, digest, wire.ANNOUNCED))
+                run(sql.REFUSE, (Refusal.CONFLICT.name, RESTORED, digest, wire.ANNOUNCED))
                 self.abort(query_id)
                 run(sql.ALL_SENT, (digest,))
         return [query_id for query_id, _ in rows]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from reticent.protocol import Refused
+from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 
 __all__ = [
@@ -76,6 +76,11 @@ class StoredQuery:
     def is_rejected(self) -> bool:
         """Whether the key server has refused to countersign it: no phone has heard of it."""
         return self.phase == wire.ANNOUNCED and self.refused is not None
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """Whether its owner may announce a query of this id again. After CONFLICT, another query may have the id."""
+        return self.is_rejected and self.refused is not None and self.refused.refusal is not Refusal.CONFLICT
 
 
 class CountersignedDeal(NamedTuple):

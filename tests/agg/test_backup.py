@@ -58,6 +58,11 @@ def test_a_restored_copy_keeps_decisions_and_has_open_queries_burnt(
     assert isinstance(late, Refused)
     assert late.refusal is Refusal.LATE
     assert not aggregation.uncountersigned(copy)
+    for again in (waiting, aggregation.make_query(id=waiting.id, epsilon=0.5)):
+        with pytest.raises(Refused) as refused:  # phones may repeat their contributions to the same bytes
+            aggregation.announce(copy, again)
+        assert refused.value.refusal is Refusal.CONFLICT
+        assert not aggregation.uncountersigned(copy)
     copy.close()
 
     (sent,) = [each for each in aggregation.closed(served, time, is_open) if each.query == is_open.digest]

@@ -115,6 +115,7 @@ def test_only_analysts_may_ask(tmp_path: Path, certs: Path) -> None:
 
 METHODS = {
     "Collecting/Announcements": "phones",
+    "Collecting/Query": "phones",
     "Collecting/Key": "phones",
     "Collecting/Contribute": "phones",
     "Collecting/Decisions": "phones",
@@ -122,6 +123,18 @@ METHODS = {
     "Counting/Status": "analysts",
     "Counting/Abort": "analysts",
 }
+"""All methods whose requests have content."""
+
+
+def test_every_method_with_content_gets_malformed_messages() -> None:
+    services = wire.DESCRIPTOR.services_by_name
+    declared = {
+        f"{service}/{method.name}"
+        for service in ("Collecting", "Counting")
+        for method in services[service].methods
+        if method.input_type.fields
+    }
+    assert declared == METHODS.keys()
 
 
 def test_strangers_get_typed_errors_and_change_nothing(tmp_path: Path, certs: Path) -> None:

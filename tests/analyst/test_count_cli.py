@@ -175,6 +175,22 @@ def test_statistics_are_shown_and_written(server: CountingServer, run: Run, file
     assert [each["kind"] for each in json.loads(out)["statistics"]] == ["total", "total", "share", "share"]
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--csv", "nowhere/gym.csv"], "nowhere/gym.csv: "),
+        (["--plot", "nowhere/gym.png"], "nowhere/gym.png: "),
+        (["--csv", "gym.png", "--plot", "gym.png"], "gym.png "),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_announced(
+    server: CountingServer, run: Run, file: str, options: list[str], sentence: str
+) -> None:
+    _, err = run("new", file, "--yes", *options, code=2)
+    assert err.startswith(f"reticent: {sentence}")
+    assert server.calls == []
+
+
 def test_a_plot_of_an_unknown_format_is_refused_before_anything_is_announced(
     server: CountingServer, run: Run, file: str
 ) -> None:

@@ -33,6 +33,7 @@ ENROLMENT = {"Join": wire.JoinRequest, "Renew": wire.RenewRequest, "Leave": wire
 DECIDING = {"Standing": wire.StandingRequest, "Countersign": wire.CountersignRequest, "Decide": wire.DecideRequest}
 COLLECTING = {
     "Announcements": wire.AnnouncementsRequest,
+    "Query": wire.QueryRequest,
     "Key": wire.KeyRequest,
     "Contribute": wire.Contribution,
     "Decisions": wire.DecisionsRequest,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +15,8 @@ from reticent.times import Now
 from reticent_client.apps.messages import RAW
 from reticent_client.errors import FileError, UnknownApp
 from reticent_client.store import PhoneStore
+
+_log = logging.getLogger(__name__)
 
 FORMAT = DocumentFormat("reticent-apps", 1, "a list of apps")
 MAX_NAME = 64
@@ -101,9 +104,9 @@ class Apps:
         """Change the list, and erase the stream of trusted apps if there is none any more."""
         with self._store.transaction():
             self._slot.change(function)
-            erased = not any(app.trusted for app in self.all()) and self._store.forget_stream(RAW)
-        if erased:
-            self._store.database.erase_deleted()
+            forgotten = not any(app.trusted for app in self.all()) and self._store.forget_stream(RAW)
+        if forgotten and not self._store.database.erase_deleted():
+            _log.warning("contexts that were not released are erased when another process closes %s", self._store.path)
 
 
 def _apps(text: str | None) -> list[App]:

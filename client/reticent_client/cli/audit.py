@@ -74,7 +74,8 @@ def audit_days(
     if not real:
         raise ValueError(f"{place_of(days)}: there are no days to audit")
     with busy("Auditing") as show:
-        most = policy_ceiling(loaded, delta) if with_ceiling and loaded.ceiling is None else None
+        known = loaded.ceiling if delta is None else None  # the policy's own is for its own deltas
+        most = policy_ceiling(loaded, delta) if with_ceiling and known is None else known
         found = audit(
             loaded,
             [day.labels for day in real],

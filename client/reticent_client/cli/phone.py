@@ -42,7 +42,7 @@ from reticent_client.store import PhoneStore
 
 NOTICE_AFTER = 2.0
 """Seconds until a line names the server that does not reply."""
-CLAIM_TIMEOUT, CLAIM_INTERVAL = 10.0, 0.05
+CLAIM_TIMEOUT, CLAIM_INTERVAL = 40.0, 0.05  # a call of a round may take 30 s
 """Seconds that a command waits for a round of the running phone, and after which it looks again."""
 
 app = App(
@@ -124,7 +124,7 @@ def contribute(
             contributions are marked.
         as_json: Write JSON for machines.
     """
-    counted = Counted(counters, counter)
+    counted = Counted(counters, counter, noting=True)
     new_policy = None if participation is None else read_participation(participation)
     with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_(
@@ -143,7 +143,7 @@ def contribute(
         servers = Servers(member.invitation)
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
-    for note in counted.notes() if done.contributions else ():
+    for note in counted.notes({each.query for each in done.contributions}) if done.contributions else ():
         _warn(printable(note))
     if done.failures:
         _warn("a call failed: run the command again later")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ BOUND_SECONDS = 5.0
 """How long a policy and the most that any policy can release may take together; the bound is looser otherwise."""
 
 SHOWN = 10  # contexts
-CLOSE = 0.005  # releases a day that are shown as equal
+CLOSE = 0.0005  # of the bound: a policy that is nearer is said to reach it
 
 if TYPE_CHECKING:
     CheckName = str
@@ -205,9 +206,9 @@ def _show(
 
 def _bound_text(found: Policy, bound: float, how: str) -> str:
     """How far the policy is from the most that is possible."""
-    if bound - found.utility < CLOSE:
+    if bound - found.utility <= CLOSE * bound:
         return f"No private policy releases more{how}."
-    most = f"No private policy releases more than {bound:.2f}{how}"
+    most = f"No private policy releases more than {math.ceil(100 * bound) / 100:.2f}{how}"
     return (
         f"{most}." if found.check == LONGER else f"{most}: --check {LONGER} may add up to {bound - found.utility:.2f}."
     )

@@ -123,8 +123,8 @@ class Participation:
             *(("counter", counter.name, self.counters) for counter in query.counters),
         ):
             found = Bin.of(name) if what == "counter" else None
-            names = (name,) if found is None else (name, found.number)
-            if not any(fnmatchcase(each, pattern) for each in names for pattern in patterns):
+            allowed_name = name if found is None else found.number  # the analyst chooses the edges of a bin
+            if name not in patterns and not any(fnmatchcase(allowed_name, pattern) for pattern in patterns):
                 allowed = ", ".join(map(repr, patterns)) or "nothing"
                 raise Declined(
                     Reason.NOT_ALLOWED, f"the {what} name {name!r} is not allowed: allowed are {allowed}", query.id

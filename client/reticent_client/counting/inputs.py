@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reticent.privacy import Query
@@ -25,12 +26,14 @@ class Counted:
     Args:
         path: CSV with the header name,value, or one JSON object.
         pairs: As in "visits=3"; these count more than the file.
+        noting: Remember what each query took, for `notes`.
     """
 
-    def __init__(self, path: Path | None, pairs: Sequence[str]) -> None:
+    def __init__(self, path: Path | None, pairs: Sequence[str], *, noting: bool = False) -> None:
         self._path = path
         self._pairs = dict(map(_pair, pairs))
-        self._queries: list[Query] = []  # that took the numbers
+        self._noting = noting
+        self._taken: dict[bytes, tuple[Query, Mapping[str, float]]] = {}  # by the query's digest
         self.all()  # a bad file is reported at once
 
     def all(self) -> dict[str, float]:
@@ -51,27 +54,31 @@ class Counted:
             counted = self.all()
         except (OSError, ValueError) as error:
             raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
-        self._queries.append(query)
+        if self._noting:
+            self._taken[query.digest] = query, counted
         return counted
 
-    def notes(self) -> Iterator[str]:
+    def notes(self, contributed: Collection[bytes]) -> Iterator[str]:
         """Where the contributed numbers are not those that the user gave; a sentence each.
 
         The phone contributes all the same: both servers see who takes part, so it must not depend on the numbers.
+
+        Args:
+            contributed: The digests of the queries that the phone contributed to.
         """
-        counted = self.all()
-        for query in self._queries:
+        taken = [each for digest, each in self._taken.items() if digest in contributed]
+        for query, counted in taken:
             sources = {counter.name: source_of(counter.name, counted) for counter in query.counters}
             for name in sorted({*sources.values()} - counted.keys()):
                 yield f"{query.id!r} asks for {name!r}, which was not given: it counts as 0"
             for counter in query.counters:
                 if counter.name not in counted:
                     continue
-                given, taken = counted[counter.name], within_bounds(counter, counted[counter.name])
-                if given != taken:
+                given, used = counted[counter.name], within_bounds(counter, counted[counter.name])
+                if given != used:  # also where it is NaN
                     bounds = f"its bounds are {counter.low} and {counter.high}"
-                    yield f"{query.id!r} takes {counter.name!r} as {taken:g}, not {given:g}: {bounds}"
-        wanted = {source_of(counter.name, counted) for query in self._queries for counter in query.counters}
+                    yield f"{query.id!r} takes {counter.name!r} as {used:g}, not {given:g}: {bounds}"
+        wanted = {source_of(counter.name, counted) for query, counted in taken for counter in query.counters}
         for name in sorted(self._pairs.keys() - wanted):
             yield f"{name!r} was given and not used: no contribution that was made now asks for it"
 
@@ -107,7 +114,7 @@ def _read(path: Path) -> dict[str, float]:
             content = json.loads(text)
         except ValueError as error:
             raise ValueError(f"{path} is no JSON: {error}") from error
-        return {name: _number(value, f"{path}: {name!r}") for name, value in content.items()}
+        return {name: _number(value, f"{path}: {name!r}", missing=None) for name, value in content.items()}
     rows = list(csv.reader(text.splitlines()))
     if not rows or rows[0] != HEADER:
         raise ValueError(f"{path} must be a JSON object, or CSV with the header {','.join(HEADER)}")
@@ -115,14 +122,22 @@ def _read(path: Path) -> dict[str, float]:
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(HEADER) or row[0] in found:
             raise ValueError(f"{path}, line {number}: a line has a new name and a value: got {row}")
-        found[row[0]] = _number(row[1], f"{path}, line {number}")
+        found[row[0]] = _number(row[1], f"{path}, line {number}", missing="")
     return found
 
 
-def _number(value: object, where: str) -> float:
+_NEVER = object()
+
+
+def _number(value: object, where: str, missing: object = _NEVER) -> float:
+    """A number; NaN where a file has none, because the phone contributes whatever was counted."""
+    if value == missing:
+        return math.nan
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         try:
             return float(value)
-        except (ValueError, OverflowError):
+        except OverflowError:
+            return math.copysign(math.inf, int(value))
+        except ValueError:
             pass
     raise ValueError(f"{where} must be a number: got {value!r}")

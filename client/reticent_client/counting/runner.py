@@ -24,7 +24,7 @@ from reticent_client.counting.query_cache import SHARED
 from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round, enrol, run, take_part
-from reticent_client.counting.settings import kept_budget, kept_participation
+from reticent_client.counting.settings import BUDGET, kept_budget, kept_participation
 from reticent_client.store import PhoneStore
 
 __all__ = ["COUNTING", "CountingRunner"]
@@ -87,16 +87,23 @@ class CountingRunner:
         """Begin: with a round, if the phone is enrolled."""
         kept_participation(self._store, self._participation)
         Enrolment(self._store.slot(MEMBERSHIP), self._clock.now)  # what is damaged is reported at once
+        if self._store.slot(BUDGET).read() is not None:
+            self._kept_budget()  # another budget is refused at once
         self._running = asyncio.create_task(self._run(), name="counting")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop; a contribution that is being made is made first."""
+        """Stop; a contribution that is being made is made first.
+
+        Raises what has ended the phone's part before, if nothing else is raised.
+        """
         if self._running is not None:
             self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+            [ended] = await asyncio.gather(self._running, return_exceptions=True)
+            if kind is None and isinstance(ended, Exception):
+                raise ended
 
     async def join(self, invitation: Invitation) -> None:
         """Enrol with a key server, and take part from now on. If no reply comes, it is tried again.
@@ -178,10 +185,9 @@ class CountingRunner:
         if self.participant is not None:
             self.participant.refresh(kept_participation(self._store))
         else:
-            budget = self._budget
             self.participant = Participant(
                 self._store,
-                kept_budget(self._store) if budget is None else kept_budget(self._store, budget.epsilon, budget.delta),
+                self._kept_budget(),
                 rng=_secure() if self._rng is None else self._rng,
                 now=self._clock.now,
                 policy=kept_participation(self._store),
@@ -191,6 +197,11 @@ class CountingRunner:
                 queries=SHARED,
             )
         return self.participant
+
+    def _kept_budget(self) -> Cost:
+        """The budget of the phone, which is set now if it was not."""
+        budget = self._budget
+        return kept_budget(self._store) if budget is None else kept_budget(self._store, budget.epsilon, budget.delta)
 
 
 @cache

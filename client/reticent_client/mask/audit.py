@@ -59,7 +59,10 @@ class DayAudit:
 
     day: str
     on_model: bool
-    """Whether the chain can produce the day, and every adversary its output. The promise covers no other days."""
+    """Whether the chain can produce the day, and some adversary's chain its output.
+
+    On such a day, adversaries whose chain rules the output out are left out: the promise does not cover them.
+    """
     contexts: tuple[str | None, ...]
     """What happened; None for a gap, as for the context "unknown"."""
     decisions: tuple[Decision, ...]
@@ -274,8 +277,13 @@ class _Reviewer:
     def review(self, name: str, day: Day, decisions: Sequence[Decision]) -> DayAudit:
         """What the adversaries learn from a day that was decided."""
         learned = [adversary.of_day([decision.output for decision in decisions]) for adversary in self._adversaries]
-        rise = np.max([each.rise for each in learned], axis=0)  # (T, k)
-        impossible = sum(each.impossible for each in learned)
+        on_model = self._chain.can_produce(day) and not all(each.impossible for each in learned)
+        judged = [
+            (adversary, each)
+            for adversary, each in zip(self._adversaries, learned, strict=True)
+            if not (on_model and each.impossible)
+        ]
+        rise = np.max([each.rise for _, each in judged], axis=0)  # (T, k)
         visited = [
             (t, k)
             for t, label in enumerate(day)
@@ -285,7 +293,7 @@ class _Reviewer:
         sensitive = np.where(self._sensitive, rise, -np.inf)
         return DayAudit(
             day=name,
-            on_model=impossible == 0 and self._chain.can_produce(day),
+            on_model=on_model,
             contexts=tuple(None if label == UNKNOWN else label for label in day),
             decisions=tuple(decisions),
             visits=tuple(t for t, _ in visited),
@@ -294,12 +302,12 @@ class _Reviewer:
                 for t, k in visited
                 if rise[t, k] > self._deltas[t, k] + TOLERANCE
             ),
-            impossible=impossible,
+            impossible=sum(each.impossible for each in learned),
             rises=sensitive.max(axis=1),
             rising=tuple(self._labels[k] for k in sensitive.argmax(axis=1).tolist()),
             some=largest(
                 Gain(float(after - before), name, None, label)
-                for adversary, each in zip(self._adversaries, learned, strict=True)
+                for adversary, each in judged
                 for after, before, label, is_watched in zip(
                     each.some, adversary.some_before, self._labels, self._watched, strict=True
                 )

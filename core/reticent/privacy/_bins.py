@@ -33,12 +33,14 @@ class Bin(NamedTuple):
 
     @classmethod
     def of(cls, counter: str) -> Bin | None:
-        """The bin that a counter's name describes; None if it describes none."""
+        """The bin that has this name; None if none has."""
         found = _NAME.fullmatch(counter)
         try:
-            return None if found is None else cls(found[1], float(found[2]), float(found[3]))
+            described = None if found is None else cls(found[1], float(found[2]), float(found[3]))
         except ValueError:
             return None
+        is_proper = described is not None and described.low < described.high and described.name == counter
+        return described if is_proper else None
 
     def contains(self, number: float) -> bool:
         """Whether a number is in the range; NaN is in none."""

@@ -81,7 +81,7 @@ class Counts(Protocol):
             counters: In a simulation, the counters of each phone. Real phones use their own.
 
         Raises:
-            BudgetExceeded: The query costs more than is kept_cohorts.
+            BudgetExceeded: The query costs more than is left.
             QueryBurnt: Too few phones contributed.
             AlreadyDecided: The query was decided before.
         """
@@ -198,7 +198,7 @@ class _KeptCohorts:
     def _of_median(self, own: Floats) -> Floats:
         """The variance that the median's own error adds to the variance `own` of each cohort's distance from it.
 
-        It excludes the part that the two have in common: for cohorts of equal size, nothing is kept_cohorts.
+        It excludes the part that the two have in common: for cohorts of equal size, nothing is left.
         """
         median = variance_of_normal_median(np.array([len(own)])) * own.mean()
         return np.asarray(np.maximum(0.0, median - 2 * own / len(own)))

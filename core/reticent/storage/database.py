@@ -18,6 +18,7 @@ from reticent.storage.files import OWNER_ONLY, drafted, sync_file, sync_folder
 __all__ = ["Database", "Execute", "FileFormat", "InUse", "Reader", "claimed", "named_errors"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
+_ERASING = 1000  # milliseconds to wait for other processes before deleted content is overwritten
 
 _PRIMARY = 0xFF  # the part of SQLite's extended error codes that is the error itself
 _ERRNO = {
@@ -180,13 +181,18 @@ class Database:
             if found != "ok":
                 raise self._format.refused(f"{self.path} is damaged: {found}")
 
-    def erase_deleted(self) -> None:
-        """Overwrite deleted content now, also in the log of the database.
+    def erase_deleted(self) -> bool:
+        """Overwrite deleted content now, also in the log of the database. Returns whether that was possible.
 
-        If another process reads or writes for long, the content stays until one of them closes the file.
+        If another process reads or writes for a second, the content stays until a process closes the file.
         """
         with self._lock, named_errors(self.path, self._format):
-            self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._execute(f"PRAGMA busy_timeout = {_ERASING:d}")
+            try:
+                busy, *_ = self._execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._execute(f"PRAGMA busy_timeout = {1000 * _BUSY:.0f}")
+        return not busy
 
     def close(self) -> None:
         """Close the file. Deleted content is then gone from its log as well, unless another process uses the file."""

@@ -72,11 +72,11 @@ class GroupedDatabase(Database):
             if group.error is not None:
                 raise group.error
 
-    def erase_deleted(self) -> None:
-        """Overwrite deleted content now, also in the log of the database."""
+    def erase_deleted(self) -> bool:
+        """Overwrite deleted content now, also in the log of the database. Returns whether that was possible."""
         with self._lock:
             self._commit(self._group)
-            super().erase_deleted()
+            return super().erase_deleted()
 
     def close(self) -> None:
         """Let go of the file."""

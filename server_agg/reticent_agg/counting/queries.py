@@ -104,7 +104,7 @@ class Queries:
         """
         query = _parse(content)
         known = self._store.query_named(query.id)
-        if known is None or known.is_rejected:
+        if known is None or known.may_be_replaced:
             if known is not None and known.owner != owner:
                 raise Refused(Refusal.CONFLICT, f"another analyst's query has the name {query.id!r}, and was refused")
             self._refuse_too_large(query)

@@ -1,6 +1,7 @@
 """What a phone leaves on the disk: no context that was not released, unless an app is trusted with it."""
 
 import contextlib
+import sqlite3
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from reticent.clock import ManualClock
 from reticent_client import MarkovChain, MaskIt, Phone, PhoneStore, Policy, mask_sensitive
+from reticent_client.apps.messages import RAW
 from reticent_client.apps.tokens import Apps
 from reticent_client.mask.state_store import FileStore
 from tests.client.apps.command import Ask, serving
@@ -135,3 +137,21 @@ def test_the_output_of_a_process_names_no_context_that_was_not_released(folder: 
     assert code == 0
     assert "off-model" in written
     assert [label for label in (SENSITIVE, UNKNOWN, "courtroom", "hospital") if label in written] == []
+
+
+def test_contexts_that_cannot_be_erased_now_are_erased_later_and_the_user_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While another process reads the store, its log cannot be overwritten."""
+    path = tmp_path / "phone.db"
+    with contextlib.closing(PhoneStore(path)) as store:
+        apps = Apps(store)
+        apps.add("diary", trusted=True)
+        store.append(1, {RAW: SENSITIVE.encode()}, held=8)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM messages").fetchall()
+            apps.remove("diary")
+            assert on_disk(tmp_path)
+            assert "are erased when another process closes" in caplog.text
+    assert not on_disk(tmp_path)

@@ -67,7 +67,15 @@ def test_a_scaled_counter_and_a_histogram_are_said_as_the_query_asks(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("allowed", "is_allowed"), [(("km[*",), True), (("km",), True), (("k*",), True), (("steps",), False)]
+    ("allowed", "is_allowed"),
+    [
+        (("km[0,2)",), True),
+        (("km[*",), False),
+        (("*2*",), False),
+        (("km",), True),
+        (("k*",), True),
+        (("steps",), False),
+    ],
 )
 def test_a_bin_is_allowed_by_its_own_name_or_by_that_of_its_number(
     tmp_path: Path, allowed: tuple[str, ...], is_allowed: bool

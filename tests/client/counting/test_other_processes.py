@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reticent.privacy import Cost
 from reticent.storage.database import InUse
 from reticent.v1 import counting_pb2 as wire
 from reticent_client import Participation, Phone, PhoneStore
@@ -18,7 +19,7 @@ from reticent_client.counting import runner, session
 from reticent_client.counting.consent import AppReports
 from reticent_client.counting.runner import COUNTING
 from reticent_client.counting.session import Round
-from reticent_client.counting.settings import kept_participation
+from reticent_client.counting.settings import kept_budget, kept_participation
 from reticent_client.errors import CounterNotAllowed, Reason
 from tests.client.counting.command import invitation, started, told, within
 from tests.client.counting.network import Network
@@ -183,3 +184,34 @@ def test_the_command_that_runs_a_phone_follows_the_other_commands(tmp_path: Path
         assert network.calls["Contribute"] == 2
 
     within(live())
+
+
+def test_another_budget_than_the_stored_one_is_refused_as_the_phone_begins(tmp_path: Path) -> None:
+    async def begin(budget: Cost) -> None:
+        with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+            async with Phone(store=store, budget=budget):
+                pass
+
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+        kept_budget(store, 4.0, 1e-5)
+    asyncio.run(begin(Cost(4.0, 1e-5)))
+    with pytest.raises(ValueError, match="this phone's budget is epsilon = 4"):
+        asyncio.run(begin(Cost(1.0, 1e-6)))
+
+
+def test_what_ends_the_counting_of_a_phone_is_raised_when_the_phone_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk fails")
+
+    async def live() -> None:
+        network, rounds = Network(Servers()), list[Round]()
+        async with running(network, tmp_path, rounds) as phone:
+            await phone.counting.join(network.invitation)
+            await _until(lambda: bool(rounds))
+            monkeypatch.setattr(runner, "take_part", fail)
+            await asyncio.sleep(1.5)  # a round
+
+    with pytest.raises(OSError, match="the disk fails"):
+        within(live())

@@ -329,3 +329,27 @@ def test_a_policy_that_leaks_is_caught() -> None:
     assert audit(honest, days).breaches == []
     assert oracle.worst_excess(leaky, chain, problem.limits) > 0.01
     assert audit(leaky, days).breaches
+
+
+def test_the_promise_about_an_adversary_holds_whatever_another_one_rules_out() -> None:
+    """A day that one adversary's chain explains is judged for that adversary, and for no other."""
+    transitions = [[[0.2, 0.4, 0.4], [0.1, 0.6, 0.3], [0.1, 0.3, 0.6]]] * 3
+    stricter = [[[0.2, 0.4, 0.4], [0.1, 0.9, 0.0], [0.1, 0.0, 0.9]]] * 3
+    own, other = (MarkovChain(["s", "a", "b"], [0.1, 0.5, 0.4], each) for each in (transitions, stricter))
+    real = adaptive(own, sensitive={"s"}, delta=0.3, against=[own, other])
+    policy = VectorPolicy(real.provenance, np.tile([1.0, 0.0, 0.0], (4, 1)))  # releases all but "s": breaks the promise
+    rng = np.random.default_rng(1)
+    days = [own_day(own, rng) for _ in range(100)]
+    both, alone = audit(policy, days, rng=seeded(1)), audit(policy, days, rng=seeded(1), against=[own])
+    assert both.on_model.days == alone.on_model.days == len(days)
+    assert both.on_model.impossible > 0
+    assert alone.on_model.breaches > 0
+    assert {(gain.day, gain.step) for gain in alone.breaches} <= {(gain.day, gain.step) for gain in both.breaches}
+
+
+def own_day(chain: MarkovChain, rng: np.random.Generator) -> list[str]:
+    """A day that a chain produces."""
+    at = [rng.choice(len(chain.contexts), p=chain.initial)]
+    for step in chain.transitions:
+        at.append(rng.choice(len(chain.contexts), p=step[at[-1]]))
+    return [chain.contexts[each] for each in at]
