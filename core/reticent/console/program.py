@@ -77,6 +77,12 @@ COMMANDS = (
         extra="sim",
     ),
     Command(
+        name="sandbox",
+        app="reticent_sim.sandbox:app",
+        help="Run two servers, phones and an analyst on this machine, to try commands with.",
+        extra="sim",
+    ),
+    Command(
         name="experiment",
         app="reticent_sim.cli:app",
         help="Reproduce the figures and tables of the sources.",
