@@ -1,7 +1,8 @@
 """The noise in sums that were decrypted: phones draw it, and both servers add, decrypt and release it.
 
-Each check rejects the right noise once in 10^6, and noise of a deviation 30 % off on either side always. What is drawn
-comes from seeds, so that each passes always or never.
+Each check rejects the right noise once in 10^6. Where noise is wrong, there are enough releases that both checks reject a
+deviation 30 % off on either side: they miss it less than once in 10^5. What is drawn comes from seeds, so that each
+passes always or never.
 """
 
 import contextlib
