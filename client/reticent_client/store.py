@@ -88,7 +88,7 @@ class PhoneStore:
         return self.database.path
 
     def transaction(self) -> contextlib.AbstractContextManager[Execute]:
-        """Have all that is written in this thread come true together, when this ends, or not at all."""
+        """Commit all that this thread writes together when this ends, or nothing."""
         return self.database.transaction()
 
     def slot(self, name: str) -> StoreSlot:

@@ -64,13 +64,13 @@ class MaskRunner:
         policy: What decides, or which policy does on which day. All have the same number of steps.
         store: What survives a kill. Without one nothing does, and a phone that begins anew in the middle of a day
             breaks its promise.
-        zone: Whose wall clock says when steps begin; the machine's unless given.
+        zone: The time zone of the steps; by default the machine's.
         clock: What time it is; the machine's unless given.
         rng: Where the coins come from; secure ones unless given.
         hold: For how long a reading counts, one step unless given.
         lead: How long before its beginning a step is decided.
         held_days: For how many days the stream is held for slow apps.
-        first_day: The store is empty because it is new. Without this word, a phone with an empty store releases nothing
+        first_day: The store is empty because it is new. Otherwise a phone with an empty store releases nothing
             until tomorrow: it may have been lost in the middle of a day.
         on_step: Called with each step as it begins.
     """
@@ -159,7 +159,7 @@ class MaskRunner:
     def sense(self, context: str | None) -> None:
         """Take a reading: where the user is now, None if the reading failed. From any thread.
 
-        It says nothing before the next step, and then only if it is the last one before it.
+        It has no effect until the next step, and none if a later reading replaces it.
         """
         self._reading = _LatestReading(None, self.clock.now())  # an earlier reading is void, even if this one is wrong
         if context is not None:

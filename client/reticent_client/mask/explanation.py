@@ -93,7 +93,7 @@ class Explanation:
     """The probability of this last release; None if the caller chose it."""
     contexts: tuple[ContextExplanation, ...]
     hidden: Hidden | None = None
-    """What contexts are cover for where no single suppression says so; None if there is nothing of the kind."""
+    """The sensitive contexts that these suppressions hide only jointly; None if there are none."""
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain data."""

@@ -34,7 +34,7 @@ PUBLIC = 0o644
 
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _NOT_OURS = {errno.EPERM, errno.EACCES, errno.EROFS, errno.EINVAL}
-"""Where a folder cannot be synced, whoever made those in it has seen to it."""
+"""Errors of syncing a folder of another user, who is responsible for it."""
 
 
 def create(path: Path, content: bytes, mode: int = OWNER_ONLY) -> None:

@@ -58,7 +58,7 @@ class GroupedDatabase(Database):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Execute]:
-        """Execute statements that come true together, when this ends, or not at all."""
+        """Execute statements that are committed together when this ends, or not at all."""
         if self._is_inside:
             with super().transaction() as run:
                 yield run

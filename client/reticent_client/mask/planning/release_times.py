@@ -46,8 +46,8 @@ def release_times(problem: Problem, strategy: Strategy) -> tuple[Ints, float]:
 def safe_steps(problem: Problem, start: int) -> Bools:
     """(n, T - start - 1): whether whatever can follow a release at `start` may be released at each later step.
 
-    What can follow is for each opponent to say: the decision does not look at the context, so an opponent who expects
-    other contexts than the user's own chain must find them safe as well.
+    Each opponent's own chain determines which contexts can follow. The decision does not depend on the context, so an
+    opponent who expects other contexts than the user's own chain must find them safe as well.
     """
     chain = problem.chain
     rows = 1 if start == START else chain.size
