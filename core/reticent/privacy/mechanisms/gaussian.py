@@ -155,9 +155,9 @@ def fixed_point_sigma(epsilon: float, delta: float, sensitivity: float, *, l1: f
 def sequence_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
     """A deviation of (fixed-point) Gaussian noise for queries that may depend on the answers to those before them.
 
-    `gaussian_sigma` holds for a fixed vector. An analyst who queries its parts one by one can stop when the loss happens
-    to be large, which makes large losses likelier. Rényi divergences at one order add up whatever is asked next; this
-    is the smallest deviation that the best order gives.
+    `gaussian_sigma` holds for a fixed vector. An analyst who queries its parts one by one can stop when the loss
+    happens to be large, which makes large losses likelier. Rényi divergences at one order add up whatever is asked
+    next; this is the smallest deviation that the best order gives.
 
     Args:
         epsilon: The loss that counts as a breach, in nats.
