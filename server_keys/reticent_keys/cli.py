@@ -161,6 +161,7 @@ def invite(
     days: int = 30,
     folder: At = FOLDER,
     certs: Certificates = CERTIFICATES,
+    as_json: AsJson = False,
 ) -> None:
     """Write invitations, one file for each phone, while the server runs or not.
 
@@ -174,6 +175,7 @@ def invite(
         days: The days after which they expire, 36500 at most.
         folder: The folder with all files of the server.
         certs: The folder of certificates, whose authority the phones will trust.
+        as_json: Write JSON, one object per file and line.
     """
     _check_days("an invitation", days)
     for address in (key_server, aggregation_server):
@@ -183,11 +185,13 @@ def invite(
     with closing(Folder(folder).journal()) as journal:
         identity = bytes.fromhex(journal.summary(milliseconds(now)).identity)
         output.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
-        for token in administration.invite(journal, count, expires=now + days * _DAY):
+        expires = now + days * _DAY
+        content = {"expires": expires, "key_server": key_server, "aggregation_server": aggregation_server}
+        for token in administration.invite(journal, count, expires=expires):
             invitation = Invitation(token, identity, authority, key_server, aggregation_server)
             path = output / f"{invitation_hash(token).hex()[:16]}.json"
             create(path, invitation.to_text().encode())
-            process.print_line(str(path))
+            process.print_line(in_json({"file": str(path)} | content, indent=None) if as_json else str(path))
 
 
 @app.command

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
+from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc as services
 from tests.keys.processes import (
@@ -217,6 +218,25 @@ def test_the_operator_sees_how_it_stands(served: Site, phones: dict[bytes, Phone
     listed = [json.loads(line) for line in served.command("phones", "--json").splitlines()]
     assert {phone.hex() for phone in phones} <= {each["phone"] for each in listed}
     assert {each["state"] for each in listed} <= {"member", "left"}
+
+
+def test_invitations_as_json_name_each_file_and_no_secret(served: Site) -> None:
+    addresses = ("--key-server", "keys.example.org:1", "--aggregation-server", "agg.example.org:2")
+    options = ("-n", "2", "-o", "as-json", "--certs", str(served.certs), "--days", "3", *addresses)
+    printed = served.command("invite", *options, "--json")
+    found = [json.loads(line) for line in printed.splitlines()]
+    assert {each["file"] for each in found} == {
+        f"as-json/{path.name}" for path in (served.folder / "as-json").iterdir()
+    }
+    for each in found:
+        invitation = Invitation.from_text((served.folder / each["file"]).read_text())
+        assert (each["key_server"], each["aggregation_server"]) == (
+            invitation.key_server,
+            invitation.aggregation_server,
+        )
+        assert dt.datetime.fromisoformat(each["expires"]) - dt.datetime.now(dt.UTC) <= dt.timedelta(days=3)
+        assert invitation.token.hex() not in printed
+    assert len(found) == 2
 
 
 def test_logs_say_what_happened_and_no_secret(served: Site, phones: dict[bytes, Phone]) -> None:

@@ -64,6 +64,7 @@ def join(
     store: StoreFile = STORE,
     budget_epsilon: float | None = None,
     budget_delta: float | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Enrol the phone with a key server. If no reply comes, run the command again.
 
@@ -72,6 +73,7 @@ def join(
         store: The phone's store: the file with its keys, contributions and spending. Each phone needs its own.
         budget_epsilon: The total epsilon that the phone may spend. It is set once, by default to 4.
         budget_delta: The total delta that the phone may spend. It is set once, by default to 1e-05.
+        as_json: Write JSON for machines.
     """
     found, readable = read_invitation(invitation)
     if readable:
@@ -87,7 +89,8 @@ def join(
         asyncio.run(_enrolled(participant))
         member = participant.enrolment.member
         if member is not None:
-            process.print_line(status_view.membership(member))
+            shown = in_json(status_view.member_to_json(member)) if as_json else status_view.membership(member)
+            process.print_line(shown)
 
 
 @app.command

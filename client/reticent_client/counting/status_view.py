@@ -18,7 +18,7 @@ from reticent_client.counting.session import Round
 from reticent_client.errors import Declined
 from reticent_client.store import PhoneStore
 
-__all__ = ["RoundPrinter", "Status", "declined", "membership"]
+__all__ = ["RoundPrinter", "Status", "declined", "member_to_json", "membership"]
 
 MAX_PRINTED = 2000
 """Lines that are printed again only when they have changed; the oldest are forgotten."""
@@ -36,6 +36,19 @@ def membership(member: Member | None) -> str:
     phone = f"phone {member.phone.hex()} {member.state.value}"
     until = dt.datetime.fromtimestamp(member.expires, dt.UTC)
     return f"{phone}, until {until:%Y-%m-%d %H:%M} UTC" if member.state is MembershipState.MEMBER else phone
+
+
+def member_to_json(member: Member | None) -> dict[str, Any] | None:
+    """The membership of a phone, for machines."""
+    if member is None:
+        return None
+    return {
+        "phone": member.phone.hex(),
+        "state": member.state.name.lower(),
+        "expires": dt.datetime.fromtimestamp(member.expires, dt.UTC).isoformat() if member.phone else None,
+        "key_server": member.invitation.key_server,
+        "aggregation_server": member.invitation.aggregation_server,
+    }
 
 
 def declined(store: PhoneStore) -> list[Declined]:
@@ -115,7 +128,7 @@ class Status:
         """For machines."""
         spent, reserved, left = self._sums()
         return {
-            "member": _member_to_json(self.member),
+            "member": member_to_json(self.member),
             "budget": {
                 "limit": _cost_to_json(self.budget),
                 "spent": _cost_to_json(spent),
@@ -218,18 +231,6 @@ def _declined_to_json(declined: Declined) -> dict[str, Any]:
         "reason": declined.reason.name.lower(),
         "sentence": declined.sentence,
         "passing": declined.reason.passing,
-    }
-
-
-def _member_to_json(member: Member | None) -> dict[str, Any] | None:
-    if member is None:
-        return None
-    return {
-        "phone": member.phone.hex(),
-        "state": member.state.name.lower(),
-        "expires": dt.datetime.fromtimestamp(member.expires, dt.UTC).isoformat() if member.phone else None,
-        "key_server": member.invitation.key_server,
-        "aggregation_server": member.invitation.aggregation_server,
     }
 
 

@@ -68,6 +68,19 @@ def ask(tmp_path: Path) -> Ask:
     return run
 
 
+def test_joining_as_json_shows_the_membership_that_the_status_shows(tmp_path: Path) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        async with network.listening(tmp_path / "certs"):
+            invitation(tmp_path, network.invitation)
+            joined = json.loads((await told(tmp_path, "join", "invitation.json", "--json"))[0])
+            assert (joined["phone"], joined["state"]) == (PHONE.hex(), "member")
+            assert joined["key_server"] == network.invitation.key_server
+            assert joined == json.loads((await told(tmp_path, "status", "--json"))[0])["member"]
+
+    within(live())
+
+
 def test_a_phone_from_its_joining_to_its_leaving(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())
