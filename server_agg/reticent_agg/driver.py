@@ -42,6 +42,8 @@ MAX_PAUSE_REFUSED = 3600.0
 """Seconds between two attempts after the key server has refused to decide; at once if the refusal is final."""
 POLL_INTERVAL = 30.0
 """Seconds between two looks for work that nobody has announced: of another driver, or aborted by the operator."""
+RETRY_INTERVAL = 5.0
+"""Seconds between two looks for work while the key server is unavailable."""
 CALLER_TIMEOUT = 10.0
 """Seconds that a caller waits for the key server."""
 REPLY_TIMEOUT = 3600.0
@@ -88,6 +90,7 @@ class Driver:
         self._must_countersign = asyncio.Event()
         self._must_decide = asyncio.Event()
         self._trouble: ReticentError | None = None
+        self._became_unavailable = asyncio.Event()
         self._uncountersigned = RetryQueue[WorkItem]()
         self._undecided = RetryQueue[WorkItem]()
         self._waiting: list[asyncio.Future[None]] = []  # for the end of an attempt to have queries countersigned
@@ -153,7 +156,16 @@ class Driver:
             self.countersign()
             self.decide()
             self._on_collecting()
-            await asyncio.sleep(POLL_INTERVAL)
+            await self._until_next_poll()
+
+    async def _until_next_poll(self) -> None:
+        """Wait; shorter while the key server is unavailable, so that its return is noticed without any other call."""
+        self._became_unavailable.clear()
+        if not self.is_key_server_unavailable:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._became_unavailable.wait(), POLL_INTERVAL)
+        if self.is_key_server_unavailable:
+            await asyncio.sleep(min(RETRY_INTERVAL, POLL_INTERVAL))
 
     def _note(self, trouble: ReticentError | None) -> None:
         """Log when the key server becomes unavailable, and when it is back; once each."""
@@ -162,6 +174,8 @@ class Driver:
         elif trouble is None and self._trouble is not None:
             _log.info("the key server is back")
         self._trouble = trouble
+        if self.is_key_server_unavailable:
+            self._became_unavailable.set()
 
     async def _countersign_all(self) -> float | None:
         """Try all queries that are due. Returns the seconds until the next one is due; None if none has failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,34 @@ def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
             async with keys.listener(address):
                 await until(lambda: logged("the key server is back") == 1)
             await until(lambda: logged("the key server is unavailable") == 2)
+
+    run(wait())
+
+
+def test_a_key_server_that_replies_again_is_noticed_without_any_other_call(
+    tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An analyst's call finds it away; long before the next usual look, the log names both changes."""
+    monkeypatch.setattr("reticent_agg.driver.POLL_INTERVAL", 3600.0)
+    monkeypatch.setattr("reticent_agg.driver.RETRY_INTERVAL", 0.2)
+    caplog.set_level("INFO", "reticent_agg.driver")
+
+    def logged(what: str) -> int:
+        return sum(what in record.getMessage() for record in caplog.records)
+
+    async def wait() -> None:
+        keys = Deciding(certs)
+        async with contextlib.AsyncExitStack() as stack:
+            listener = await stack.enter_async_context(keys.listener())
+            address = listener.address
+            async with network(tmp_path, certs, address) as net:
+                analyst = await net.analyst()
+                await analyst.Standing(wire.StandingRequest())
+                await stack.aclose()
+                assert (await refusal_of(analyst.Standing(wire.StandingRequest()))).refusal is Refusal.UNAVAILABLE
+                assert logged("the key server is unavailable") == 1
+                async with keys.listener(address):
+                    await until(lambda: logged("the key server is back") == 1)
 
     run(wait())
 
