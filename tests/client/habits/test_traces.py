@@ -17,7 +17,7 @@ from reticent_client.habits.frames import traces_from_frame
 from reticent_client.habits.learning import learn
 from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.trace_files import read_traces
-from reticent_client.habits.traces import Reading, Traces
+from reticent_client.habits.traces import PLACEHOLDERS, Reading, Traces
 from reticent_client.mask.limits import MAX_LABEL
 from tests.client.habits.trace_files import GOOD, written
 
@@ -86,7 +86,9 @@ def test_white_space_around_a_context_is_no_part_of_it() -> None:
     assert frames.days_from_frame(days) == [DatedDay(dt.date(2027, 3, 1), ("home", None, "the lake"))]
 
 
-@given(st.text(max_size=2 * MAX_LABEL) | st.text("éx", min_size=60, max_size=70))
+@given(
+    st.text(max_size=2 * MAX_LABEL) | st.text("éx", min_size=60, max_size=70) | st.sampled_from(sorted(PLACEHOLDERS))
+)
 def test_what_traces_hold_can_be_told_to_apps(label: str) -> None:
     """A label that is not refused fits the wire, as long as one may be."""
     try:
@@ -94,7 +96,8 @@ def test_what_traces_hold_can_be_told_to_apps(label: str) -> None:
     except ValueError:
         assert not label.isprintable() or len(label.strip().encode()) > MAX_LABEL
         return
-    assert reading.context == (label.strip() or None)
+    is_missing = label.strip().lower() in {"", *PLACEHOLDERS}
+    assert reading.context == (None if is_missing else label.strip())
     check_label(reading.context or "")
 
 
