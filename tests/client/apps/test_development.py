@@ -16,6 +16,8 @@ from reticent_client.habits.trace_files import read_traces
 from reticent_client.store import PhoneStore
 from tests.client.apps.command import Ask, Run, serving
 
+pytestmark = pytest.mark.slow  # real processes
+
 PORT = ("--address", "127.0.0.1:0")
 DAYS = ("run", "slow.npz", "--traces", "days.csv")
 RELEASED = [

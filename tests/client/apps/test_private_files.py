@@ -122,6 +122,7 @@ async def test_contexts_leave_the_disk_of_a_running_phone_by_a_command(folder: P
     assert on_disk(path.parent) == {}
 
 
+@pytest.mark.slow
 def test_the_output_of_a_process_names_no_context_that_was_not_released(folder: Path) -> None:
     """Both outputs of a phone are usually kept in a log."""
     with serving(folder, "quick.npz", "--first-day", "--zone", "UTC") as phone:
