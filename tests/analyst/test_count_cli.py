@@ -180,7 +180,7 @@ def test_statistics_are_shown_and_written(server: CountingServer, run: Run, file
     [
         (["--csv", "nowhere/gym.csv"], "nowhere/gym.csv: "),
         (["--plot", "nowhere/gym.png"], "nowhere/gym.png: "),
-        (["--csv", "gym.png", "--plot", "gym.png"], "gym.png "),
+        (["--csv", "gym.png", "--plot", "gym.png"], "each output needs a file of its own: "),
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_announced(

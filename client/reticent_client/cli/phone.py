@@ -42,7 +42,7 @@ from reticent_client.store import PhoneStore
 
 NOTICE_AFTER = 2.0
 """Seconds until a line names the server that does not reply."""
-CLAIM_TIMEOUT, CLAIM_INTERVAL = 40.0, 0.05  # a call of a round may take 30 s
+CLAIM_TIMEOUT, CLAIM_INTERVAL = 10.0, 0.05
 """Seconds that a command waits for a round of the running phone, and after which it looks again."""
 
 app = App(
