@@ -11,7 +11,6 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.results import Result
@@ -20,6 +19,7 @@ from reticent_sim.report.bars import draw_checks
 from reticent_sim.report.curves import draw_activities, draw_contexts, draw_delta
 from reticent_sim.report.durations import draw_times
 from reticent_sim.report.findings import show
+from reticent_sim.report.progress import progress_bar
 from reticent_sim.report.users import draw_users
 from reticent_sim.world import resident, write_traces
 
@@ -144,16 +144,7 @@ def _run(experiments: Sequence[Experiment], settings: Settings) -> Iterator[tupl
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[str], None]]]:
     """A progress bar on standard error: the function that moves it, and the one that names the experiment."""
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("", total=None)
         yield (
             lambda done, total: bar.update(task, completed=done, total=total),

@@ -9,7 +9,6 @@ from typing import Annotated
 import cyclopts
 from cyclopts.validators import Number
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from reticent.errors import ExitCode
 from reticent_client.mask.checks.registry import CHECKS
@@ -17,6 +16,7 @@ from reticent_sim.experiments.month import Score, month
 from reticent_sim.report.day import draw
 from reticent_sim.report.example_day import ExampleDay, example_days
 from reticent_sim.report.month_table import MonthTable
+from reticent_sim.report.progress import progress_bar
 from reticent_sim.world.people import person
 
 app = cyclopts.App(name="demo")
@@ -68,16 +68,7 @@ def demo(
 def _run(people: int, days: int, delta: float, seed: int) -> tuple[MonthTable, ExampleDay]:
     scores = {check: Score(check) for check in CHECKS}
     best: ExampleDay | None = None
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    with progress_bar() as progress:
         task = progress.add_task("", total=people)
         for number in range(people):
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from reticent.clock import SystemClock
 from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
-from reticent.console.text import printable
+from reticent.console.text import print_note
 from reticent.errors import ExitCode
 from reticent.privacy import Cost
 from reticent.protocol import BadCertificate, Unreachable
@@ -77,7 +76,7 @@ def join(
     """
     found, readable = read_invitation(invitation)
     if readable:
-        _warn(f"{invitation} can be read by others, who could join in your place: chmod 600 {invitation}")
+        print_note(f"{invitation} can be read by others, who could join in your place: chmod 600 {invitation}")
     with _phone(store, new=True, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_()
         participant.enrolment.join(found)
@@ -147,9 +146,9 @@ def contribute(
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
     for note in counted.notes({each.query for each in done.contributions}) if done.contributions else ():
-        _warn(printable(note))
+        print_note(note)
     if done.failures:
-        _warn("a call failed: run the command again later")
+        print_note("a call failed: run the command again later")
     member, current = participant.enrolment.member, participant.enrolment.current
     if current is None and member is not None and member.state is MembershipState.EXPELLED:
         raise NotJoined("the key server does not list this phone any more: it needs a new invitation")
@@ -282,13 +281,8 @@ def _both(servers: Servers) -> str:
 @contextlib.asynccontextmanager
 async def _notice(server: str) -> AsyncIterator[None]:
     """Print after a while which server does not reply."""
-    handle = asyncio.get_running_loop().call_later(NOTICE_AFTER, _warn, f"waiting for {server}")
+    handle = asyncio.get_running_loop().call_later(NOTICE_AFTER, print_note, f"waiting for {server}")
     try:
         yield
     finally:
         handle.cancel()
-
-
-def _warn(sentence: str) -> None:
-    sys.stderr.write(f"reticent: {sentence}\n")
-    sys.stderr.flush()

@@ -16,6 +16,7 @@ import grpc
 
 from reticent.clock import SystemClock, first_of
 from reticent.console.process import open_many_files
+from reticent.console.text import print_note
 from reticent.times import duration
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.mask_runner import MaskRunner
@@ -165,7 +166,7 @@ async def _serve(
 async def _live(development: Development, mask: MaskRunner) -> None:
     """Let the days of the traces pass."""
     await first_of(development.sensor.run(mask), development.clock.run())
-    _complain("the traces have ended")
+    print_note("the traces have ended")
 
 
 def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) -> None:
@@ -201,7 +202,7 @@ def _sense_lines(phone: Phone) -> None:
         rest = rest[-_CHUNK:]
     if rest:
         _sense_line(phone, rest)
-    _complain("standard input has ended: there are no more readings, so no more contexts are released")
+    print_note("standard input has ended: there are no more readings, so no more contexts are released")
 
 
 def _sense_line(phone: Phone, line: bytes) -> None:
@@ -209,12 +210,7 @@ def _sense_line(phone: Phone, line: bytes) -> None:
         text = line.decode("utf-8").strip()
         phone.sense(None if not text or text.lower() in PLACEHOLDERS else text)
     except ValueError as error:
-        _complain(f"standard input: {error}")
-
-
-def _complain(sentence: str) -> None:
-    sys.stderr.write(f"reticent: {sentence}\n")
-    sys.stderr.flush()
+        print_note(f"standard input: {error}")
 
 
 def _schedule(policy: Path, weekend: Path | None) -> Schedule:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reticent import __version__
-from reticent.console.text import printable
+from reticent.console.text import print_note
 from reticent.errors import ExitCode, MissingExtra, ReticentError
 
 __all__ = ["COMMANDS", "Command", "main"]
@@ -124,13 +124,13 @@ def _ended_by(error: BaseException) -> ExitCode:
     if code is ExitCode.BROKEN_PIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     elif code is ExitCode.STOPPED:
-        _say("stopped")
+        print_note("stopped")
     elif code is ExitCode.DEFECT:
         sys.excepthook(type(error), error, error.__traceback__)  # a traceback, or a line in the log of a server
     elif isinstance(error, OSError) and not isinstance(error, ReticentError) and error.filename:
-        _say(f"{error.filename}: {error.strerror}")
+        print_note(f"{error.filename}: {error.strerror}")
     else:
-        _say(str(error))
+        print_note(str(error))
     return code
 
 
@@ -179,10 +179,6 @@ def _explained(error: ModuleNotFoundError, wanted: str) -> ImportError:
     library = (error.name or "").partition(".")[0]
     extra = next((extra for extra, brought in EXTRAS.items() if library in brought), None)
     return error if extra is None else MissingExtra(wanted, extra, library)
-
-
-def _say(sentence: str) -> None:
-    print(f"reticent: {printable(sentence)}", file=sys.stderr)  # noqa: T201  # the user's terminal
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Untrusted text on a terminal or in a log."""
+"""Text on a terminal or in a log."""
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+import sys
+
+__all__ = ["print_note", "printable"]
 
 
 def printable(text: str) -> str:
@@ -12,3 +14,9 @@ def printable(text: str) -> str:
     'gym\\x1b[2K\\r'
     """
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def print_note(sentence: str) -> None:
+    """Print a sentence for the user on standard error, at once."""
+    sys.stderr.write(f"reticent: {printable(sentence)}\n")
+    sys.stderr.flush()
