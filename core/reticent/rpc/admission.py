@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from time import monotonic
@@ -145,6 +145,18 @@ class Admission:
         self.calls.mark_working(call)
         return None if content is grpc.aio.EOF else cast("bytes", content)
 
+    async def discard(self, call: AdmittedCall, context: Context) -> None:
+        """Read the remaining messages of a call that is refused.
+
+        A caller whose message is on its way when the refusal arrives sees an internal error instead: its gRPC
+        overwrites the status (grpc/grpc#36066).
+        """
+        with suppress(Refused, TimeoutError):
+            async with asyncio.timeout(self.limits.timeout):
+                self.calls.mark_waiting(call)
+                while await self.receive(call, context) is not None:
+                    self.calls.mark_waiting(call)
+
     async def reply(self, call: AdmittedCall, context: Context, message: Message) -> None:
         """Send a message. A connection that does not read it in time is cut.
 
@@ -238,7 +250,13 @@ def stream_in(
 
     async def handle(context: Context, peer: Peer) -> None:
         with admission.admit(context, peer) as (caller, call):
-            await admission.reply(call, context, await respond(requests(call, context), caller))
+            try:
+                reply = await respond(requests(call, context), caller)
+            except Refused as refused:
+                if refused.refusal is not Refusal.BUSY:  # which a caller repeats anyway
+                    await admission.discard(call, context)
+                raise
+            await admission.reply(call, context, reply)
 
     return _handler(admission, request_type, handle)
 

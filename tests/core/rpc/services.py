@@ -89,6 +89,8 @@ class Echo:
         found = []
         async for each in requests:
             self.came += 1
+            if each.key_id == b"refuse":
+                raise Refused(Refusal.BAD_QUERY)
             found.append(each.key_id)
         return wire.KeyReply(public_key=b"".join(found))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,43 @@ def test_a_call_without_a_message_is_malformed(folder: Path, phone: grpc.Channel
     async def scene() -> None:
         async with served(folder) as (_, listener), calling(listener, phone) as calls:
             assert (await refusal(calls.open(iter([])))).refusal is Refusal.MALFORMED
+
+    play(scene())
+
+
+def test_a_refusal_reaches_a_caller_that_still_sends(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    """The first of 64 large messages is refused: without reading the others, a few refusals of a hundred are lost."""
+    first = wire.KeyRequest(key_id=b"refuse").SerializeToString()
+    other = wire.KeyRequest(key_id=bytes(1 << 16)).SerializeToString()
+
+    async def messages() -> AsyncIterator[bytes]:
+        yield first
+        for _ in range(63):
+            yield other
+
+    async def scene() -> None:
+        async with served(folder) as (echo, listener), calling(listener, phone) as calls:
+            for _ in range(150):
+                assert (await refusal(calls.sum(messages()))).refusal is Refusal.BAD_QUERY
+            await until(lambda: echo.inside == 0)
+
+    play(scene())
+
+
+def test_a_refused_caller_that_sends_without_end_is_cut_off(folder: Path, phone: grpc.ChannelCredentials) -> None:
+    async def scene() -> None:
+        async with (
+            served(folder, limits=Limits(timeout=0.3)) as (echo, listener),
+            calling(listener, phone) as calls,
+        ):
+            call = calls.sum()
+            await call.write(wire.KeyRequest(key_id=b"refuse").SerializeToString())
+            while not call.done():
+                with suppress(grpc.RpcError):  # the call ends
+                    await call.write(HELLO.SerializeToString())
+                await asyncio.sleep(0.01)
+            assert echo.came == 1
+            await until(lambda: echo.inside == 0)
 
     play(scene())
 
