@@ -23,7 +23,7 @@ help: ## say what the targets do
 demo: $(STAMP) ## twenty people for a month: what each check releases, and what it leaks
 	.venv/bin/reticent demo $(ARGS)
 
-test: $(STAMP) ## the fast tests: less than four minutes on two cores
+test: $(STAMP) ## the fast tests: two and a half minutes on two cores
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) $(NODE_MODULES) ## all tests

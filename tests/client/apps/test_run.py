@@ -18,7 +18,11 @@ from tests.client.apps.test_phone import damaged
 # At work
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+    ids=lambda number: number.name,
+)
 def test_it_serves_what_is_read_and_ends_when_told(folder: Path, number: signal.Signals) -> None:
     with serving(folder, "quick.npz", "--app", "weather", "--first-day") as phone:
         token = phone.says("app weather: ")
