@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
@@ -25,47 +26,62 @@ _SHOWN = 8  # contexts
 _USERS = 20
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
-class DayOptions:
-    """The options of `inspect` and `learn` that say how traces are read and cut into days."""
-
-    user: str | None
-    zone: str | None
-    slots: int | None
-    step: str | None
-    hold: str | None
-    lead: str | None
-    min_filled: float
-
-
-def inspect_traces(
-    traces: Path | None = None,
-    /,
-    *,
-    user: str | None = None,
-    zone: str | None = None,
-    slots: int | None = None,
-    step: str | None = None,
-    hold: str | None = None,
-    lead: str | None = None,
-    min_filled: float = DEFAULT_MIN_FILLED,
-    as_json: AsJson = False,
-) -> None:
-    """Show what traces hold, and what learn would leave out of them, and why. Nothing is learned or written.
+class TraceOptions:
+    """How traces are read and cut into days.
 
     Args:
-        traces: The traces, as for learn. The default is standard input.
-        user: The user to inspect; all by default.
+        user: The user, if the traces hold several.
         zone: The user's time zone, such as Europe/Paris.
         slots: The number of slots of a day, if the traces are a table of slots and its last slots never occur.
         step: The length of a step: 1h, 30min, 1h30min, 90s. The default is one hour, or the slot of a table.
         hold: How long a reading stays valid. The default is one step.
-        lead: The phone decides a step this long before it begins. The default is 1s.
-        min_filled: The share of the steps that a day must have a context at, or it is left out.
+        lead: The phone decides a step this long before it begins. The default is 1s. Use 0s if readings are at the
+            beginnings of steps, as in a table of hours.
+        min_filled: A day is left out if fewer than this share of its steps have a context.
+    """
+
+    user: str | None = None
+    zone: str | None = None
+    slots: int | None = None
+    step: str | None = None
+    hold: str | None = None
+    lead: str | None = None
+    min_filled: float = DEFAULT_MIN_FILLED
+
+    def read(self, path: Path | None) -> Inspection:
+        """The days of traces; the default is standard input. A spinner shows what is going on."""
+        with busy(f"Reading {name_of(path)}") as show:
+            traces = read_traces(sys.stdin.buffer if path is None else path, zone=self.zone, slots=self.slots)
+            if traces.table is not None and (self.hold is not None or self.lead is not None):
+                raise ValueError(
+                    f"{name_of(path)} is a table of slots, which hold while they last: "
+                    "--hold and --lead mean nothing to it"
+                )
+            slot = DEFAULT_STEP if traces.table is None else traces.table.slot
+            sampling = Sampling(
+                slot if self.step is None else duration(self.step, "--step"),
+                None if self.hold is None else duration(self.hold, "--hold"),
+                self.min_filled,
+                LEAD if self.lead is None else duration(self.lead, "--lead"),
+            )
+            show(f"Sampling {len(traces)} readings")
+            return inspect(traces, sampling, self.user)
+
+
+DEFAULTS = TraceOptions()
+
+
+def inspect_traces(traces: Path | None = None, /, *, options: TraceOptions = DEFAULTS, as_json: AsJson = False) -> None:
+    """Show what traces hold, and what learn would leave out of them, and why. Nothing is learned or written.
+
+    Args:
+        traces: The traces, as for learn. The default is standard input.
+        options: How they are cut into days.
         as_json: Write JSON for machines.
     """
-    with busy(f"Reading {name_of(traces)}") as show:
-        found = read_and_sample(traces, show, DayOptions(user, zone, slots, step, hold, lead, min_filled))
+    found = options.read(traces)
     if as_json:
         sys.stdout.write(in_json(found.to_json()) + "\n")
         return
@@ -78,24 +94,6 @@ def inspect_traces(
 def name_of(traces: Path | None) -> str:
     """The name of the traces, for people."""
     return "standard input" if traces is None else str(traces)
-
-
-def read_and_sample(path: Path | None, show: Callable[[str], None], options: DayOptions) -> Inspection:
-    """The days of traces; `show` receives what is going on."""
-    traces = read_traces(sys.stdin.buffer if path is None else path, zone=options.zone, slots=options.slots)
-    if traces.table is not None and (options.hold is not None or options.lead is not None):
-        raise ValueError(
-            f"{name_of(path)} is a table of slots, which hold while they last: --hold and --lead mean nothing to it"
-        )
-    slot = DEFAULT_STEP if traces.table is None else traces.table.slot
-    sampling = Sampling(
-        slot if options.step is None else duration(options.step, "--step"),
-        None if options.hold is None else duration(options.hold, "--hold"),
-        options.min_filled,
-        LEAD if options.lead is None else duration(options.lead, "--lead"),
-    )
-    show(f"Sampling {len(traces)} readings")
-    return inspect(traces, sampling, options.user)
 
 
 @contextlib.contextmanager

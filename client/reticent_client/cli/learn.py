@@ -15,11 +15,10 @@ from rich.table import Table
 
 from reticent.console.options import in_json
 from reticent.storage import files
-from reticent_client.cli.inspection import DayOptions, busy, name_of, read_and_sample
+from reticent_client.cli.inspection import DEFAULTS, TraceOptions, busy, name_of
 from reticent_client.habits import learning
 from reticent_client.habits.inspection import Inspection
 from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
-from reticent_client.habits.sampling import DEFAULT_MIN_FILLED
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation_text import percent
@@ -31,14 +30,8 @@ def learn(
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     weekend: Path | None = None,
-    user: str | None = None,
+    options: TraceOptions = DEFAULTS,
     everybody: Annotated[bool, Parameter(name="--all", negative=())] = False,
-    zone: str | None = None,
-    slots: int | None = None,
-    step: str | None = None,
-    hold: str | None = None,
-    lead: str | None = None,
-    min_filled: float = DEFAULT_MIN_FILLED,
     train: float = learning.DEFAULT_TRAIN,
     min_days: int = learning.DEFAULT_MIN_DAYS,
     top: int | None = None,
@@ -58,15 +51,8 @@ def learn(
             from 1970. Or CSV of slots, with the columns user, day, slot and context. The default is standard input.
         output: The file for the chain.
         weekend: A file for a chain of weekends; --output then gets the chain of weekdays.
-        user: The user to learn, if the traces hold several.
+        options: How the traces are cut into days.
         everybody: Pool the days of all users into the chain of a population.
-        zone: The user's time zone, such as Europe/Paris.
-        slots: The number of slots of a day, if the traces are a table of slots and its last slots never occur.
-        step: The length of a step: 1h, 30min, 1h30min, 90s. The default is one hour, or the slot of a table.
-        hold: How long a reading stays valid. The default is one step.
-        lead: The phone decides a step this long before it begins. The default is 1s. Use 0s if readings are at the
-            beginnings of steps, as in a table of hours.
-        min_filled: A day is left out if fewer than this share of its steps have a context.
         train: The share of the days to learn from, the earliest ones. The later days are test days.
         min_days: The fewest days to learn from, unless --population is given.
         top: Keep this many contexts, the most visited ones. The others become "other".
@@ -82,12 +68,11 @@ def learn(
     outputs = [path for path in (output, weekend, days, weekend_days) if path is not None]
     files.check_distinct(outputs, [traces, population])
     files.check_writable(outputs)
-    if everybody and user is not None:
+    if everybody and options.user is not None:
         raise ValueError("--all pools all users and --user selects one: give only one of them")
     others = None if population is None else MarkovChain.load(population)
-    with busy(f"Reading {name_of(traces)}") as show:
-        found = read_and_sample(traces, show, DayOptions(user, zone, slots, step, hold, lead, min_filled))
-    if user is None and not everybody and len(found.users) > 1:
+    found = options.read(traces)
+    if options.user is None and not everybody and len(found.users) > 1:
         raise ValueError(
             f"{name_of(traces)} holds {len(found.users)} users: choose one with --user, or pool them with --all"
         )
