@@ -9,12 +9,12 @@ from google.protobuf.message import Message
 from reticent.protocol import Refusal, SigningKey, statements
 from reticent.v1 import counting_pb2 as wire
 from tests.parties.phone import Phone
-from tests.system.city import MAX_BYTES, City
+from tests.system.deployment import MAX_BYTES, Deployment
 
 
-def resigned(city: City, **changes: Any) -> wire.JoinRequest:
+def resigned(target: Deployment, **changes: Any) -> wire.JoinRequest:
     """A request to join of an invitation that is open, changed and then signed."""
-    phone = Phone(city.spare.token)
+    phone = Phone(target.spare.token)
     request = phone.joining()
     for name, value in changes.items():
         setattr(request, name, value)
@@ -31,19 +31,23 @@ def changed(message: Any, **changes: Any) -> Any:
     return made
 
 
-def twelve_hundred(city: City) -> wire.DecisionsRequest:
-    wanted = wire.DecisionWanted(query=city.open.digest)
+def twelve_hundred(target: Deployment) -> wire.DecisionsRequest:
+    wanted = wire.DecisionWanted(query=target.open.digest)
     return wire.DecisionsRequest(wanted=[wanted] * 1200)
 
 
-def asking(city: City, **changes: Any) -> bytes:
+def asking(target: Deployment, **changes: Any) -> bytes:
     """The bytes of a query that is open, with changes."""
-    return dataclasses.replace(city.open, **changes).to_bytes()
+    return dataclasses.replace(target.open, **changes).to_bytes()
 
 
-def head(city: City, **changes: Any) -> wire.DecideRequest:
+def head(target: Deployment, **changes: Any) -> wire.DecideRequest:
     """The head of a request about a cohort that collects, with a ciphertext that is one."""
-    parts: dict[str, Any] = {"query": city.open.digest, "contributors": 4, "ciphertexts": (1).to_bytes(256, "big")}
+    parts: dict[str, Any] = {
+        "query": target.open.digest,
+        "contributors": 4,
+        "ciphertexts": (1).to_bytes(256, "big"),
+    }
     return wire.DecideRequest(head=wire.DecideHead(**parts | changes))
 
 
@@ -57,7 +61,7 @@ NOBODY = bytes(range(16))
 OTHER = SigningKey()
 SHORT = b"short"
 
-Bad = tuple[str, Callable[[City], Message | Sequence[Message]], Refusal]
+Bad = tuple[str, Callable[[Deployment], Message | Sequence[Message]], Refusal]
 R = Refusal
 BAD: dict[str, Bad] = {
     # Joining, and what comes after.

@@ -26,13 +26,13 @@ from reticent_sim.engine import ANALYST, Endpoint
 from tests.parties.calls import in_turn
 from tests.parties.phone import Phone
 from tests.system.bad_messages import BAD, NOBODY, Bad
-from tests.system.city import (
+from tests.system.deployment import (
     MAX_BYTES,
     METHODS,
     SERVICES,
     SHOWN,
     TIMEOUT,
-    City,
+    Deployment,
     call,
     inhabited,
     join,
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 
 
 @pytest.fixture(scope="module")
-def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """After all that is sent to it, a new phone joins and one that was there contributes."""
     with inhabited(tmp_path_factory.mktemp("strangers")) as made:
         yield made
@@ -59,40 +59,40 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Iterator[City]:
 
 
 @pytest.fixture(autouse=True)
-def unchanged(city: City) -> Iterator[None]:
+def unchanged(target: Deployment) -> Iterator[None]:
     """Whatever a test sends: both servers have written down nothing, and go on serving."""
-    before = city.dumps()
+    before = target.dumps()
     yield
-    assert city.dumps() == before
-    still_serves(city)
-    assert all(process.is_running for process in city.servers.both)
+    assert target.dumps() == before
+    still_serves(target)
+    assert all(process.is_running for process in target.servers.both)
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-def test_what_is_bad_is_refused_for_its_reason(city: City, bad: Bad) -> None:
+def test_what_is_bad_is_refused_for_its_reason(target: Deployment, bad: Bad) -> None:
     method, message, refusal = bad
     with pytest.raises(Refused) as refused:
-        sent(city, method, message(city))
+        sent(target, method, message(target))
     assert refused.value.refusal is refusal
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_unreadable_message_is_malformed(city: City, method: str) -> None:
-    with city.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
+def test_an_unreadable_message_is_malformed(target: Deployment, method: str) -> None:
+    with target.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
         call(channel, method, [b"\xff\xff\xff"])
     assert refused.value.refusal is Refusal.MALFORMED
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_large_message_is_oversized(city: City, method: str) -> None:
-    with city.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
+def test_a_large_message_is_oversized(target: Deployment, method: str) -> None:
+    with target.channel(method.partition("/")[0]) as channel, pytest.raises(Refused) as refused:
         call(channel, method, [bytes(MAX_BYTES + 1)])
     assert refused.value.refusal is Refusal.OVERSIZED
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_random_bytes_get_a_typed_refusal_or_an_answer_that_changes_nothing(city: City, method: str) -> None:
-    with city.channel(method.partition("/")[0]) as channel:
+def test_random_bytes_get_a_typed_refusal_or_an_answer_that_changes_nothing(target: Deployment, method: str) -> None:
+    with target.channel(method.partition("/")[0]) as channel:
 
         @settings(suppress_health_check=[HealthCheck.too_slow])
         @given(st.lists(st.binary(max_size=200), max_size=3))
@@ -104,14 +104,14 @@ def test_random_bytes_get_a_typed_refusal_or_an_answer_that_changes_nothing(city
 
 
 @pytest.mark.parametrize("method", ["Enrolment/Join", "Enrolment/Renew", "Enrolment/Leave", "Collecting/Contribute"])
-def test_a_phones_message_in_which_a_byte_is_wrong_is_refused(city: City, method: str) -> None:
+def test_a_phones_message_in_which_a_byte_is_wrong_is_refused(target: Deployment, method: str) -> None:
     good = {
-        "Enrolment/Join": Phone(city.spare.token).joining(),
-        "Enrolment/Renew": city.phones[1].renewing(),
-        "Enrolment/Leave": city.phones[1].leaving(),
-        "Collecting/Contribute": city.said(1),
+        "Enrolment/Join": Phone(target.spare.token).joining(),
+        "Enrolment/Renew": target.phones[1].renewing(),
+        "Enrolment/Leave": target.phones[1].leaving(),
+        "Collecting/Contribute": target.said(1),
     }[method].SerializeToString()
-    with city.channel(method.partition("/")[0]) as channel:
+    with target.channel(method.partition("/")[0]) as channel:
 
         @given(place=st.integers(0, len(good) - 1), other=st.integers(1, 255))
         def send(place: int, other: int) -> None:
@@ -127,52 +127,52 @@ NAMES = [("Deciding", ANALYST), ("Deciding", "keys"), ("Counting", "aggregation"
 
 
 @pytest.mark.parametrize(("service", "name"), NAMES)
-def test_the_certificate_of_another_role_is_not_permitted(city: City, service: str, name: str) -> None:
+def test_the_certificate_of_another_role_is_not_permitted(target: Deployment, service: str, name: str) -> None:
     for method in SERVICES[service]:
         with pytest.raises(Refused) as refused:
-            sent(city, f"{service}/{method}", SERVICES[service][method](), name)
+            sent(target, f"{service}/{method}", SERVICES[service][method](), name)
         assert refused.value.refusal is Refusal.NOT_PERMITTED
 
 
 @pytest.mark.parametrize("service", ["Deciding", "Counting"])
-def test_nobody_without_a_certificate_is_heard(city: City, service: str) -> None:
+def test_nobody_without_a_certificate_is_heard(target: Deployment, service: str) -> None:
     for method in SERVICES[service]:
         with pytest.raises(Unreachable):
-            sent(city, f"{service}/{method}", SERVICES[service][method](), None)
+            sent(target, f"{service}/{method}", SERVICES[service][method](), None)
 
 
 @pytest.mark.parametrize("service", ["Deciding", "Counting"])
-def test_phones_addresses_have_nothing_for_others(city: City, service: str) -> None:
-    phones = city.endpoint({"Deciding": "Enrolment", "Counting": "Collecting"}[service])
+def test_phones_addresses_have_nothing_for_others(target: Deployment, service: str) -> None:
+    phones = target.endpoint({"Deciding": "Enrolment", "Counting": "Collecting"}[service])
     name = SHOWN[service]
     for method, kind in SERVICES[service].items():
         with (
-            phones.blocking_channel(city.servers.credentials(name)) as channel,
+            phones.blocking_channel(target.servers.credentials(name)) as channel,
             pytest.raises(Unreachable, match="UNIMPLEMENTED"),
         ):
             call(channel, f"{service}/{method}", [kind().SerializeToString()])
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_foreign_authority_is_worth_nothing(city: City, service: str, tmp_path: Path) -> None:
+def test_a_foreign_authority_is_worth_nothing(target: Deployment, service: str, tmp_path: Path) -> None:
     """Neither to the servers, that do not know its certificates, nor to callers, that do not trust the servers then."""
     certificates.create(tmp_path / "certs", hosts=["127.0.0.1"], analysts=[ANALYST], days=2)
     foreign = Certificate.load(tmp_path / "certs", SHOWN[service] or "aggregation")
-    authority = Certificate.load(city.servers.certs, "keys").authority
+    authority = Certificate.load(target.servers.certs, "keys").authority
     trusting = grpc.ssl_channel_credentials(authority, foreign.key, foreign.certificate)
     ways = [foreign.channel_credentials(), channel_credentials(foreign.authority)]
     if SHOWN[service] is not None:  # phones' addresses look at no certificates
         ways.append(trusting)
     for way in ways:
         for method, kind in SERVICES[service].items():
-            with city.endpoint(service).blocking_channel(way) as channel, pytest.raises(Unreachable):
+            with target.endpoint(service).blocking_channel(way) as channel, pytest.raises(Unreachable):
                 call(channel, f"{service}/{method}", [kind().SerializeToString()])
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_nothing_is_said_in_the_clear(city: City, service: str) -> None:
+def test_nothing_is_said_in_the_clear(target: Deployment, service: str) -> None:
     for method, kind in SERVICES[service].items():
-        with grpc.insecure_channel(city.endpoint(service).address) as channel, pytest.raises(Unreachable):
+        with grpc.insecure_channel(target.endpoint(service).address) as channel, pytest.raises(Unreachable):
             call(channel, f"{service}/{method}", [kind().SerializeToString()])
 
 
@@ -188,8 +188,8 @@ PLAIN = {
 
 @pytest.mark.parametrize("content", PLAIN.values(), ids=PLAIN)
 @pytest.mark.parametrize("service", SERVICES)
-def test_plain_connections_come_to_nothing(city: City, service: str, content: bytes) -> None:
-    host, _, port = city.endpoint(service).address.rpartition(":")
+def test_plain_connections_come_to_nothing(target: Deployment, service: str, content: bytes) -> None:
+    host, _, port = target.endpoint(service).address.rpartition(":")
     for _ in range(20):
         with socket.create_connection((host, int(port)), timeout=TIMEOUT) as raw:
             with contextlib.suppress(OSError):  # the server may have hung up
@@ -235,12 +235,12 @@ async def flood(endpoint: Endpoint, method: str, content: bytes) -> Counter[str]
     return found
 
 
-def still_serves_soon(city: City) -> None:
+def still_serves_soon(target: Deployment) -> None:
     """Honest phones are served again when they come back after the time that they are told."""
     until = time.monotonic() + TIMEOUT
     while True:
         try:
-            return still_serves(city)
+            return still_serves(target)
         except Refused as refused:
             if refused.refusal is not Refusal.BUSY or time.monotonic() > until:
                 raise
@@ -249,7 +249,7 @@ def still_serves_soon(city: City) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["Enrolment/Join", "Collecting/Contribute"])
-def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(city: City, method: str) -> None:
+def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(target: Deployment, method: str) -> None:
     """Thousands of calls at a time, on many connections.
 
     The server lets a bounded number inside, and asks only those for their messages. Of the others gRPC knows KNOWN,
@@ -257,23 +257,23 @@ def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(city: City, met
     what is left does not grow from flood to flood.
     """
     service = method.partition("/")[0]
-    process = city.process(service)
+    process = target.process(service)
     large = bytes(FLOODED)
     content = {
         "Enrolment/Join": wire.JoinRequest(invitation=NOBODY, signature=large),
         "Collecting/Contribute": wire.Contribution(
-            query=city.open.digest, phone=NOBODY, ciphertexts=large, signature=bytes(64)
+            query=target.open.digest, phone=NOBODY, ciphertexts=large, signature=bytes(64)
         ),
     }[method].SerializeToString()
     before, after = process.memory(), []
     process.reset_peak_memory()
     with asyncio.Runner() as runner:
         for _ in range(FLOODS):
-            answers = runner.run(flood(city.endpoint(service), method, content))
+            answers = runner.run(flood(target.endpoint(service), method, content))
             assert answers.total() == FLOOD
             assert set(answers) <= {"BUSY", "MALFORMED", "NOT_ASKED"}
             assert answers["BUSY"] > FLOOD // 2
             after.append(process.memory())
-            still_serves_soon(city)
+            still_serves_soon(target)
     assert process.peak_memory() - before < KNOWN * A_CALL < FLOODS * FLOOD * FLOODED
     assert after[-1] - after[0] < KEPT

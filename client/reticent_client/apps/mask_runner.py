@@ -169,9 +169,9 @@ class MaskRunner:
         self._reading = _LatestReading(context, self.clock.now())
 
     @property
-    def dark(self) -> bool:
+    def suspended(self) -> bool:
         """Whether nothing is released until tomorrow, because it is not known what was released today."""
-        return self._today is not None and self._today[1].dark
+        return self._today is not None and self._today[1].suspended
 
     @property
     def next_step(self) -> Beginning:
@@ -213,10 +213,10 @@ class MaskRunner:
         return self._over if first is None else first - _TICK
 
     def _mask(self, date: dt.date) -> MaskIt:
-        """The mask of a day: dark unless it is known what was released that day.
+        """The mask of a day: suspended unless it is known what was released that day.
 
         A day is decided by one policy. So the store says which one decided the last day; one that was put in its place
-        since then is dark until the next.
+        since then is suspended until the next.
         """
         if self._today is not None and self._today[0] == date:
             return self._today[1]

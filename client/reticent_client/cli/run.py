@@ -182,7 +182,7 @@ def _greet(phone: Phone, broker: Broker, apps: list[str], printer: LinePrinter) 
     printer.print_line(
         f"serving at {broker.address}, {mask.timetable.horizon} steps a day; the next begins at {local:%Y-%m-%d %H:%M}"
     )
-    if mask.dark:
+    if mask.suspended:
         printer.print_line(
             "nothing is released until tomorrow: the store does not say what was released today "
             "(start a new phone with --first-day)"

@@ -111,7 +111,7 @@ class DayTotals:
     """The number of contexts that the policy suppressed."""
     off_model: int
     """The number of contexts that the chain does not know, or rules out; they are suppressed."""
-    dark: int
+    suspended: int
     """The number of contexts after the policy's memory was lost; they are suppressed."""
     gaps: int
     """The number of steps without a reading."""
@@ -141,7 +141,7 @@ class DayTotals:
             worth=sum(weights[output] for day in days for output, _ in day.decisions if output is not None),
             suppressed=outcomes[False, "suppressed"],
             off_model=outcomes[False, "off_model"],
-            dark=outcomes[False, "dark"],
+            suspended=outcomes[False, "suspended"],
             gaps=sum(number for (gap, _), number in outcomes.items() if gap),
             gaps_released=outcomes[True, "released"],
             gaps_off_model=outcomes[True, "off_model"] + outcomes[True, "missing"],

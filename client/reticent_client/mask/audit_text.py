@@ -108,7 +108,7 @@ def _column(totals: DayTotals, policy: Policy) -> dict[str, str]:
         **worth,
         "suppressed": f"{totals.suppressed} contexts",
         "off-model": f"{totals.off_model} contexts, {totals.gaps_off_model} gaps",
-        "after lost memory": f"{totals.dark} contexts",
+        "after lost memory": f"{totals.suspended} contexts",
         "gaps": f"{totals.gaps}, {totals.gaps_released} of them released",
         "impossible outputs": str(totals.impossible),
         "sensitive visits": str(totals.visits),

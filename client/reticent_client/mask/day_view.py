@@ -14,7 +14,7 @@ from reticent_client.mask.explanation import explain
 from reticent_client.mask.maskit import Decision, MaskIt
 from reticent_client.mask.policy import Policy
 
-Reason = Literal["released", "reveals", "cover", "mask", "off_model", "gap", "dark"]
+Reason = Literal["released", "reveals", "cover", "mask", "off_model", "gap", "suspended"]
 """Why a step was released or silent: `explain`'s reasons, or what kept the policy from deciding."""
 
 
@@ -86,8 +86,8 @@ class _Viewer:
         match decision.outcome:
             case "released":
                 return "released"
-            case "dark":
-                return "dark"
+            case "suspended":
+                return "suspended"
             case "missing" | "missed":
                 return "gap"
             case "off_model":

@@ -147,7 +147,7 @@ def describe_state(snapshot: str) -> Description:
         ("memory", "lost: nothing is released until the day ends" if state["memory"] is None else "known"),
         ("report", str(report)),
     ]
-    facts = {"policy": state["policy"], "day": day, "next_step": state["step"], "dark": state["memory"] is None}
+    facts = {"policy": state["policy"], "day": day, "next_step": state["step"], "suspended": state["memory"] is None}
     return Description("state", rows, facts | {"report": report.to_json()})
 
 

@@ -105,7 +105,7 @@ class MaskIt:
         return self._step
 
     @property
-    def dark(self) -> bool:
+    def suspended(self) -> bool:
         """Whether nothing will be released until the day ends, because the memory was lost."""
         return self._memory is None
 
@@ -232,7 +232,7 @@ class MaskIt:
         self._unpublished = False
 
     def _resume_from_store(self, stored: str | None, day: str | None) -> None:
-        """Resume the stored state if it is today's; with an empty store, go dark."""
+        """Resume the stored state if it is today's; with an empty store, the mask is suspended."""
         if stored is None:
             self._memory = None
             self._store_state()
@@ -276,7 +276,7 @@ class MaskIt:
         self._last = None
         outcome: Outcome
         if memory is None:
-            outcome = "dark"
+            outcome = "suspended"
         elif index is None and context is None:
             outcome = "missing"
             self._skip_step()

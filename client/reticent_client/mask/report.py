@@ -12,7 +12,7 @@ from reticent_client.mask.staleness import RARE, Recent, Watch
 MAX_LABELS = 16
 MAX_LENGTH = 64
 
-Outcome = Literal["released", "suppressed", "off_model", "missing", "missed", "dark"]
+Outcome = Literal["released", "suppressed", "off_model", "missing", "missed", "suspended"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
@@ -32,7 +32,7 @@ class MaskReport:
     """Nothing was read, and the chain has no context "unknown"."""
     missed: int
     """No decision was requested: the phone was off."""
-    dark: int
+    suspended: int
     """The policy's memory was lost, so nothing is released until the day ends."""
     days: int
     """The number of days with at least one decided step."""

@@ -65,7 +65,7 @@ may have changed before the first of those days."""
 class Recent:
     """How much of the last finished days was unusual: off the model, or rare at that step by the chain.
 
-    Only steps with a reading that was decided count: not what was missing, missed or dark.
+    Only steps with a reading that was decided count: not what was missing, missed or suspended.
 
     >>> recent = Recent(days=7, steps=160, unusual=40, off_model=16, usual=0.04)
     >>> recent.rate, recent.limit, recent.stale

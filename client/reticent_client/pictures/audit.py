@@ -42,7 +42,7 @@ COLOURS: dict[Outcome, str] = {
     "released": RELEASED,
     "suppressed": SUPPRESSED,
     "off_model": OFF_MODEL,
-    "dark": LOST,
+    "suspended": LOST,
     "missing": GAP,
     "missed": GAP,
 }

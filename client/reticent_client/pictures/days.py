@@ -48,7 +48,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     "cover": ("silent: cover for others", "#eeeeee"),
     "mask": ("silent: sensitive", "#f7c9b9"),
     "off_model": ("silent: off the model", "#fdf0b8"),
-    "dark": ("silent: memory lost", "#dbe7f5"),
+    "suspended": ("silent: memory lost", "#dbe7f5"),
     "gap": ("no reading", BLANK),
 }
 

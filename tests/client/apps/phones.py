@@ -116,7 +116,7 @@ def mask_of(phone: Phone) -> MaskRunner:
 
 
 @dataclass
-class House:
+class ServedPhone:
     """A phone that runs on a clock of the test, its broker, and a way to make apps."""
 
     phone: Phone
@@ -151,9 +151,9 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def house(
+async def served_phone(
     policy: Policy | None = None, *, start: dt.datetime | None = None, address: str = "127.0.0.1:0", **options: Any
-) -> AsyncGenerator[House, None]:
+) -> AsyncGenerator[ServedPhone, None]:
     """A phone and its broker, on the first day, at noon unless said otherwise."""
     clock = ManualClock(at("12:00") if start is None else start)
     first: dict[str, Any] = {"first_day": True, "zone": dt.UTC} | options
@@ -162,7 +162,7 @@ async def house(
         Broker(phone, address) as broker,
         contextlib.AsyncExitStack() as stack,
     ):
-        yield House(phone, broker, clock, stack)
+        yield ServedPhone(phone, broker, clock, stack)
 
 
 async def read(call: Any, count: int) -> list[Step]:
@@ -184,7 +184,7 @@ def told(steps: list[Any]) -> list[tuple[int, str | None]]:
     return [(step.step, step.context) for step in steps]
 
 
-async def quiet(home: House) -> None:
+async def quiet(home: ServedPhone) -> None:
     """Nobody listens any more, and nothing is left of those who did."""
     await until(lambda: home.broker.streams == 0)
     assert not home.broker._open

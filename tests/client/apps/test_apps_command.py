@@ -11,7 +11,7 @@ from reticent_client import PhoneStore
 from reticent_client.apps.connection import connect
 from reticent_client.errors import AppRefused
 from tests.client.apps.command import Ask, Run, serving
-from tests.client.apps.phones import house
+from tests.client.apps.phones import served_phone
 
 
 def test_apps_come_and_go(folder: Path, ask: Ask) -> None:
@@ -63,7 +63,11 @@ def test_contexts_leave_the_disk_with_the_last_trusted_app(folder: Path, ask: As
 
     async def live() -> None:
         with contextlib.closing(PhoneStore(folder / "phone.db")) as store:
-            async with house(store=store) as home, home.app("diary", trusted=True), home.app("clock", trusted=True):
+            async with (
+                served_phone(store=store) as home,
+                home.app("diary", trusted=True),
+                home.app("clock", trusted=True),
+            ):
                 await home.live("hospital")
 
     asyncio.run(live())

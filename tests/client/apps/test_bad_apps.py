@@ -14,7 +14,7 @@ import pytest
 from reticent.v1 import phone_pb2
 from reticent_client.apps.broker import RATE, SERVICE
 from reticent_client.apps.messages import SIZE
-from tests.client.apps.phones import App, calling, house, limited, quiet, read, releasing, status, told
+from tests.client.apps.phones import App, calling, limited, quiet, read, releasing, served_phone, status, told
 from tests.parties.waiting import until
 
 CODE = grpc.StatusCode
@@ -39,7 +39,7 @@ for message in call:
 
 @limited
 async def test_an_app_that_is_killed_is_forgotten() -> None:
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         call = await app.listen()
         token = home.phone.apps.add("victim")
         victims = [
@@ -66,7 +66,7 @@ async def test_an_app_that_is_killed_is_forgotten() -> None:
 @limited
 async def test_apps_that_hang_up_leave_nothing_behind() -> None:
     """No stream, no task, no entry in a table."""
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         call = await app.listen()
         await home.live("home")
         await read(call, 1)
@@ -145,7 +145,7 @@ class Staller:
 
 @limited
 async def test_an_app_that_stalls_holds_nobody_up_and_hears_everything_in_the_end() -> None:
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         call = await app.listen()
         staller = Staller(home.broker.address, home.phone.apps.add("staller"))
         await until(lambda: home.broker.streams == 2)
@@ -161,7 +161,7 @@ async def test_an_app_that_stalls_holds_nobody_up_and_hears_everything_in_the_en
 
 @limited
 async def test_an_app_that_stalls_for_longer_than_steps_are_held_is_told_so() -> None:
-    async with house(releasing(4), held_days=1) as home:
+    async with served_phone(releasing(4), held_days=1) as home:
         staller = Staller(home.broker.address, home.phone.apps.add("staller"))
         await until(lambda: home.broker.streams == 1)
         await home.live("home", 20)
@@ -188,7 +188,7 @@ async def flooding(app: App, calls: int, at_once: int) -> list[Any]:
 
 @limited
 async def test_an_app_that_floods_is_slowed_down_and_nobody_else() -> None:
-    async with house() as home, home.app() as app, home.app("flood") as flood:
+    async with served_phone() as home, home.app() as app, home.app("flood") as flood:
         call = await app.listen()
         await home.live("home")
         await read(call, 1)
@@ -217,7 +217,7 @@ async def test_an_app_that_floods_is_slowed_down_and_nobody_else() -> None:
 @limited
 async def test_a_thousand_calls_at_once_hold_nobody_up() -> None:
     """More than fit into a connection are refused by it, without a word of ours."""
-    async with house() as home, home.app() as app, home.app("flood") as flood:
+    async with served_phone() as home, home.app() as app, home.app("flood") as flood:
         call = await app.listen()
         flooded = asyncio.ensure_future(flooding(flood, calls=2000, at_once=2000))
         for _ in range(5):
@@ -232,7 +232,7 @@ async def test_a_thousand_calls_at_once_hold_nobody_up() -> None:
 
 @limited
 async def test_those_without_a_token_share_one_allowance_and_do_not_touch_the_others() -> None:
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         await home.live("home")
         async with calling(home.broker.address, None) as stranger:
             codes = {each.code() for each in await flooding(stranger, calls=300, at_once=100)}
@@ -247,7 +247,7 @@ async def test_those_without_a_token_share_one_allowance_and_do_not_touch_the_ot
 
 @limited
 async def test_an_app_has_only_so_many_streams() -> None:
-    async with house() as home, home.app() as app, home.app("other") as other:
+    async with served_phone() as home, home.app() as app, home.app("other") as other:
         calls = [await app.listen() for _ in range(8)]
         refusal = await status(app.subscribe().read())
         assert refusal.code() is CODE.RESOURCE_EXHAUSTED
@@ -267,7 +267,7 @@ async def test_an_app_has_only_so_many_streams() -> None:
 @limited
 async def test_garbage_in_place_of_a_request_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     """After the token was asked for: a stranger cannot even fill the log."""
-    async with house() as home, home.app() as app, calling(home.broker.address, None) as stranger:
+    async with served_phone() as home, home.app() as app, calling(home.broker.address, None) as stranger:
         for method in ("Current", "Subscribe"):
             refusal = await status(app.raw(method, b"\xff" * 20))
             assert refusal.code() is CODE.INVALID_ARGUMENT
@@ -280,7 +280,7 @@ async def test_garbage_in_place_of_a_request_is_refused(caplog: pytest.LogCaptur
 
 @limited
 async def test_what_is_too_large_is_refused() -> None:
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         await home.live("home")
         large = app.raw("Current", b"\0" * 5000)
         assert (await status(large)).code() is CODE.RESOURCE_EXHAUSTED
@@ -292,7 +292,7 @@ async def test_what_is_too_large_is_refused() -> None:
 
 @limited
 async def test_other_protocols_at_the_same_port_disturb_nobody() -> None:
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         call = await app.listen()
         host, _, port = home.broker.address.rpartition(":")
         for nonsense in (

@@ -17,13 +17,13 @@ from reticent_client.store import PhoneStore
 from tests.client.apps.phones import (
     MONDAY,
     App,
-    House,
+    ServedPhone,
     calling,
-    house,
     limited,
     quiet,
     read,
     releasing,
+    served_phone,
     status,
     told,
     tossing,
@@ -41,7 +41,7 @@ CODE = grpc.StatusCode
 @limited
 async def test_an_app_hears_each_step_and_can_ask_for_the_last_one(address: str, tmp_path: Path) -> None:
     where = f"unix:{tmp_path}/phone.sock" if address == "unix" else address
-    async with house(address=where) as home, home.app() as app:
+    async with served_phone(address=where) as home, home.app() as app:
         assert (await status(app.current())).code() is CODE.NOT_FOUND
         call = await app.listen()
         await home.live("home")
@@ -54,7 +54,7 @@ async def test_an_app_hears_each_step_and_can_ask_for_the_last_one(address: str,
 @limited
 async def test_all_apps_hear_the_same_stream() -> None:
     """Policies with coins toss them once, for everybody."""
-    async with house(tossing()) as home:
+    async with served_phone(tossing()) as home:
         apps = [await home.enter(f"app {n}") for n in range(4)]
         calls = [await app.listen() for app in apps]
         await home.live("home", 12)
@@ -66,7 +66,7 @@ async def test_all_apps_hear_the_same_stream() -> None:
 @limited
 async def test_only_a_trusted_app_hears_everything(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'phone.sock'}"
-    async with house(address=address) as home, home.app() as app, home.app("diary", trusted=True) as diary:
+    async with served_phone(address=address) as home, home.app() as app, home.app("diary", trusted=True) as diary:
         calls = [await app.listen(), await diary.listen()]
         for context in ("home", "hospital", None):
             await home.live(context)
@@ -80,7 +80,7 @@ async def test_only_a_trusted_app_hears_everything(tmp_path: Path) -> None:
 @limited
 async def test_a_trusted_app_is_told_nothing_over_a_port() -> None:
     """Whoever takes the port while the phone is away is sent its token."""
-    async with house() as home, home.app("diary", trusted=True) as diary:
+    async with served_phone() as home, home.app("diary", trusted=True) as diary:
         await home.live("hospital")
         assert (await status(diary.current())).code() is CODE.FAILED_PRECONDITION
         assert (await status(diary.subscribe(0).read())).code() is CODE.FAILED_PRECONDITION
@@ -90,7 +90,7 @@ async def test_a_trusted_app_is_told_nothing_over_a_port() -> None:
 async def test_what_was_before_an_app_was_trusted_is_not_its_to_know(tmp_path: Path) -> None:
     """Nor is it on the disk while nobody is trusted."""
     store = PhoneStore(tmp_path / "phone.db")
-    async with house(address=f"unix:{tmp_path / 'phone.sock'}", store=store) as home:
+    async with served_phone(address=f"unix:{tmp_path / 'phone.sock'}", store=store) as home:
         async with home.app("first", trusted=True):
             await home.live("hospital")
             assert [set(messages) for _, messages in store.messages()] == [{"masked", "raw"}]
@@ -107,7 +107,7 @@ async def test_what_was_before_an_app_was_trusted_is_not_its_to_know(tmp_path: P
 @limited
 async def test_nothing_can_be_heard_before_its_step_begins() -> None:
     """Neither by asking nor by listening, from the beginning or from now on."""
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         await home.live("home")
         calls = [await app.listen(), await app.listen(position(MONDAY, 25))]
         await home.sense_before("work")
@@ -125,7 +125,7 @@ async def test_nothing_can_be_heard_before_its_step_begins() -> None:
 @limited
 async def test_whoever_listens_misses_nothing_from_then_on() -> None:
     """Also a step that begins between the phone's yes and the first message."""
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         for _ in range(20):
             call = app.subscribe()
             opening = asyncio.ensure_future(call.initial_metadata())
@@ -144,7 +144,7 @@ async def test_whoever_listens_misses_nothing_from_then_on() -> None:
 
 @limited
 async def test_an_app_that_comes_back_hears_what_came_since() -> None:
-    async with house(releasing(4), held_days=2) as home, home.app() as app:
+    async with served_phone(releasing(4), held_days=2) as home, home.app() as app:
         await home.live("home", 3)
         seen = position(MONDAY, 3)
         assert told(await read(await app.listen(seen), 2)) == [(0, "home"), (1, "home")]
@@ -155,7 +155,7 @@ async def test_an_app_that_comes_back_hears_what_came_since() -> None:
 @limited
 async def test_an_app_from_the_future_hears_what_comes_next(after: int) -> None:
     """A phone whose clock was wrong for a day must not be silent for its apps until that day."""
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         await home.live("home")
         call = await app.listen(after)
         await home.live("work")
@@ -165,7 +165,7 @@ async def test_an_app_from_the_future_hears_what_comes_next(after: int) -> None:
 @limited
 async def test_what_is_no_longer_held_is_out_of_range() -> None:
     """The step before the first that is held may be named: nothing after it is missing."""
-    async with house(releasing(4), held_days=1) as home, home.app() as app:
+    async with served_phone(releasing(4), held_days=1) as home, home.app() as app:
         first = position(MONDAY, 3)
         await home.live("home", 6)
         dropped = [step.position for step in await read(await app.listen(first + 2**20 - 3), 0)]
@@ -181,7 +181,7 @@ async def test_what_is_no_longer_held_is_out_of_range() -> None:
         await quiet_after(app, home)
 
 
-async def quiet_after(app: App, home: House) -> None:
+async def quiet_after(app: App, home: ServedPhone) -> None:
     """The app hangs up."""
     await app.channel.close()
     await quiet(home)
@@ -193,7 +193,7 @@ async def quiet_after(app: App, home: House) -> None:
 @pytest.mark.parametrize("token", [None, "", "wrong", "x" * 4000, " ", "Bearer"])
 @limited
 async def test_without_a_token_nothing_is_told(token: str | None) -> None:
-    async with house() as home:
+    async with served_phone() as home:
         home.phone.apps.add("weather")
         await home.live("home")
         async with calling(home.broker.address, token) as stranger:
@@ -206,7 +206,7 @@ async def test_without_a_token_nothing_is_told(token: str | None) -> None:
 @pytest.mark.parametrize("scheme", ["Basic", "bearer-", ""])
 @limited
 async def test_a_token_counts_only_as_a_bearer(scheme: str) -> None:
-    async with house() as home:
+    async with served_phone() as home:
         token = home.phone.apps.add("weather")
         await home.live("home")
         async with calling(home.broker.address, None) as stranger:
@@ -220,7 +220,7 @@ async def test_a_token_counts_only_as_a_bearer(scheme: str) -> None:
 @limited
 async def test_the_digest_of_a_token_is_no_token() -> None:
     """Nobody who reads the store can listen."""
-    async with house() as home:
+    async with served_phone() as home:
         home.phone.apps.add("weather")
         (app,) = home.phone.apps.all()
         async with calling(home.broker.address, app.digest) as thief:
@@ -230,7 +230,7 @@ async def test_the_digest_of_a_token_is_no_token() -> None:
 @pytest.mark.parametrize("how", ["removed", "renewed"])
 @limited
 async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how: str) -> None:
-    async with house() as home, home.app() as app, home.app("other") as other:
+    async with served_phone() as home, home.app() as app, home.app("other") as other:
         call, unaffected = await app.listen(), await other.listen()
         await home.live("home")
         assert told(await read(call, 1)) == [(25, "home")]
@@ -250,7 +250,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how:
 @limited
 async def test_an_inside_error_is_not_told_to_apps(caplog: pytest.LogCaptureFixture) -> None:
     """What is wrong with the phone's files is the user's to know."""
-    async with house() as home, home.app() as app:
+    async with served_phone() as home, home.app() as app:
         home.phone.store.slot("apps").write("{damaged")
         for refusal in (await status(app.current()), await status(app.subscribe().read())):
             assert refusal.code() is CODE.INTERNAL
@@ -289,12 +289,12 @@ def test_the_clear_is_for_this_machine_only(address: str) -> None:
 
 @limited
 async def test_a_port_that_is_taken_is_one_sentence() -> None:
-    async with house() as home:
+    async with served_phone() as home:
         with pytest.raises(AddressError, match=rf"^cannot listen at {home.broker.address}: is it taken"):
-            async with house(address=home.broker.address):
+            async with served_phone(address=home.broker.address):
                 raise AssertionError("unreachable")
         with pytest.raises(AddressError, match=r"^cannot listen at unix:/nowhere/phone\.sock"):
-            async with house(address="unix:/nowhere/phone.sock"):
+            async with served_phone(address="unix:/nowhere/phone.sock"):
                 raise AssertionError("unreachable")
 
 
@@ -306,9 +306,9 @@ async def test_a_path_that_is_taken_is_one_sentence(tmp_path: Path, form: str) -
     address = form.format(path)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    async with house(address=address) as home:
+    async with served_phone(address=address) as home:
         with pytest.raises(AddressError, match=r"it is taken$"):
-            async with house(address=f"unix:{path}"):
+            async with served_phone(address=f"unix:{path}"):
                 raise AssertionError("unreachable")
         async with home.app() as app:
             await home.live("home")
@@ -320,7 +320,7 @@ async def test_a_broker_that_stops_says_so() -> None:
     """Streams end with UNAVAILABLE, after what was told before."""
     async with calling("127.0.0.1:1", None) as stranger:
         assert (await status(stranger.current())).code() is CODE.UNAVAILABLE
-    async with house() as home:
+    async with served_phone() as home:
         app = await home.enter("weather")
         calls = [await app.listen() for _ in range(5)]
         await home.live("home")
@@ -335,7 +335,7 @@ async def test_a_broker_that_stops_says_so() -> None:
 
 @limited
 async def test_a_broker_stops_within_seconds_whatever_its_apps_do() -> None:
-    async with house() as home:
+    async with served_phone() as home:
         staller = Staller(home.broker.address, home.phone.apps.add("staller"))
         await until(lambda: home.broker.streams == 1)
         await home.live("home", 60)

@@ -18,7 +18,7 @@ from reticent_client.errors import AppRefused
 from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from reticent_sim.engine import free_address
-from tests.client.apps.phones import MONDAY, App, House, at, house, limited, releasing
+from tests.client.apps.phones import MONDAY, App, ServedPhone, at, limited, releasing, served_phone
 from tests.parties.waiting import until
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -57,14 +57,14 @@ class StreamReader:
 
 
 @contextlib.asynccontextmanager
-async def connected(home: House, seconds: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
+async def connected(home: ServedPhone, seconds: float = 10, name: str = "weather") -> AsyncGenerator[Connection, None]:
     """A connection of an app."""
     with connect(home.broker.address, home.phone.apps.add(name), timeout=seconds) as connection:
         yield connection
 
 
 @contextlib.asynccontextmanager
-async def again(home: House, app: App, seconds: float = 10) -> AsyncGenerator[Connection, None]:
+async def again(home: ServedPhone, app: App, seconds: float = 10) -> AsyncGenerator[Connection, None]:
     """A second connection of an app."""
     assert app.token is not None
     with connect(home.broker.address, app.token, timeout=seconds) as connection:
@@ -73,7 +73,7 @@ async def again(home: House, app: App, seconds: float = 10) -> AsyncGenerator[Co
 
 @limited
 async def test_current_is_the_last_step_or_none() -> None:
-    async with house() as home, connected(home) as connection:
+    async with served_phone() as home, connected(home) as connection:
         assert await asyncio.to_thread(connection.current) is None
         await home.live("home")
         step = await asyncio.to_thread(connection.current)
@@ -82,7 +82,7 @@ async def test_current_is_the_last_step_or_none() -> None:
 
 @limited
 async def test_a_stream_begins_now_or_after_a_step() -> None:
-    async with house() as home, connected(home) as connection:
+    async with served_phone() as home, connected(home) as connection:
         await home.live("home", 2)
         later = StreamReader(connection.stream(position(MONDAY, 25)))
         assert await later.has(1) == [(26, "home")]
@@ -100,7 +100,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
     start = at("12:00")
     for life in range(4):
         store = PhoneStore(tmp_path / "phone.db")
-        async with house(address=address, store=store, start=start) as home:
+        async with served_phone(address=address, store=store, start=start) as home:
             if reader is None:
                 connection = connect(address, home.phone.apps.add("weather"), timeout=30)
                 reader = StreamReader(connection.stream())
@@ -120,12 +120,12 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
 async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
     address = free_address()
     with contextlib.closing(PhoneStore()) as store:
-        async with house(store=store) as home:
+        async with served_phone(store=store) as home:
             token = home.phone.apps.add("weather")
         with connect(address, token, timeout=30) as connection:
             reader = StreamReader(connection.stream())
             await asyncio.sleep(0.5)
-            async with house(store=store, address=address, start=at("14:00")) as home:
+            async with served_phone(store=store, address=address, start=at("14:00")) as home:
                 await until(lambda: home.broker.streams == 1)
                 await home.live("work")
                 assert await reader.has(1) == [(29, "work")]
@@ -153,7 +153,7 @@ async def test_current_does_not_wait(seconds: float) -> None:
 
 @limited
 async def test_a_refused_app_is_told_why_at_once() -> None:
-    async with house() as home:
+    async with served_phone() as home:
         with connect(home.broker.address, "wrong") as connection:
             for refused in (connection.current, lambda: next(connection.stream()), lambda: next(connection.stream(5))):
                 with pytest.raises(AppRefused, match=r"^the phone says: no app has this token"):
@@ -162,7 +162,7 @@ async def test_a_refused_app_is_told_why_at_once() -> None:
 
 @limited
 async def test_a_stream_that_the_phone_refuses_as_one_too_many_waits_until_another_ends() -> None:
-    async with house() as home, home.app() as app, again(home, app) as connection:
+    async with served_phone() as home, home.app() as app, again(home, app) as connection:
         calls = [await app.listen() for _ in range(STREAMS_PER_APP)]
         await home.live("home")
         waiting = StreamReader(connection.stream(0))
@@ -174,7 +174,7 @@ async def test_a_stream_that_the_phone_refuses_as_one_too_many_waits_until_anoth
 
 @limited
 async def test_a_stream_that_the_phone_refuses_as_one_too_many_ends_after_the_timeout() -> None:
-    async with house() as home, home.app() as app, again(home, app, seconds=1.5) as connection:
+    async with served_phone() as home, home.app() as app, again(home, app, seconds=1.5) as connection:
         _ = [await app.listen() for _ in range(STREAMS_PER_APP)]
         began = time.monotonic()
         error = await StreamReader(connection.stream(0)).fails()
@@ -185,7 +185,7 @@ async def test_a_stream_that_the_phone_refuses_as_one_too_many_ends_after_the_ti
 
 @limited
 async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
-    async with house() as home, connected(home) as connection:
+    async with served_phone() as home, connected(home) as connection:
         reader = StreamReader(connection.stream())
         await until(lambda: home.broker.streams == 1)
         await home.live("home")
@@ -198,7 +198,7 @@ async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
 
 @limited
 async def test_an_app_that_was_away_for_too_long_is_told_so() -> None:
-    async with house(releasing(4), held_days=1) as home, connected(home) as connection:
+    async with served_phone(releasing(4), held_days=1) as home, connected(home) as connection:
         await home.live("home", 10)
         reader = StreamReader(connection.stream(position(MONDAY, 3)))
         assert str(await reader.fails()) == "the phone says: steps after this position are no longer held"
@@ -208,7 +208,7 @@ async def test_an_app_that_was_away_for_too_long_is_told_so() -> None:
 @limited
 async def test_a_stream_that_is_left_is_closed() -> None:
     """`break` is enough, and so is forgetting it."""
-    async with house() as home, connected(home) as connection:
+    async with served_phone() as home, connected(home) as connection:
         await home.live("home", 3)
 
         def first() -> Step:
@@ -223,7 +223,7 @@ async def test_a_stream_that_is_left_is_closed() -> None:
 @limited
 async def test_hanging_up_ends_a_stream_that_waits() -> None:
     """From another thread, as a window's close button does."""
-    async with house() as home, connected(home) as connection:
+    async with served_phone() as home, connected(home) as connection:
         reader = StreamReader(connection.stream())
         await until(lambda: home.broker.streams == 1)
         connection.close()
@@ -241,7 +241,7 @@ def secured() -> grpc.ServerCredentials:
 @limited
 async def test_apps_speak_tls_where_the_phone_has_a_certificate() -> None:
     """And an app that does not, or trusts another one, hears nothing."""
-    async with house() as home, Broker(home.phone, "0.0.0.0:0", credentials=secured()) as broker:
+    async with served_phone() as home, Broker(home.phone, "0.0.0.0:0", credentials=secured()) as broker:
         token = home.phone.apps.add("weather")
         await home.live("home")
         port = broker.address.rpartition(":")[2]

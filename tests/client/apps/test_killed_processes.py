@@ -77,7 +77,7 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
         contexts.setdefault(step.position, set()).add(step.context)
     assert len(contexts) >= 4 * lives
     assert all(len(found) == 1 for found in contexts.values())
-    assert {next(iter(found)) for found in contexts.values()} == {"home", None}  # nothing was dark
+    assert {next(iter(found)) for found in contexts.values()} == {"home", None}  # nothing was suspended
     assert all(dt.datetime.fromisoformat(moment) >= begins(position) for moment, position, _ in printed)
     positions = [step.position for step in reader.steps]
     assert positions == sorted(set(positions))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reticent_client.store import PhoneStore
-from tests.client.apps.phones import House, house, limited, read, tossing
+from tests.client.apps.phones import ServedPhone, limited, read, served_phone, tossing
 from tests.client.apps.test_bad_apps import Staller
 from tests.parties.waiting import until
 
@@ -30,7 +30,7 @@ class Size:
     tasks: int
 
     @classmethod
-    def of(cls, home: House, folder: Path) -> "Size":
+    def of(cls, home: ServedPhone, folder: Path) -> "Size":
         """Now."""
         gc.collect()
         unit = 1 if sys.platform == "darwin" else KILOBYTE
@@ -43,7 +43,7 @@ class Size:
         )
 
 
-async def live(home: House, calls: list[Any], days: int) -> None:
+async def live(home: ServedPhone, calls: list[Any], days: int) -> None:
     """Some days, on which everybody hears everything but the one who stalls."""
     horizon = home.mask.timetable.horizon
     for step in range(days * horizon):
@@ -61,7 +61,7 @@ async def test_neither_memory_nor_disk_grows(
 ) -> None:
     """Once the days that are held are full; with apps that listen, ask, stall, and come and go."""
     store = PhoneStore(tmp_path / "phone.db")
-    async with house(tossing(steps), store=store, held_days=warm - 1) as home:
+    async with served_phone(tossing(steps), store=store, held_days=warm - 1) as home:
         apps = [await home.enter(f"app {n}") for n in range(3)]
         calls = [await app.listen() for app in apps]
         staller = Staller(home.broker.address, home.phone.apps.add("staller"))
@@ -94,7 +94,7 @@ async def test_neither_memory_nor_disk_grows(
 async def test_a_stream_that_is_kept_whole_would_be_noticed(tmp_path: Path) -> None:
     """Held for ever, twelve days of it are more than three."""
     with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
-        async with house(tossing(8), store=store, held_days=1000) as home:
+        async with served_phone(tossing(8), store=store, held_days=1000) as home:
             await live(home, [], 3)
             before = Size.of(home, tmp_path)
             await live(home, [], 9)

@@ -18,7 +18,7 @@ from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.errors import FileError
 from reticent_client.mask.timetable import time_zone
 from reticent_client.store import PhoneStore, StoreSlot
-from tests.client.apps.phones import at, house, limited, releasing, tossing
+from tests.client.apps.phones import at, limited, releasing, served_phone, tossing
 from tests.client.apps.published_steps import PublishedSteps, phone_of, phone_on
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
@@ -286,7 +286,7 @@ async def test_a_step_that_cannot_be_stored_is_not_told(
 
 @limited
 async def test_only_so_many_days_are_held() -> None:
-    async with house(releasing(4), held_days=2) as home:
+    async with served_phone(releasing(4), held_days=2) as home:
         await home.live("home", 50)
         assert len(home.mask.masked._messages) == 8
         assert len(home.phone.store.messages()) <= 8 + 4 + 1

@@ -13,7 +13,7 @@ from reticent_client.apps.messages import RAW
 from reticent_client.apps.tokens import Apps
 from reticent_client.mask.state_store import FileStore
 from tests.client.apps.command import Ask, serving
-from tests.client.apps.phones import House, at, house, limited, mask_of, releasing
+from tests.client.apps.phones import ServedPhone, at, limited, mask_of, releasing, served_phone
 
 SENSITIVE, UNKNOWN, BROKEN = "oncology-ward", "debt-counsellor", "courtroom" + "x" * 128
 """A context that is suppressed, one that the chain does not know, and one that is too long: they occur nowhere else."""
@@ -32,7 +32,7 @@ def on_disk(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-async def live(home: House, days: int = 1) -> None:
+async def live(home: ServedPhone, days: int = 1) -> None:
     """Spend some days; the chain rules the sensitive context out at every other step."""
     for _ in range(days):
         for context in DAY:
@@ -54,7 +54,7 @@ def test_no_context_is_on_disk_without_a_trusted_app(tmp_path: Path, moment: str
     @limited
     async def run() -> None:
         store = PhoneStore(tmp_path / "phone.db")
-        async with house(policy(), start=at("00:00"), store=store) as home:
+        async with served_phone(policy(), start=at("00:00"), store=store) as home:
             home.phone.apps.add("weather")
             await live(home, 3)
             report = home.mask.reports()[0]
@@ -87,7 +87,7 @@ def test_a_restarted_phone_still_counts_the_steps_off_the_model(tmp_path: Path) 
 async def test_contexts_leave_the_disk_with_the_last_trusted_app(tmp_path: Path, how: str) -> None:
     """At once, and not only when the log of the database happens to be written anew."""
     store = PhoneStore(tmp_path / "phone.db")
-    async with house(policy(), start=at("00:00"), store=store) as home:
+    async with served_phone(policy(), start=at("00:00"), store=store) as home:
         home.phone.apps.add("diary", trusted=True)
         home.phone.apps.add("other diary", trusted=True)
         await live(home)

@@ -67,7 +67,7 @@ async def test_a_clock_that_is_set_back_while_the_phone_is_off_has_nothing_told_
         async with phone_of(store, clock, published, policy=tossing(), first_day=True, rng=seeded(lives)) as phone:
             phone.sense("home")
             await clock.move_to(max(clock.now(), at("12:45")) + lives * HOUR)
-            assert not phone.dark
+            assert not phone.suspended
         clock._now -= back
     contexts: dict[int, set[str | None]] = {}
     for _, step in published:
@@ -92,7 +92,7 @@ async def test_a_clock_that_begins_in_1970_does_no_harm(store: PhoneStore) -> No
         await clock.move_to(at("12:55"))
         phone.sense("work")
         await clock.move_to(at("13:00"))
-        assert not phone.dark
+        assert not phone.suspended
         assert len(phone.masked._messages) == 2  # nothing is lost for apps that were away
     assert published.steps == [(25, "home"), (25, "home"), (26, "work")]
 
@@ -164,27 +164,27 @@ async def test_a_step_that_was_decided_and_did_not_get_out_is_told_after_the_res
 
 
 @limited
-async def test_without_its_store_a_phone_is_dark_until_the_day_ends(clock: ManualClock) -> None:
+async def test_without_its_store_a_phone_is_suspended_until_the_day_ends(clock: ManualClock) -> None:
     published = PublishedSteps(clock)
     with closing(PhoneStore()) as store:
         async with phone_of(store, clock, published, first_day=False) as phone:
-            darkness = [phone.dark]
+            suspension = [phone.suspended]
             while clock.now() < at("00:00", MONDAY + DAY):
                 phone.sense("home")
                 await clock.move_to(phone.next_step.instant)
-            assert [*darkness, phone.dark] == [True, False]
+            assert [*suspension, phone.suspended] == [True, False]
     assert published.steps == [*((step, None) for step in range(25, 48)), (0, "home")]
 
 
 @limited
-async def test_another_policy_is_dark_until_tomorrow_and_so_is_the_first_one_put_back(
+async def test_another_policy_is_suspended_until_tomorrow_and_so_is_the_first_one_put_back(
     store: PhoneStore, clock: ManualClock
 ) -> None:
     first, second = releasing(hidden="hospital"), releasing(hidden="work")
     published = PublishedSteps(clock)
     for policy in (first, second, first, second):
         async with phone_of(store, clock, published, policy=policy, first_day=True) as phone:
-            assert phone.dark == (len(published) > 0)
+            assert phone.suspended == (len(published) > 0)
             phone.sense("home")
             await clock.move_to(phone.next_step.instant)
     assert published.steps == [(25, "home"), (26, None), (27, None), (28, None)]
@@ -192,12 +192,12 @@ async def test_another_policy_is_dark_until_tomorrow_and_so_is_the_first_one_put
     async with phone_of(store, clock, published, policy=second) as phone:
         phone.sense("home")
         await clock.move_to(at("00:00", MONDAY + DAY))
-        assert not phone.dark
+        assert not phone.suspended
     assert published.steps[-1] == (0, "home")
 
 
 @limited
-async def test_policies_that_change_places_and_back_are_dark_until_tomorrow(
+async def test_policies_that_change_places_and_back_are_suspended_until_tomorrow(
     store: PhoneStore, clock: ManualClock
 ) -> None:
     """The one put back does not go on from a state that knows nothing of the other's releases."""
@@ -206,7 +206,7 @@ async def test_policies_that_change_places_and_back_are_dark_until_tomorrow(
     for weekday, weekend in [(first, second), (second, first), (first, second)]:
         schedule = Schedule({"weekday": weekday, "weekend": weekend})
         async with phone_of(store, clock, published, policy=schedule, first_day=True) as phone:
-            assert phone.dark == (len(published) > 0)
+            assert phone.suspended == (len(published) > 0)
             phone.sense("home")
             await clock.move_to(phone.next_step.instant)
     assert published.steps == [(25, "home"), (26, None), (27, None)]
@@ -214,7 +214,7 @@ async def test_policies_that_change_places_and_back_are_dark_until_tomorrow(
 
 @limited
 async def test_a_new_policy_works_at_once_in_the_morning(store: PhoneStore) -> None:
-    """Put in place before midnight it is dark for the rest of the evening; after midnight, not at all."""
+    """Put in place before midnight it is suspended for the rest of the evening; after midnight, not at all."""
     clock = ManualClock(at("23:00"))
     published = PublishedSteps(clock)
     async with phone_of(store, clock, published, first_day=True) as phone:
@@ -222,7 +222,7 @@ async def test_a_new_policy_works_at_once_in_the_morning(store: PhoneStore) -> N
         await clock.move_to(at("23:30"))
     clock._now = at("00:10", MONDAY + DAY)
     async with phone_of(store, clock, published, policy=releasing(hidden="work")) as phone:
-        assert not phone.dark
+        assert not phone.suspended
         phone.sense("hospital")
         await clock.move_to(phone.next_step.instant)
     assert published.steps == [(47, "home"), (1, "hospital")]
@@ -230,7 +230,7 @@ async def test_a_new_policy_works_at_once_in_the_morning(store: PhoneStore) -> N
 
 @limited
 async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midnight_again(store: PhoneStore) -> None:
-    """Tomorrow's first step was decided by the first one; it leaves as it was, and the rest of tomorrow is dark."""
+    """Tomorrow's first step was decided by the first one; it leaves as it was; then tomorrow is suspended."""
     clock = ManualClock(at("23:50"))
     published = PublishedSteps(clock)
     midnight = at("00:00", MONDAY + DAY)
@@ -263,7 +263,7 @@ async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(store: 
 
 @limited
 async def test_weekdays_and_weekends_have_policies_of_their_own(store: PhoneStore) -> None:
-    """Through two weeks of restarts at odd times, nothing is dark."""
+    """Through two weeks of restarts at odd times, nothing is suspended."""
     schedule = Schedule({"weekday": releasing(4, "hospital"), "weekend": releasing(4, "work")})
     clock = ManualClock(at("00:00") - dt.timedelta(minutes=5))
     published = PublishedSteps(clock)

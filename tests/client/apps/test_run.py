@@ -53,7 +53,7 @@ def _repeat(phone: Serving, text: str) -> None:
 
 @pytest.mark.slow
 def test_killed_and_begun_again_it_goes_on(folder: Path) -> None:
-    """With its apps, and not dark; without its store it is."""
+    """With its apps, and not suspended; without its store it is."""
     with serving(folder, "quick.npz", "--app", "weather", "--first-day") as phone:
         token = phone.says("app weather: ")
         phone.write("home\n")

@@ -248,7 +248,7 @@ def test_until_then_nothing_is_released(tmp_path: Path) -> None:
     assert mask.filter_day(["home", None, "work", "a place never heard of"]) == [None] * 4
     mask.next_day()
     assert mask.observe("work", step=3) is None
-    assert not mask.dark
+    assert not mask.suspended
     found = audit(policy, [["home", "work", "home", "home"]], rng=seeded(1))
     assert (found.total.released, found.breaches) == (0, [])
     assert "silent policy" in repr(policy)

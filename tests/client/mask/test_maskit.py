@@ -28,7 +28,7 @@ def test_releases_what_the_policy_can_release(check: Callable[..., Policy], prob
     output = tuple(None if label is None else policy.index(label) for label in map(mask.observe, day))
     assert output in oracle.outputs_of(policy, tuple(map(policy.index, day)))
     report = mask.report()
-    assert (report.off_model, report.missing, report.missed, report.dark) == (0, 0, 0, 0)
+    assert (report.off_model, report.missing, report.missed, report.suspended) == (0, 0, 0, 0)
     assert report.released == sum(index is not None for index in output)
 
 
@@ -178,7 +178,7 @@ def test_every_step_has_one_outcome() -> None:
         "off_model": 1,
         "missing": 1,
         "missed": 3,
-        "dark": 0,
+        "suspended": 0,
         "days": 2,
         "off_model_contexts": {"gym": 1},
         "recent": {

@@ -149,7 +149,7 @@ def test_a_filtered_day_is_not_decided_again() -> None:
     kept, report = flash.text, mask.report()
     for seed in range(5):
         again = MaskIt(tossing(), seeded(seed), store=flash, day="d1")
-        assert (again.step, again.day, again.dark) == (4, "d1", False)
+        assert (again.step, again.day, again.suspended) == (4, "d1", False)
         for step in (None, 0, 3, 4):
             with pytest.raises(StepError, match=r"^the day 'd1' is over: step . cannot follow step 3"):
                 again.observe("x", step=step)

@@ -81,7 +81,7 @@ def test_a_state(run: Run) -> None:
     mask = MaskIt(policy, store=FileStore("state"), day="2027-02-02")
     mask.observe("a", step=0)
     facts = json.loads(run("show", "state", "--json").stdout)
-    assert (facts["kind"], facts["day"], facts["next_step"], facts["dark"]) == ("state", "2027-02-02", 1, False)
+    assert (facts["kind"], facts["day"], facts["next_step"], facts["suspended"]) == ("state", "2027-02-02", 1, False)
     assert facts["policy"] == policy.fingerprint()
 
 

@@ -190,13 +190,13 @@ def test_gaps_and_steps_that_nobody_asked_about_count_for_nothing() -> None:
         assert mask.report().recent == Recent(days=2, steps=2, unusual=0, off_model=0, usual=None)
 
 
-def test_dark_steps_count_for_nothing() -> None:
+def test_suspended_steps_count_for_nothing() -> None:
     """Nothing is known of the memory, so nothing is compared."""
     chain = MarkovChain.fit([USUAL, ["home", "cafe", "home"]])
     mask = MaskIt(simulatable(chain, sensitive={"cafe"}, delta=0.1))
     mask.filter_day([None, "gym", "gym"])  # what would have been released was not read
     report = mask.report()
-    assert (report.missing, report.dark) == (1, 2)
+    assert (report.missing, report.suspended) == (1, 2)
     assert report.recent.days == 0
 
 

@@ -66,35 +66,35 @@ def test_a_day_is_stored_once() -> None:
     assert store.texts[-1] == mask.snapshot()
 
 
-def test_an_empty_store_is_dark_until_the_next_day() -> None:
+def test_an_empty_store_is_suspended_until_the_next_day() -> None:
     """It may have been lost: nobody knows what was released today."""
     mask = MaskIt(vector(commute()), store=Notes())
-    assert mask.dark
+    assert mask.suspended
     assert [mask.observe(label) for label in DAY] == [None] * 5
-    assert mask.report().dark == 5
+    assert mask.report().suspended == 5
     mask.next_day()
     assert mask.filter_day(DAY) == DAY
 
 
 def test_a_store_lost_in_the_middle_of_a_day() -> None:
-    """The steps before were missed, the rest is dark; the next day is as ever."""
+    """The steps before were missed, the rest is suspended; the next day is as ever."""
     mask = MaskIt(vector(commute()), store=Notes())
     assert mask.observe("bus", step=2) is None
     assert mask.observe("work") is None
     report = mask.report()
-    assert (report.missed, report.dark) == (2, 2)
+    assert (report.missed, report.suspended) == (2, 2)
     mask.next_day()
     assert mask.filter_day(DAY) == DAY
 
 
-def test_darkness_survives_a_restart() -> None:
+def test_suspension_survives_a_restart() -> None:
     """A second restart does not make the memory known."""
     store = Notes()
     MaskIt(vector(commute()), store=store)
     mask = MaskIt(vector(commute()), store=store)
     assert mask.observe("home", step=0) is None
     mask.next_day()
-    assert not MaskIt(vector(commute()), store=store).dark
+    assert not MaskIt(vector(commute()), store=store).suspended
 
 
 def test_resumes_where_it_was() -> None:
@@ -194,7 +194,7 @@ def test_a_restart_on_another_day() -> None:
 
 
 def test_a_phone_installed_in_the_middle_of_a_day() -> None:
-    """It is dark until tomorrow, however often it restarts."""
+    """It is suspended until tomorrow, however often it restarts."""
     store = Notes()
     for step in range(3):
         mask = MaskIt(vector(commute()), store=store, day="monday")

@@ -89,9 +89,9 @@ def test_an_unknown_label_that_leaves_several_memories_possible_ends_in_silence(
     policy = vector(commute())
     mask = MaskIt(Noting(policy.provenance, policy.table))
     mask.observe("home")
-    assert not mask.dark
+    assert not mask.suspended
     mask.observe("gym")
-    assert mask.dark
+    assert mask.suspended
 
 
 FORBIDDEN = MarkovChain(["x", "s"], [0.5, 0.5], np.full((3, 2, 2), 0.5))
@@ -157,13 +157,13 @@ def test_no_reading_elsewhere_is_a_missed_step() -> None:
     day = ["home", None, "bus", "work", "work"]
     mask = MaskIt(vector(chain))
     assert mask.filter_day(day) == ["home", None, "bus", "work", "work"]
-    assert (mask.report().missing, mask.report().dark) == (1, 0)
+    assert (mask.report().missing, mask.report().suspended) == (1, 0)
     n = len(chain.contexts)
     nodes = np.zeros((chain.horizon + 1, n), np.int32)
     automaton = Automaton(vector(chain).provenance, np.zeros((1, n)), np.zeros((1, n), np.int32), nodes)
     mask = MaskIt(automaton)
     assert mask.filter_day(day) == ["home", None, None, None, None]
-    assert (mask.report().missing, mask.report().dark) == (1, 3)
+    assert (mask.report().missing, mask.report().suspended) == (1, 3)
     assert mask.filter_day(["home", "bus", "bus", "work", "work"]) == ["home", "bus", "bus", "work", "work"]
 
 
@@ -178,7 +178,7 @@ def test_missed_steps_where_the_policy_would_have_been_silent_anyway() -> None:
     assert mask.report().missed == 2
     mask.next_day()
     assert mask.observe("x", step=3) is None  # the release at step 0 was missed
-    assert mask.dark
+    assert mask.suspended
 
 
 def test_a_missed_step_still_moves_what_is_possible() -> None:

@@ -57,7 +57,7 @@ METHODS = [f"{service}/{name}" for service, methods in SERVICES.items() for name
 
 
 @dataclasses.dataclass
-class City:
+class Deployment:
     """Both servers with phones of every kind, a query that collects and one that is decided."""
 
     servers: ServerPair
@@ -153,8 +153,8 @@ def ask(servers: ServerPair, query_id: str, key: PublicKey, seconds: int, popula
 
 
 @contextlib.contextmanager
-def inhabited(folder: Path) -> Iterator[City]:
-    """A city in an empty folder."""
+def inhabited(folder: Path) -> Iterator[Deployment]:
+    """A deployment in an empty folder."""
     with launched(ServerPair(folder, clock=START, keys_options=OPTIONS)) as servers:
         spare, first, *others = servers.invitations(PHONES + 4)
         [late] = servers.invitations(1, days=1)
@@ -173,7 +173,9 @@ def inhabited(folder: Path) -> Iterator[City]:
             rows = database.execute("SELECT id, phone, cohort FROM dealt JOIN queries ON number = query")
             cohorts = {(query, phone): cohort for query, phone, cohort in rows}
             query_keys = dict(database.execute("SELECT id, agreement_key FROM queries"))
-        made = City(servers, phones, revoked, left, expired, late.token, spare, key, still, closed, cohorts, query_keys)
+        made = Deployment(
+            servers, phones, revoked, left, expired, late.token, spare, key, still, closed, cohorts, query_keys
+        )
         made.first = made.said(0)
         with made.channel("Collecting") as channel:
             call(channel, "Collecting/Contribute", [made.first.SerializeToString()])
@@ -197,24 +199,24 @@ def wait_for_decisions(servers: ServerPair, query: Query) -> None:
     raise TimeoutError(f"{query.id} is not decided")
 
 
-def still_serves(city: City) -> None:
+def still_serves(target: Deployment) -> None:
     """Both servers do for an honest phone what they did before."""
-    with city.channel("Collecting") as channel:
-        asked = wire.AnnouncementsRequest(phone=city.phones[1].id).SerializeToString()
+    with target.channel("Collecting") as channel:
+        asked = wire.AnnouncementsRequest(phone=target.phones[1].id).SerializeToString()
         [answer] = call(channel, "Collecting/Announcements", [asked])
         [announcement] = wire.AnnouncementsReply.FromString(answer).announcements
-        assert announcement.query == city.open.digest
-        [acknowledged] = call(channel, "Collecting/Contribute", [city.first.SerializeToString()])
-        name = statements.digest(statement_of(city.first, city.open))
+        assert announcement.query == target.open.digest
+        [acknowledged] = call(channel, "Collecting/Contribute", [target.first.SerializeToString()])
+        name = statements.digest(statement_of(target.first, target.open))
         assert wire.Acknowledgement.FromString(acknowledged).contribution == name
-    with city.channel("Enrolment") as channel:
-        phone = city.phones[1]
+    with target.channel("Enrolment") as channel:
+        phone = target.phones[1]
         [renewed] = call(channel, "Enrolment/Renew", [phone.renewing().SerializeToString()])
         assert wire.Membership.FromString(renewed).phone == phone.id
 
 
-def sent(city: City, method: str, messages: Message | Sequence[Message], name: str | None = "") -> list[bytes]:
+def sent(target: Deployment, method: str, messages: Message | Sequence[Message], name: str | None = "") -> list[bytes]:
     """Say something, as who may or as the party of this name."""
     said = [messages] if isinstance(messages, Message) else messages
-    with city.channel(method.partition("/")[0], name) as channel:
+    with target.channel(method.partition("/")[0], name) as channel:
         return call(channel, method, [each.SerializeToString() for each in said])
