@@ -49,6 +49,7 @@ class Timeouts:
         poll: Between two status calls, at most.
         monotonic: The time in seconds, from any origin.
         sleep: Sleeps for a number of seconds.
+        random: Draws the jitter of delays from [0, 1].
     """
 
     call: float = 10.0
@@ -56,6 +57,7 @@ class Timeouts:
     poll: float = 5.0
     monotonic: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    random: Callable[[], float] = field(default=Backoff.random, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.poll <= self.max_outage or self.call <= 0:
@@ -64,7 +66,7 @@ class Timeouts:
     @property
     def backoff(self) -> Backoff:
         """The delays between two status calls, and between a failure and the next attempt."""
-        return Backoff(min(_FIRST_DELAY, self.poll), self.poll, retry_after_limit=math.inf)
+        return Backoff(min(_FIRST_DELAY, self.poll), self.poll, retry_after_limit=math.inf, random=self.random)
 
 
 class CountingClient:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import SystemRandom
 
 __all__ = ["Attempts", "Backoff"]
 
@@ -23,10 +24,10 @@ class Backoff:
         first: Seconds after the first failure.
         limit: The longest delay in seconds.
         retry_after_limit: The longest delay that a server may ask for; `limit` unless given.
-        random: Draws jitter from [0, 1): a delay then lies between half and all of its length, so that phones do not
-            retry together. Without it delays are exact.
+        random: Draws jitter from [0, 1], by default from the operating system's generator: a delay lies between half
+            and all of its length, so that callers do not retry together.
 
-    >>> backoff = Backoff(first=1.0, limit=5.0)
+    >>> backoff = Backoff(first=1.0, limit=5.0, random=lambda: 1.0)
     >>> [backoff.delay(failures) for failures in range(1, 5)], backoff.delay(1, retry_after=3.0)
     ([1.0, 2.0, 4.0, 5.0], 3.0)
     """
@@ -34,7 +35,7 @@ class Backoff:
     first: float = 1.0
     limit: float = 3600.0
     retry_after_limit: float | None = None
-    random: Callable[[], float] | None = field(default=None, repr=False)
+    random: Callable[[], float] = field(default=SystemRandom().random, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.first <= self.limit:
@@ -48,14 +49,13 @@ class Backoff:
             retry_after: Seconds that the server asked to wait; the delay is not shorter, within `retry_after_limit`.
         """
         delay = min(self.limit, self.first * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
-        if self.random is not None:
-            delay *= (1 + self.random()) / 2
+        delay *= (1 + self.random()) / 2
         most = self.limit if self.retry_after_limit is None else self.retry_after_limit
         return max(delay, min(most, retry_after or 0.0))
 
     def spread(self, seconds: float) -> float:
         """A delay, or up to a tenth more: callers that were given the same delay do not come back together."""
-        return seconds if self.random is None else seconds * (1 + self.random() / 10)
+        return seconds * (1 + self.random() / 10)
 
 
 class Attempts:

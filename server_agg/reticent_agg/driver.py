@@ -43,7 +43,7 @@ MAX_PAUSE_REFUSED = 3600.0
 POLL_INTERVAL = 30.0
 """Seconds between two looks for work that nobody has announced: of another driver, or aborted by the operator."""
 RETRY_INTERVAL = 5.0
-"""Seconds between two looks for work while the key server is unavailable."""
+"""The most seconds between two looks for work while the key server is unavailable."""
 CALLER_TIMEOUT = 10.0
 """Seconds that a caller waits for the key server."""
 REPLY_TIMEOUT = 3600.0
@@ -146,6 +146,7 @@ class Driver:
 
     async def _poll(self) -> None:
         """Ask for terms, and look for work, now and then."""
+        failures = 0
         while True:
             try:
                 await self.terms()
@@ -156,16 +157,17 @@ class Driver:
             self.countersign()
             self.decide()
             self._on_collecting()
-            await self._until_next_poll()
+            failures = failures + 1 if self.is_key_server_unavailable else 0
+            await self._until_next_poll(failures)
 
-    async def _until_next_poll(self) -> None:
+    async def _until_next_poll(self, failures: int) -> None:
         """Wait; shorter while the key server is unavailable, so that its return is noticed without any other call."""
         self._became_unavailable.clear()
         if not self.is_key_server_unavailable:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._became_unavailable.wait(), POLL_INTERVAL)
         if self.is_key_server_unavailable:
-            await asyncio.sleep(min(RETRY_INTERVAL, POLL_INTERVAL))
+            await asyncio.sleep(Backoff(MIN_PAUSE, RETRY_INTERVAL).delay(max(1, failures)))
 
     def _note(self, trouble: ReticentError | None) -> None:
         """Log when the key server becomes unavailable, and when it is back; once each."""
@@ -288,7 +290,7 @@ class Driver:
             raise
         except Exception as error:
             is_new, backoff = item not in queue, _backoff(error)
-            pause = queue.failed(item, _now(), backoff)
+            pause = queue.failed(item, _now(), backoff, error.retry_after if isinstance(error, Refused) else None)
             if isinstance(error, Unreachable) and _is_away(error):
                 self._note(error)
                 raise

@@ -21,9 +21,9 @@ class RetryQueue(Generic[Item]):
     """When to try items again. An item that fails keeps no other waiting.
 
     >>> queue = RetryQueue[str]()
-    >>> queue.failed("a", 5.0, Backoff(first=0.1, limit=30.0))
-    0.1
-    >>> queue.due(["a", "b"], 5.0), queue.due(["a", "b"], 6.0)
+    >>> queue.failed("a", 5.0, Backoff(first=0.1, limit=30.0), retry_after=2.0)
+    2.0
+    >>> queue.due(["a", "b"], 5.0), queue.due(["a", "b"], 7.0)
     (['b'], ['b', 'a'])
     """
 
@@ -41,10 +41,10 @@ class RetryQueue(Generic[Item]):
         due = (item for item in found if self._pause(item).until <= now)
         return sorted(due, key=lambda item: self._pause(item).failures)
 
-    def failed(self, item: Item, now: float, backoff: Backoff) -> float:
-        """An attempt has failed; returns the seconds until the next one."""
+    def failed(self, item: Item, now: float, backoff: Backoff, retry_after: float | None = None) -> float:
+        """An attempt has failed; returns the seconds until the next one, as `Backoff.delay` computes them."""
         failures = self._pause(item).failures + 1
-        seconds = backoff.delay(failures)
+        seconds = backoff.delay(failures, retry_after)
         self._pauses[item] = _Pause(now + seconds, failures)
         return seconds
 

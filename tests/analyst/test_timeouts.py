@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 
 
 def stepped(clock: SteppedClock, **seconds: float) -> Timeouts:
-    """Timeouts by this clock."""
-    return Timeouts(**seconds, monotonic=clock.monotonic, sleep=clock.sleep)
+    """Timeouts by this clock, without jitter."""
+    return Timeouts(**seconds, monotonic=clock.monotonic, sleep=clock.sleep, random=lambda: 1.0)
 
 
 def test_progress_is_reported_from_the_first_status_to_the_decision(server: CountingServer, analyst: Analyst) -> None:

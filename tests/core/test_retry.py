@@ -12,6 +12,11 @@ from reticent.retry import Attempts, Backoff
 SECONDS = st.floats(0, 1e12)
 
 
+def exact(first: float, limit: float, retry_after_limit: float | None = None) -> Backoff:
+    """Without jitter."""
+    return Backoff(first, limit, retry_after_limit, random=lambda: 1.0)
+
+
 class Time:
     """A clock that a test moves."""
 
@@ -33,17 +38,24 @@ def test_a_delay_is_within_its_bounds(failures: int, retry_after: float | None, 
 
 @given(st.integers(1, 99), SECONDS)
 def test_a_server_may_ask_for_more_than_the_limit_where_that_is_allowed(failures: int, retry_after: float) -> None:
-    backoff = Backoff(first=1.0, limit=5.0, retry_after_limit=60.0)
+    backoff = exact(first=1.0, limit=5.0, retry_after_limit=60.0)
     assert backoff.delay(failures, retry_after) == max(backoff.delay(failures), min(60.0, retry_after))
 
 
-def test_delays_double_up_to_the_limit_and_are_exact_without_jitter() -> None:
-    backoff = Backoff(first=0.1, limit=1.0)
+def test_delays_double_up_to_the_limit() -> None:
+    backoff = exact(first=0.1, limit=1.0)
     assert [backoff.delay(failures) for failures in (1, 2, 3, 4, 5, 10**9)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert backoff.spread(7.0) == 7.0
 
 
-def test_two_phones_do_not_retry_together() -> None:
+def test_two_callers_do_not_retry_together() -> None:
+    """Whoever they are: nobody has to ask for jitter."""
+    one, other = Backoff(first=1.0, limit=8.0), Backoff(first=1.0, limit=8.0)
+    delays = [one.delay(4) for _ in range(20)] + [other.delay(4) for _ in range(20)]
+    assert len(set(delays)) == 40
+    assert all(4.0 <= delay <= 8.0 for delay in delays)
+
+
+def test_two_seeded_phones_do_not_retry_together() -> None:
     one, other = (Backoff(random=seeded(1, "phone", number).random) for number in range(2))
     assert one.delay(5) != other.delay(5)
     assert one.spread(60.0) != other.spread(60.0)
@@ -64,7 +76,7 @@ def test_a_backoff_has_a_positive_delay_within_its_limit(first: float, limit: fl
 
 def test_attempts_end_before_the_deadline() -> None:
     now = Time()
-    attempts = Attempts(Backoff(first=0.1, limit=1.0), now=now, timeout=1.0)
+    attempts = Attempts(exact(first=0.1, limit=1.0), now=now, timeout=1.0)
     delays = []
     while (delay := attempts.failed()) is not None:
         delays.append(delay)
@@ -89,7 +101,7 @@ def test_no_attempt_begins_after_the_deadline(calls: list[tuple[float, float | N
 
 def test_a_success_starts_again() -> None:
     now = Time()
-    attempts = Attempts(Backoff(first=1.0, limit=8.0), now=now, timeout=5.0)
+    attempts = Attempts(exact(first=1.0, limit=8.0), now=now, timeout=5.0)
     assert [attempts.failed(), attempts.failed()] == [1.0, 2.0]
     now.now += 4.5
     assert attempts.failed() is None
@@ -103,6 +115,6 @@ def test_a_success_starts_again() -> None:
 
 def test_attempts_without_a_deadline_go_on() -> None:
     now = Time()
-    attempts = Attempts(Backoff(first=1.0, limit=8.0), now=now)
+    attempts = Attempts(exact(first=1.0, limit=8.0), now=now)
     now.now += 1e9
     assert attempts.failed(retry_after=7.0) == 7.0

@@ -17,7 +17,6 @@ import numpy as np
 
 from reticent.privacy import Composition, Cost, Norms, Query
 from reticent.protocol import Refused, Unreachable, signed_by, statements
-from reticent.randomness import secure
 from reticent.retry import Backoff
 from reticent.times import Now, instant
 from reticent.v1 import counting_pb2 as wire
@@ -105,7 +104,7 @@ class Participant:
         self._rng = rng
         self._now = now
         self._counters = counters
-        self._backoff = backoff or Backoff(random=secure().random)
+        self._backoff = backoff or Backoff()
         self._queries = QueryCache() if queries is None else queries
         self._one_at_a_time = threading.RLock()
         self._rules = _rules(policy, budget, simulation=simulation)

@@ -155,12 +155,8 @@ class CountingRunner:
                         await self._joined.wait()
                 continue
             async with Servers(invitation) as servers:
-                await run(
-                    partial(self._round, servers),
-                    clock=self._clock,
-                    backoff=Backoff(random=_secure().random),
-                    on_round=self._on_round,
-                )
+                round_of_these = partial(self._round, servers)
+                await run(round_of_these, clock=self._clock, backoff=Backoff(), on_round=self._on_round)
 
     async def _round(self, servers: Servers) -> Round | None:
         """One round by what the store has now; None where the phone does not take part with these servers any more."""
@@ -192,7 +188,6 @@ class CountingRunner:
                 now=self._clock.now,
                 policy=kept_participation(self._store),
                 counters=self._counters,
-                backoff=Backoff(random=_secure().random),
                 simulation=self._simulation,
                 queries=SHARED,
             )
