@@ -19,7 +19,7 @@ from reticent_analyst.errors import BadReply, DeadlineExceeded, NeverDecided, No
 
 __all__ = ["COUNTERSIGN_REFUSALS", "Handle", "OnProgress", "Progress"]
 
-COUNTERSIGN_REFUSALS = frozenset({Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
+COUNTERSIGN_REFUSALS = frozenset({Refusal.TOO_FEW_ENROLLED, Refusal.KEY_RETIRED, Refusal.BAD_QUERY})
 """The refusals of the key server to countersign an announced query: no phone has received it.
 
 Only these prove it, and only about an announced query: after `UNKNOWN_QUERY` the phones may have contributed.
@@ -144,7 +144,7 @@ class Handle:
                 raise self._not_decided(timeout, f"{self._client.address} does not reply") from None
             except Refused as refused:
                 if refused.refusal in COUNTERSIGN_REFUSALS:
-                    self._book(is_spent=False)
+                    self._record_cost(is_spent=False)
                 raise
             if self.progress.phase == "lost":
                 raise NeverDecided(
@@ -246,12 +246,12 @@ class Handle:
             yield "has sums that are not encoded in the shortest form"
 
     def _settle(self) -> None:
-        """Compute the release once, and book what was spent."""
+        """Compute the release once, and record the cost."""
         if self._is_settled:
             return
         decisions = [self._decisions[number] for number in range(self.query.cohorts)]
         spent = [number for number, each in enumerate(decisions) if each.outcome != wire.BURNT]
-        self._book(is_spent=bool(spent))
+        self._record_cost(is_spent=bool(spent))
         try:
             self._release = estimate(
                 self.query, list(map(_cohort_sum, decisions)), seeded=any(each.seeded for each in decisions)
@@ -259,7 +259,7 @@ class Handle:
         except QueryBurnt as burnt:
             self._burnt = QueryBurnt(burnt.query, burnt.left_out, burnt.cohorts, spent)
 
-    def _book(self, *, is_spent: bool) -> None:
+    def _record_cost(self, *, is_spent: bool) -> None:
         account = self.query.account
         if self._ledger is None or all(entry.query != account for entry in self._ledger.entries()):
             return

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from reticent.storage.database import Execute
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import sqlite_schema as sql
-from reticent_agg.store import CohortBatch, Contents, Put
+from reticent_agg.store import CohortBatch, Contents, PutResult
 
 __all__ = ["in_parts", "put"]
 
 _PHONES_AT_ONCE = 256  # in a statement
 
 
-def put(run: Execute, batch: CohortBatch, now: int) -> list[Put]:
+def put(run: Execute, batch: CohortBatch, now: int) -> list[PutResult]:
     """Add a batch to the sum of its cohort, and keep the receipts."""
     number, collects = run(
         "SELECT number, phase = ? AND closes > ? FROM queries WHERE digest = ?", (wire.COLLECTING, now, batch.query)
@@ -25,13 +25,13 @@ def put(run: Execute, batch: CohortBatch, now: int) -> list[Put]:
     for place, receipt in enumerate(batch.receipts):
         contents = Contents(receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded)
         if receipt.phone in counted:
-            results.append(Put.REPEATED if counted[receipt.phone] == contents else Put.CONFLICT)
+            results.append(PutResult.REPEATED if counted[receipt.phone] == contents else PutResult.CONFLICT)
         elif collects:
             counted[receipt.phone] = contents
             new.append(place)
-            results.append(Put.COUNTED)
+            results.append(PutResult.COUNTED)
         else:
-            results.append(Put.LATE)
+            results.append(PutResult.LATE)
     if new:
         _add(run, number, batch, new)
     return results

@@ -30,7 +30,7 @@ from reticent_agg.store import (
     EncryptedSum,
     Lease,
     NewQuery,
-    Put,
+    PutResult,
     StoredQuery,
     StoredRequest,
     WorkItem,
@@ -174,7 +174,7 @@ class SqliteStore(AggregationStore):
                 found[phone] = DealtPhone(verify_key, cohort, contents)
         return found
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
         with self.database.transaction() as run:
             return [put(run, batch, now) for batch in batches]
 

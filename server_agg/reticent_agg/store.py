@@ -31,7 +31,7 @@ __all__ = [
     "EncryptedSum",
     "Lease",
     "NewQuery",
-    "Put",
+    "PutResult",
     "StoredQuery",
     "StoredRequest",
     "WorkItem",
@@ -161,7 +161,7 @@ class CohortBatch:
     add: Callable[[bytes, Sequence[int]], bytes]
 
 
-class Put(Enum):
+class PutResult(Enum):
     """The result of putting a contribution."""
 
     COUNTED = "it is in the sum, and has a receipt"
@@ -261,7 +261,7 @@ class AggregationStore(Protocol):
     def dealt(self, digest: bytes, phones: Sequence[bytes]) -> dict[bytes, DealtPhone]:
         """Those of the phones to which a query was dealt."""
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
         """Add contributions to the sums of their cohorts and keep their receipts, in one transaction for all batches.
 
         A phone is counted once a query: the first contribution stands. Returns a result for each receipt of each batch.

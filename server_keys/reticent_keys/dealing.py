@@ -75,7 +75,7 @@ class Dealer:
         When this returns, the deal is recorded.
 
         Raises:
-            Refused: BAD_QUERY, CONFLICT, KEY_RETIRED, NOT_ENROLLED_ENOUGH; UNAVAILABLE if the pair of its key cannot be
+            Refused: BAD_QUERY, CONFLICT, KEY_RETIRED, TOO_FEW_ENROLLED; UNAVAILABLE if the pair of its key cannot be
                 opened.
         """
         try:
@@ -143,6 +143,4 @@ class Dealer:
 
 def _refuse_too_few(query: Query, members: int) -> None:
     if members < query.population:
-        raise Refused(
-            Refusal.NOT_ENROLLED_ENOUGH, f"the query asks {query.population} phones, and {members} are enrolled"
-        )
+        raise Refused(Refusal.TOO_FEW_ENROLLED, f"the query asks {query.population} phones, and {members} are enrolled")

@@ -12,14 +12,14 @@ import pytest
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
 from reticent_agg.sqlite_contributions import put
-from reticent_agg.store import CohortBatch, EncryptedSum, Lease, Put, StoredRequest, WorkItem
+from reticent_agg.store import CohortBatch, EncryptedSum, Lease, PutResult, StoredRequest, WorkItem
 
 
 class AcknowledgesBeforeCommit(SqliteStore):
     """Leaves it to the disk whether the commit follows."""
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
-        results: list[list[Put]] = []
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
+        results: list[list[PutResult]] = []
         try:
             with self.database.transaction() as run:
                 results.extend(put(run, batch, now) for batch in batches)
@@ -32,7 +32,7 @@ class AcknowledgesBeforeCommit(SqliteStore):
 class ForgetsReceipts(SqliteStore):
     """Counts a contribution that it has counted before."""
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
         with self.database.transaction() as run:
             run("DELETE FROM receipts")
         return super().put_contributions(batches, now)
@@ -41,7 +41,7 @@ class ForgetsReceipts(SqliteStore):
 class CommitsLate(SqliteStore):
     """Leaves the commit to the next transaction: its disk has a cache that lies."""
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
         database = self.database
         honest = database._execute
 
@@ -63,7 +63,7 @@ class CommitsLate(SqliteStore):
 class CommitsEachBatch(SqliteStore):
     """A failure in the middle leaves what came before it."""
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
         return [result for batch in batches for result in super(CommitsEachBatch, self).put_contributions([batch], now)]
 
 

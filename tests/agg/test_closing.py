@@ -206,14 +206,14 @@ def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
 ) -> None:
     query = aggregation.make_query()
     aggregation.announce(server, query)
-    server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
+    server.store.reject(query.digest, Refused(Refusal.TOO_FEW_ENROLLED, "there are 3"))
 
     def rows() -> list[object]:
         with closing(SqliteStore(path)) as store, store.database.reading() as run:
             return run("SELECT * FROM queries").fetchall()
 
     before = rows()
-    with pytest.raises(Refused, match="NOT_ENROLLED_ENOUGH: there are 3"):
+    with pytest.raises(Refused, match="TOO_FEW_ENROLLED: there are 3"):
         aggregation.abort(server, query.id)
     assert rows() == before
 

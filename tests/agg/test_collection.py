@@ -76,7 +76,7 @@ REFUSED = {
     "short signature": "MALFORMED",
     "no signature": "MALFORMED",
     "long phone": "MALFORMED",
-    "stranger": "NOT_ASKED",
+    "stranger": "NOT_DEALT",
     "other cohort": "WRONG_COHORT",
     "wrong signature": "BAD_SIGNATURE",
     "another's signature": "BAD_SIGNATURE",

@@ -126,11 +126,11 @@ def test_a_busy_key_server_is_called_again_after_the_stated_delay(
 
 def test_what_the_key_server_refuses_the_analyst_is_told(tmp_path: Path, certs: Path) -> None:
     async def refuse() -> None:
-        keys = Deciding(certs, refuses=Refusal.NOT_ENROLLED_ENOUGH)
+        keys = Deciding(certs, refuses=Refusal.TOO_FEW_ENROLLED)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, query = await net.analyst(), aggregation.make_query()
             announce = wire.AnnounceRequest(query=query.to_bytes())
-            assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.NOT_ENROLLED_ENOUGH
+            assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.TOO_FEW_ENROLLED
             status = analyst.Status(wire.StatusRequest(id=query.id))
             assert (await refusal_of(status)).detail == "as the test says"
             keys.refuses = None

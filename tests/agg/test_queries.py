@@ -178,11 +178,11 @@ def test_a_countersignature_that_comes_again_changes_nothing(server: Aggregation
 def test_why_the_key_server_refuses_is_told_until_it_is_asked_again(server: AggregationServer) -> None:
     query = aggregation.make_query()
     announce(server, query)
-    server.store.reject(query.digest, Refused(Refusal.NOT_ENROLLED_ENOUGH, "there are 3"))
+    server.store.reject(query.digest, Refused(Refusal.TOO_FEW_ENROLLED, "there are 3"))
     assert aggregation.uncountersigned(server) == []
     with pytest.raises(Refused, match="there are 3") as caught:
         server.replies.status(wire.StatusRequest(id=query.id))
-    assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
+    assert caught.value.refusal is Refusal.TOO_FEW_ENROLLED
     (listed,) = server.replies.list_queries().queries
     assert (listed.phase, listed.query, len(listed.cohorts)) == (wire.REFUSED, query.to_bytes(), 0)
     announce(server, query)
@@ -268,7 +268,7 @@ def test_a_query_is_told_to_a_phone_that_was_asked_and_proves_it(server: Aggrega
     assert server.replies.query(asked_for).query == query.to_bytes()
     for refusal, changes in {
         Refusal.BAD_SIGNATURE: {"phone": Phone(2).id},
-        Refusal.NOT_ASKED: {"phone": Phone(6).id},
+        Refusal.NOT_DEALT: {"phone": Phone(6).id},
         Refusal.MALFORMED: {"phone": b"short"},
         Refusal.UNKNOWN_QUERY: {"query": uncountersigned.digest},
     }.items():
@@ -298,7 +298,7 @@ def test_no_more_phones_are_asked_than_the_key_server_has_said(server: Aggregati
         assert not server.queries.can_judge(query)
         with pytest.raises(Refused, match=f"8 phones are enrolled, of {query.population}") as caught:
             announce(server, query)
-        assert caught.value.refusal is Refusal.NOT_ENROLLED_ENOUGH
+        assert caught.value.refusal is Refusal.TOO_FEW_ENROLLED
     assert len(server.replies.list_queries().queries) == 0
     known = aggregation.collecting(server, aggregation.make_query(population=8))
     server.queries.learn(KeyServer().terms(population=2))

@@ -92,7 +92,7 @@ def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: 
             query = aggregation.make_query(population=6)  # one has joined since
             assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.COLLECTING
             huge = wire.AnnounceRequest(query=aggregation.make_query(population=2_000_000, cohorts=100_000).to_bytes())
-            assert (await refusal_of(analyst.Announce(huge))).refusal is Refusal.NOT_ENROLLED_ENOUGH
+            assert (await refusal_of(analyst.Announce(huge))).refusal is Refusal.TOO_FEW_ENROLLED
 
     run(call())
 

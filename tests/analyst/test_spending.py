@@ -84,7 +84,7 @@ def test_a_refused_query_costs_nothing(server: CountingServer, ledger: Ledger) -
         assert ledger.entries() == ()
 
 
-@pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.BAD_QUERY, Refusal.NOT_ENROLLED_ENOUGH])
+@pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.BAD_QUERY, Refusal.TOO_FEW_ENROLLED])
 def test_a_refused_query_gives_back_the_reservation_of_a_killed_analyst(
     server: CountingServer, ledger: Ledger, refusal: Refusal
 ) -> None:
@@ -126,8 +126,8 @@ def test_a_query_that_is_not_countersigned_costs_nothing(server: CountingServer,
     with server.analyst(ledger=ledger) as analyst:
         handle = analyst.start(gym_query())
         assert len(ledger.entries()) == 1
-        server.refusals = [Refused(Refusal.NOT_ENROLLED_ENOUGH)]
-        with pytest.raises(Refused, match="NOT_ENROLLED_ENOUGH"):
+        server.refusals = [Refused(Refusal.TOO_FEW_ENROLLED)]
+        with pytest.raises(Refused, match="TOO_FEW_ENROLLED"):
             handle.result()
         assert ledger.entries() == ()
 

@@ -126,12 +126,12 @@ def test_what_is_said_of_later_queries_does_not_include_who_is_gone(local: Local
     administration.revoke(local.server.journal, revoked.id)
     assert not {left.id, revoked.id} & set(local.deal(local.query(population=23)))
     refused(
-        Refusal.NOT_ENROLLED_ENOUGH,
+        Refusal.TOO_FEW_ENROLLED,
         lambda: dealt(local.server, local.query(id="b", population=24)),
         "24 phones, and 23 are",
     )
     local.advance(90 * DAY)
-    refused(Refusal.NOT_ENROLLED_ENOUGH, lambda: dealt(local.server, local.query(id="c")))
+    refused(Refusal.TOO_FEW_ENROLLED, lambda: dealt(local.server, local.query(id="c")))
 
 
 def test_another_query_of_the_same_id_is_refused(local: LocalKeyServer) -> None:
@@ -163,7 +163,7 @@ def test_a_query_that_is_damaged_gets_a_refusal(full: LocalKeyServer, noise: byt
     for each in (bytes(content), noise, bytes(content) + noise):
         with pytest.raises(Refused) as caught:
             countersign(full, each)
-        assert caught.value.refusal in {Refusal.BAD_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED}
+        assert caught.value.refusal in {Refusal.BAD_QUERY, Refusal.TOO_FEW_ENROLLED, Refusal.KEY_RETIRED}
 
 
 @pytest.mark.parametrize(

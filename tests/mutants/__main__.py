@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutants.mutants import Workshop, all_mutants, changed_files
+from tests.mutants.mutants import ProjectCopy, all_mutants, changed_files
 
 
 def main() -> int:
@@ -23,11 +23,11 @@ def main() -> int:
         mutants = [each for each in mutants if each.file in changed]
     survivors, started = [], time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        workshop = Workshop(Path(folder))
+        project_copy = ProjectCopy(Path(folder))
         if mutants:
-            workshop.check(test for each in mutants for test in each.tests)
+            project_copy.check(test for each in mutants for test in each.tests)
         for mutant in mutants:
-            verdict = workshop.verdict(mutant)
+            verdict = project_copy.verdict(mutant)
             print(f"{time.monotonic() - started:6.0f} s  {verdict:9}  {mutant.name}", flush=True)  # noqa: T201
             if verdict == "survived":
                 survivors.append(mutant)

@@ -93,7 +93,7 @@ def changed_files(revision: str) -> set[str]:
     return set(changed)
 
 
-class Workshop:
+class ProjectCopy:
     """A copy of the project, in which one mutant at a time is tried."""
 
     def __init__(self, folder: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.mutants import ROOT, Mutant, Workshop, all_mutants, changed_files
+from tests.mutants.mutants import ROOT, Mutant, ProjectCopy, all_mutants, changed_files
 
 MUTANTS = all_mutants()
 SAMPLE = 3
@@ -36,21 +36,21 @@ def touched() -> list[Mutant]:
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    made = Workshop(tmp_path_factory.mktemp("mutants"))
+def project_copy(tmp_path_factory: pytest.TempPathFactory) -> ProjectCopy:
+    made = ProjectCopy(tmp_path_factory.mktemp("mutants"))
     made.check(test for each in touched() for test in each.tests)
     return made
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", touched(), ids=lambda each: each.name)
-def test_no_mutant_of_what_has_changed_survives(mutant: Mutant, workshop: Workshop) -> None:
-    assert workshop.verdict(mutant) != "survived"
+def test_no_mutant_of_what_has_changed_survives(mutant: Mutant, project_copy: ProjectCopy) -> None:
+    assert project_copy.verdict(mutant) != "survived"
 
 
 def test_tests_that_do_not_run_kill_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the tests fail without any mutant"):
-        Workshop(tmp_path).check(["tests/no_such_test.py"])
+        ProjectCopy(tmp_path).check(["tests/no_such_test.py"])
 
 
 def test_a_mutant_that_fits_no_longer_is_an_error(tmp_path: Path) -> None:

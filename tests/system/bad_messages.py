@@ -102,8 +102,8 @@ BAD: dict[str, Bad] = {
         R.MALFORMED,
     ),
     "contribute: to nothing": ("Collecting/Contribute", lambda c: changed(c.said(1), query=bytes(32)), R.UNKNOWN_QUERY),
-    "contribute: nobody": ("Collecting/Contribute", lambda c: changed(c.said(1), phone=NOBODY), R.NOT_ASKED),
-    "contribute: revoked": ("Collecting/Contribute", lambda c: changed(c.said(1), phone=c.revoked.id), R.NOT_ASKED),
+    "contribute: nobody": ("Collecting/Contribute", lambda c: changed(c.said(1), phone=NOBODY), R.NOT_DEALT),
+    "contribute: revoked": ("Collecting/Contribute", lambda c: changed(c.said(1), phone=c.revoked.id), R.NOT_DEALT),
     "contribute: elsewhere": ("Collecting/Contribute", lambda c: c.said(1, cohort=7), R.WRONG_COHORT),
     "contribute: unsigned": (
         "Collecting/Contribute",
@@ -173,7 +173,7 @@ BAD: dict[str, Bad] = {
     "countersign: too many": (
         "Deciding/Countersign",
         lambda c: wire.CountersignRequest(query=asking(c, id="new", population=1000, min_contributions=400)),
-        R.NOT_ENROLLED_ENOUGH,
+        R.TOO_FEW_ENROLLED,
     ),
     "countersign: too dear": (
         "Deciding/Countersign",

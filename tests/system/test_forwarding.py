@@ -338,12 +338,12 @@ def test_budget_comes_back_only_against_the_signature_that_says_burnt(
         for lie in lies:
             with pytest.raises(ForeignReply):
                 phone.decided(lie)
-            assert booked(ledger) == kept | {asked.query.id: "reserved"}
+            assert accounts(ledger) == kept | {asked.query.id: "reserved"}
         phone.decided(decision)
         if wanted != wire.BURNT:
             kept[asked.query.id] = "spent"
-        assert booked(ledger) == kept
+        assert accounts(ledger) == kept
 
 
-def booked(ledger: Ledger) -> dict[str, str]:
+def accounts(ledger: Ledger) -> dict[str, str]:
     return {entry.query: entry.state for entry in ledger.entries()}

@@ -271,7 +271,7 @@ def test_a_flood_is_told_to_come_back_and_takes_a_bounded_memory(target: Deploym
         for _ in range(FLOODS):
             answers = runner.run(flood(target.endpoint(service), method, content))
             assert answers.total() == FLOOD
-            assert set(answers) <= {"BUSY", "MALFORMED", "NOT_ASKED"}
+            assert set(answers) <= {"BUSY", "MALFORMED", "NOT_DEALT"}
             assert answers["BUSY"] > FLOOD // 2
             after.append(process.memory())
             still_serves_soon(target)

@@ -27,7 +27,7 @@ _KEEPALIVE = 30.0  # seconds: detects a phone that disappeared
 
 # A broker answers apps in any language with plain gRPC statuses, which phone.proto lists, and names no `Refusal`. These
 # come from gRPC itself, or from a phone that shuts down.
-_AWAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
+_UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
 class Connection:
@@ -144,7 +144,7 @@ class Connection:
 
 def _retry_after(error: grpc.RpcError) -> float | None:
     """Seconds after which the same call may succeed; None if it never will."""
-    if cast("grpc.Call", error).code() in _AWAY:
+    if cast("grpc.Call", error).code() in _UNREACHABLE:
         return 0.0
     failure = failure_of(error)
     return failure.retry_after if isinstance(failure, Refused) and failure.refusal.retry else None
@@ -153,7 +153,7 @@ def _retry_after(error: grpc.RpcError) -> float | None:
 def _error_of(error: grpc.RpcError) -> AppRefused | ConnectionError:
     """A failed call as an app sees it."""
     call = cast("grpc.Call", error)
-    if call.code() in _AWAY:
+    if call.code() in _UNREACHABLE:
         return ConnectionError(f"the phone is not there: {call.details()}")
     return AppRefused(f"the phone says: {call.details()}")
 

@@ -1,9 +1,9 @@
 """Whether a query fits the budget of a phone, and what its contributions do to the ledger.
 
 The ledger and the records of contributions are in one file, and change in one transaction. Only a key server that
-contradicts itself leaves a contribution that counts and is not booked: it called a cohort burnt, so that the phone gave
-the cost back, and decrypted it after all. The phone books it as soon as there is room, and contributes nothing until
-then.
+contradicts itself leaves a contribution that counts and whose cost the ledger lacks: it called a cohort burnt, so that
+the phone gave the cost back, and decrypted it after all. The phone records the cost as soon as the budget allows it.
+Until then, it contributes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reticent.privacy import BudgetExceeded, Contradiction, Entry, Ledger, Query
 from reticent_client.counting.records import LIVE, SPENT, ContributionState, Record, Records
 from reticent_client.errors import Declined, Reason
 
-__all__ = ["Budget", "unbooked"]
+__all__ = ["Budget", "unrecorded"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,19 +42,19 @@ class Budget:
         Raises:
             Declined: It does not fit.
         """
-        self.book_missing()
+        self.record_missing()
         entries = self._ledger.entries(subject=self._ledger.subject)
-        missing = next(iter(unbooked(self._records.within(LIVE), entries)), None)
+        missing = next(iter(unrecorded(self._records.within(LIVE), entries)), None)
         if missing is not None:
             raise Declined(
                 Reason.BUDGET,
-                f"{missing.id!r} counts, and the budget has no room for it: the phone contributes nothing new",
+                f"the cost of {missing.id!r} exceeds the budget: the phone contributes nothing new",
                 query.id,
             )
         live = self._records.within(LIVE, query.account)
         if not live and any(entry.query == query.account for entry in entries):  # this may be a second contribution
             raise Declined(
-                Reason.BUDGET, f"the budget is booked for {query.account!r} already, not by a contribution", query.id
+                Reason.BUDGET, f"the ledger has an entry for {query.account!r} already, not of a contribution", query.id
             )
         if any(record.terms != terms for record in live):
             raise Declined(
@@ -84,29 +84,29 @@ class Budget:
     def settle(self, record: Record) -> None:
         """Spend what a contribution reserved, or give it back, as it was decided."""
         if record.state in SPENT:
-            self._book(record)
+            self._record(record)
         elif record.state is ContributionState.BURNT and not self._records.within(LIVE, record.account):
             try:  # a sequence is given back with its last query
                 self._ledger.give_back(record.account)
             except Contradiction as error:
                 _log.info("nothing is given back for %r: %s", record.id, error)
 
-    def book_missing(self) -> None:
-        """Book what counts and is not booked, where there is room by now."""
-        for record in unbooked(self._records.within(LIVE), self._ledger.entries(subject=self._ledger.subject)):
-            self._book(record)
+    def record_missing(self) -> None:
+        """Record the costs that the ledger lacks, where the budget allows it by now."""
+        for record in unrecorded(self._records.within(LIVE), self._ledger.entries(subject=self._ledger.subject)):
+            self._record(record)
 
-    def _book(self, record: Record) -> None:
+    def _record(self, record: Record) -> None:
         try:
             self._ledger.reserve(record.account, record.cost)  # there already, as a rule
             if record.state in SPENT:
                 self._ledger.spend(record.account)
         except (BudgetExceeded, Contradiction) as error:
-            _log.info("the contribution to %r counts and cannot be booked: %s", record.id, error)
+            _log.info("the cost of %r exceeds the budget and is not recorded: %s", record.id, error)
 
 
-def unbooked(records: Sequence[Record], entries: Sequence[Entry]) -> list[Record]:
-    """Of the contributions that count, those of which a ledger's entries do not hold the cost."""
+def unrecorded(records: Sequence[Record], entries: Sequence[Entry]) -> list[Record]:
+    """The contributions that count and whose cost a ledger's entries lack."""
     held = {entry.query: entry for entry in entries}
     return [each for each in records if each.state in LIVE and not _holds(held.get(each.account), each)]
 

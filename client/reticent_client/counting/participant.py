@@ -108,7 +108,7 @@ class Participant:
         self._queries = QueryCache() if queries is None else queries
         self._one_at_a_time = threading.RLock()
         self._rules = _rules(policy, budget, simulation=simulation)
-        self._budget.book_missing()
+        self._budget.record_missing()
 
     def refresh(self, policy: Participation) -> None:
         """Go by this policy, and by the membership in the store: another process may have changed it."""
@@ -240,8 +240,8 @@ class Participant:
         Raises:
             ForeignReply: The decision is of no query and cohort of this phone's, is not signed by the key server that
                 countersigned it, or contradicts one that was. Where the key server says after all that what it called
-                burnt was decrypted, that stands, and its cost is spent; where the budget has no room for it any more,
-                the phone contributes nothing new.
+                burnt was decrypted, that stands, and its cost is spent; if the cost exceeds the budget by then, the
+                phone contributes nothing new.
         """
         with self._one_at_a_time, self._store.transaction():
             before, state = self._decide(decision)

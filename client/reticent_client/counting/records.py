@@ -46,7 +46,7 @@ class Record:
     Args:
         query: The digest.
         id: The query's id.
-        account: Under which name the ledger books it.
+        account: The account of its cost in the ledger.
         terms: What all queries of a sequence have in common, as text.
         cost: What it costs.
         cohort: The phone's.

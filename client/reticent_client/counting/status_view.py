@@ -11,7 +11,7 @@ from typing import Any
 from reticent.console.process import print_line
 from reticent.console.text import printable
 from reticent.privacy import Cost, Entry, sum_of_costs
-from reticent_client.counting.budget import unbooked
+from reticent_client.counting.budget import unrecorded
 from reticent_client.counting.enrolment import Member, MembershipState
 from reticent_client.counting.records import DeclinedQueries, Record
 from reticent_client.counting.session import Round
@@ -119,7 +119,7 @@ class Status:
             + ", ".join([f"spent {_cost_text(spent)}", f"reserved {_cost_text(reserved)}", f"left {_cost_text(left)}"]),
         ]
         lines += [f"  {_id(entry.query)}: {_cost_text(entry.cost)} {entry.state}" for entry in self.entries]
-        lines += [f"  {_id(each.account)}: {_cost_text(each.cost)} beyond the budget" for each in self._unbooked()]
+        lines += [f"  {_id(each.account)}: {_cost_text(each.cost)} beyond the budget" for each in self._unrecorded()]
         lines += [_record_line(record) for record in self.records]
         lines += [_declined_line(declined) for declined in self.declined]
         return "\n".join(map(_shown, lines))
@@ -138,15 +138,15 @@ class Status:
                     {"account": entry.query, "state": entry.state, **_cost_to_json(entry.cost)}
                     for entry in self.entries
                 ],
-                "unbooked": [{"account": each.account, **_cost_to_json(each.cost)} for each in self._unbooked()],
+                "over_budget": [{"account": each.account, **_cost_to_json(each.cost)} for each in self._unrecorded()],
             },
             "contributions": [_record_to_json(record) for record in self.records],
             "declined": [_declined_to_json(declined) for declined in self.declined],
         }
 
-    def _unbooked(self) -> list[Record]:
-        """What counts and is not booked, be it for want of room."""
-        return unbooked(self.records, self.entries)
+    def _unrecorded(self) -> list[Record]:
+        """The contributions that count and whose cost the ledger lacks."""
+        return unrecorded(self.records, self.entries)
 
     def _sums(self) -> tuple[Cost, Cost, Cost]:
         spent, reserved = (

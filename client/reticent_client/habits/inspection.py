@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from reticent_client.habits.sampling import SampledDays, Sampling
-from reticent_client.habits.traces import FIRST_DAY, Clash, Reading, Traces
+from reticent_client.habits.traces import FIRST_DAY, Conflict, Reading, Traces
 
 ALIGNED = 0.9
 """If a larger share of the readings is at beginnings of steps, a lead shifts the days by a step."""
@@ -82,9 +82,9 @@ class Inspection:
         return self.traces.table is None and bool(self.sampling.lead) and self.aligned > ALIGNED * self.readings
 
     @property
-    def clashes(self) -> list[Clash]:
-        """The clashes of these users."""
-        return [each for each in self.traces.repairs.clashes if each.user in self.users]
+    def conflicts(self) -> list[Conflict]:
+        """The conflicts of these users."""
+        return [each for each in self.traces.ignored.conflicts if each.user in self.users]
 
     def day(self, date: dt.date) -> str:
         """A day as it stands in the traces."""
@@ -105,11 +105,11 @@ class Inspection:
             yield f"{_count(len(too_empty), 'day')} left out as too empty (a context at {rule}): {_some(named)}"
         if without := sum(each.sampled.without_readings for each in self.users.values()):
             yield f"{_count(without, 'day')} without any reading between a user's first and last day"
-        if clashes := self.clashes:
-            first = f"{clashes[0].where}: {clashes[0].sentence}"
-            times = _count(len(clashes), "time")
+        if conflicts := self.conflicts:
+            first = f"{conflicts[0].where}: {conflicts[0].sentence}"
+            times = _count(len(conflicts), "time")
             yield f"{times} with two contexts of one user, read as nothing: first {first}"
-        if placeholders := self.traces.repairs.placeholders:
+        if placeholders := self.traces.ignored.placeholders:
             named = [f"{text!r} {count}" for text, count in placeholders.items()]
             number = _count(sum(placeholders.values()), "context")
             yield f"{number} read as nothing, because they stand for missing values: {_some(named)}"
@@ -131,8 +131,8 @@ class Inspection:
             "steps": self.sampling.horizon,
             "aligned": self.aligned,
             "shifted": self.shifted,
-            "clashes": [{"user": each.user, "where": each.where, "clash": each.sentence} for each in self.clashes],
-            "placeholders": dict(self.traces.repairs.placeholders),
+            "conflicts": [each._asdict() for each in self.conflicts],
+            "placeholders": dict(self.traces.ignored.placeholders),
             "users": {user: each.to_json() for user, each in self.users.items()},
         }
 

@@ -51,7 +51,7 @@ class Row(NamedTuple):
     context: str
 
 
-class Clash(NamedTuple):
+class Conflict(NamedTuple):
     """Several contexts of one user at one time, which count as a reading of nothing."""
 
     user: str
@@ -70,10 +70,10 @@ class SlotTable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Repairs:
+class IgnoredReadings:
     """What was read as nothing, though something stood there."""
 
-    clashes: tuple[Clash, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
     placeholders: Mapping[str, int] = field(default_factory=dict)
     """How often each text for a missing value stood there, such as NaN."""
 
@@ -93,7 +93,7 @@ class Traces:
     """The time zone of local days; None for a wall clock that never jumps."""
     table: SlotTable | None = None
     """The form of the table that held them, if they were in one."""
-    repairs: Repairs = field(default_factory=Repairs, compare=False)
+    ignored: IgnoredReadings = field(default_factory=IgnoredReadings, compare=False)
 
     def __len__(self) -> int:
         """The number of readings."""
@@ -131,7 +131,7 @@ class Traces:
         """The traces of rows that are checked one by one; `where` names the place of a row in an error."""
         region = time_zone(zone) if isinstance(zone, str) else zone
         found: dict[str, dict[dt.datetime, str | None]] = {}
-        clashes: dict[tuple[str, dt.datetime], Clash] = {}
+        conflicts: dict[tuple[str, dt.datetime], Conflict] = {}
         placeholders: Counter[str] = Counter()
         aware: bool | None = None
         for number, user, time, context in rows:
@@ -148,14 +148,14 @@ class Traces:
                 raise ValueError(f"{where(number)}: {error}") from error
             if label is None and context.strip():
                 placeholders[context.strip()] += 1
-            if readings.setdefault(at, label) != label and (user, at) not in clashes:
-                clashes[user, at] = Clash(user, where(number), _twice(user, local, region, readings[at], label))
+            if readings.setdefault(at, label) != label and (user, at) not in conflicts:
+                conflicts[user, at] = Conflict(user, where(number), _twice(user, local, region, readings[at], label))
         if not found:
             raise ValueError(f"{place}: there are no readings")
-        for user, at in clashes:
+        for user, at in conflicts:
             found[user][at] = None
         by_time = {user: tuple(Reading(*each) for each in sorted(found[user].items())) for user in sorted(found)}
-        return cls(by_time, region, table, Repairs(tuple(clashes.values()), placeholders))
+        return cls(by_time, region, table, IgnoredReadings(tuple(conflicts.values()), placeholders))
 
 
 def checked_label(text: object) -> str | None:

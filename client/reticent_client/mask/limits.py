@@ -12,7 +12,7 @@ MAX_LABEL = 128
 
 MAX_CONTEXTS = 4096
 MAX_STEPS = 24 * 60 * 60
-MAX_OPPONENTS = 64
+MAX_ADVERSARIES = 64
 """The largest policy in a file."""
 
 

@@ -226,7 +226,7 @@ class MaskIt:
         """End the present day."""
         if self._begun:
             self._tally.counts["missed"] += self.policy.horizon - self._step
-        self._tally.watch.finish_day()
+        self._tally.unusual_steps.finish_day()
         self._reset()
         self.day = day
         self._unpublished = False

@@ -63,7 +63,7 @@ def split_delta(delta: float, among: int | Collection[object]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Opponent:
+class BoundedAdversary:
     """An adversary who is certain of a chain, with the largest allowed belief in each state."""
 
     chain: MarkovChain
@@ -124,12 +124,12 @@ class Opponent:
 class Problem:
     """A chain, its sensitive states, and the adversaries.
 
-    Privacy must hold for each opponent; utility is measured under the user's own chain.
+    Privacy must hold for each adversary; utility is measured under the user's own chain.
     """
 
     chain: MarkovChain
     deltas: Floats  # (T, n): NaN where a state is not sensitive
-    opponents: tuple[Opponent, ...]
+    adversaries: tuple[BoundedAdversary, ...]
     weights: Floats  # (n,): what the release of each context is worth to the user
 
     @classmethod
@@ -149,8 +149,8 @@ class Problem:
         for number, other in enumerate(chains):
             if other.contexts != chain.contexts or other.horizon != chain.horizon:
                 raise ValueError(f"against[{number}] is over other contexts or another horizon than the user's chain")
-        opponents = tuple(_opponent(other, deltas) for other in chains)
-        return cls(chain, deltas, opponents, weight_row(chain, weights))
+        adversaries = tuple(_bounded(other, deltas) for other in chains)
+        return cls(chain, deltas, adversaries, weight_row(chain, weights))
 
     @cached_property
     def gains(self) -> Floats:
@@ -161,8 +161,8 @@ class Problem:
     def releasable(self) -> Bools:
         """(T, n): the states the user can be in that may be released at all, whatever is suppressed afterwards."""
         allowed = self.chain.reachable.copy()
-        for opponent in self.opponents:
-            allowed &= opponent.releasable
+        for adversary in self.adversaries:
+            allowed &= adversary.releasable
         return allowed
 
 
@@ -238,8 +238,8 @@ def _delta(delta: object, state: SensitiveState | None = None) -> float:
     return value
 
 
-def _opponent(chain: MarkovChain, deltas: Floats) -> Opponent:
+def _bounded(chain: MarkovChain, deltas: Floats) -> BoundedAdversary:
     cap = chain.prior + deltas
     cap[~(cap < 1 - VERDICT)] = np.inf  # no belief exceeds 1, and where nothing is sensitive there is no bound
     cap.flags.writeable = False
-    return Opponent(chain, cap)
+    return BoundedAdversary(chain, cap)

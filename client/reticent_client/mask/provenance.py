@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent_client.mask.chain import Floats, MarkovChain
-from reticent_client.mask.limits import MAX_CONTEXTS, MAX_OPPONENTS, MAX_STEPS
+from reticent_client.mask.limits import MAX_ADVERSARIES, MAX_CONTEXTS, MAX_STEPS
 from reticent_client.mask.problem import Problem, weight_row
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -38,7 +38,7 @@ class Provenance:
         cls, problem: Problem, check: str, utility: float, *, complete: bool = True, ceiling: float | None = None
     ) -> Provenance:
         """The provenance of a policy that a check found for a problem."""
-        against = tuple(opponent.chain for opponent in problem.opponents)
+        against = tuple(adversary.chain for adversary in problem.adversaries)
         return cls(check, problem.chain, problem.deltas, against, utility, complete, ceiling, problem.weights)
 
     @property
@@ -52,10 +52,10 @@ class Provenance:
         `ValueError` for more contexts, steps or adversaries than a file may have.
         """
         chain = self.chain
-        if chain.size > MAX_CONTEXTS or chain.horizon > MAX_STEPS or len(self.against) > MAX_OPPONENTS:
+        if chain.size > MAX_CONTEXTS or chain.horizon > MAX_STEPS or len(self.against) > MAX_ADVERSARIES:
             raise ValueError(
                 f"a policy file has at most {MAX_CONTEXTS} contexts, {MAX_STEPS} steps and "
-                f"{MAX_OPPONENTS} adversaries: this one has {chain.size}, {chain.horizon} and "
+                f"{MAX_ADVERSARIES} adversaries: this one has {chain.size}, {chain.horizon} and "
                 f"{len(self.against)}"
             )
         header = {
@@ -80,8 +80,8 @@ class Provenance:
             raise ValueError(f"contexts must be a list of at most {MAX_CONTEXTS} labels")
         chain = _chain("chain", contexts, arrays)
         against = header["against"]
-        if not isinstance(against, list) or len(against) > MAX_OPPONENTS:
-            raise ValueError(f"against must be a list of at most {MAX_OPPONENTS} adversaries")
+        if not isinstance(against, list) or len(against) > MAX_ADVERSARIES:
+            raise ValueError(f"against must be a list of at most {MAX_ADVERSARIES} adversaries")
         complete, check = header["complete"], header["check"]
         if not isinstance(complete, bool) or not isinstance(check, str):
             raise ValueError("check must be a name, and complete true or false")

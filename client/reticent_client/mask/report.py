@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from reticent_client.mask.chain import UNKNOWN
-from reticent_client.mask.staleness import RARE, Recent, Watch
+from reticent_client.mask.staleness import RARE, Recent, UnusualSteps
 
 MAX_LABELS = 16
 MAX_LENGTH = 64
@@ -93,13 +93,13 @@ class Tally:
     def __init__(self, *, seeded: bool) -> None:
         self.counts = dict.fromkeys((*OUTCOMES, "days", "gaps_released"), 0)
         self.labels: Counter[str] = Counter()
-        self.watch = Watch()
+        self.unusual_steps = UnusualSteps()
         self.seeded = seeded
 
     def off_model(self, context: str | None) -> None:
         """Note the label of an off-model context."""
         if context is not None:
-            self.watch.count(unusual=True, off_model=True)
+            self.unusual_steps.count(unusual=True, off_model=True)
         short = (UNKNOWN if context is None else context)[:MAX_LENGTH]
         if short in self.labels or len(self.labels) < MAX_LABELS:
             self.labels[short] += 1
@@ -107,18 +107,20 @@ class Tally:
     def expected(self, context: str | None, probability: float) -> None:
         """Count a possible context with its probability; a gap says nothing about habits."""
         if context is not None:
-            self.watch.count(unusual=bool(probability < RARE))
+            self.unusual_steps.count(unusual=bool(probability < RARE))
 
     def report(self) -> MaskReport:
         """The counts so far."""
         common = tuple(self.labels.most_common())
-        return MaskReport(**self.counts, off_model_contexts=common, recent=self.watch.recent(), seeded=self.seeded)
+        return MaskReport(
+            **self.counts, off_model_contexts=common, recent=self.unusual_steps.recent(), seeded=self.seeded
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The counts as plain data, without contexts: this is written to the disk."""
         return {
             "counts": dict(self.counts),
-            "watch": self.watch.to_json(),
+            "unusual_steps": self.unusual_steps.to_json(),
             "seeded": self.seeded,
         }
 
@@ -127,5 +129,5 @@ class Tally:
         """The counts that `to_json` wrote; seeded if those were, or if the present coins are."""
         tally = cls(seeded=seeded or data["seeded"])
         tally.counts |= data["counts"]
-        tally.watch = Watch.from_json(data["watch"])
+        tally.unusual_steps = UnusualSteps.from_json(data["unusual_steps"])
         return tally

@@ -131,7 +131,7 @@ class Recent:
         return self.off_model_rate is not None and self.off_model_rate > MAX_OFF_MODEL
 
 
-class Watch:
+class UnusualSteps:
     """Counts unusual steps; keeps each of the last days, and the sum of the first ones."""
 
     def __init__(self) -> None:
@@ -170,10 +170,10 @@ class Watch:
         return {"today": self._today, "recent": self._recent, "first": self._first}
 
     @classmethod
-    def from_json(cls, data: dict[str, Sequence[Any]]) -> Watch:
+    def from_json(cls, data: dict[str, Sequence[Any]]) -> UnusualSteps:
         """The counts that `to_json` wrote."""
-        watch = cls()
-        watch._today = list(data["today"])
-        watch._recent = [list(day) for day in data["recent"]]
-        watch._first = list(data["first"])
-        return watch
+        made = cls()
+        made._today = list(data["today"])
+        made._recent = [list(day) for day in data["recent"]]
+        made._first = list(data["first"])
+        return made

@@ -186,7 +186,7 @@ class Query:
 
     @property
     def account(self) -> str:
-        """The name under which a ledger books the cost: that of the query, or of its sequence."""
+        """The account of the cost in a ledger: the name of the query, or of its sequence."""
         return self.id if self.sequence is None else f"{_SEQUENCE}{self.sequence}"
 
     @property

@@ -45,7 +45,7 @@ class Refusal(Enum):
     EXPIRED = "the phone's membership has expired", "PERMISSION_DENIED", Remedy.MEMBERSHIP
     BAD_SIGNATURE = "the signature was not made with the key of the named party", "UNAUTHENTICATED"
     UNKNOWN_QUERY = "there is no such query", "NOT_FOUND"
-    NOT_ASKED = "the query was not dealt to this phone", "PERMISSION_DENIED"
+    NOT_DEALT = "the query was not dealt to this phone", "PERMISSION_DENIED"
     WRONG_COHORT = "the phone is in another cohort", "INVALID_ARGUMENT"
     BAD_CIPHERTEXTS = (
         "the number of ciphertexts is not what the query asks for, or some are not ciphertexts",
@@ -53,7 +53,7 @@ class Refusal(Enum):
     )
     CONFLICT = "an earlier message under the same name differs, and stands", "ALREADY_EXISTS"
     LATE = "the query is closed", "FAILED_PRECONDITION"
-    NOT_ENROLLED_ENOUGH = "fewer phones are enrolled than the query asks for", "FAILED_PRECONDITION"
+    TOO_FEW_ENROLLED = "fewer phones are enrolled than the query asks for", "FAILED_PRECONDITION"
     KEY_RETIRED = "the query names a key that is not in use", "FAILED_PRECONDITION"
     BAD_QUERY = (
         "the query is inconsistent, or the server's operator does not allow it",

@@ -14,16 +14,16 @@ from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
-from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, Put
+from reticent_agg.store import AggregationStore, CohortBatch, DealtPhone, PutResult
 
 __all__ = ["Collection", "ContributionResult", "refuse_odd_phone"]
 
 DIGEST_BYTES = 32
 _SIZES = [DIGEST_BYTES, PHONE_BYTES, KEY_BYTES, SIGNATURE_BYTES]
 
-_REFUSALS: Mapping[Put, tuple[Refusal, str]] = {
-    Put.CONFLICT: (Refusal.CONFLICT, "the phone has contributed something else, which stands"),
-    Put.LATE: (Refusal.LATE, ""),
+_REFUSALS: Mapping[PutResult, tuple[Refusal, str]] = {
+    PutResult.CONFLICT: (Refusal.CONFLICT, "the phone has contributed something else, which stands"),
+    PutResult.LATE: (Refusal.LATE, ""),
 }
 
 ContributionResult: TypeAlias = wire.Acknowledgement | Refused
@@ -121,7 +121,7 @@ def _judge(place: int, message: wire.Contribution, targets: Mapping[bytes, _Targ
     acknowledgement = wire.Acknowledgement(contribution=statements.digest(statement))
     if phone.contents is not None:
         is_same = phone.contents == (receipt.agreement_key, receipt.ciphertexts_hash, receipt.seeded)
-        return acknowledgement if is_same else Refused(*_REFUSALS[Put.CONFLICT])
+        return acknowledgement if is_same else Refused(*_REFUSALS[PutResult.CONFLICT])
     if not signed_by(phone.verify_key, statement, message.signature):
         return Refused(Refusal.BAD_SIGNATURE)
     return _Candidate(place, message, receipt, acknowledgement)
@@ -142,7 +142,7 @@ def _target_of(message: wire.Contribution, targets: Mapping[bytes, _Target]) -> 
 def _phone_of(message: wire.Contribution, target: _Target) -> DealtPhone:
     phone = target.phones.get(message.phone)
     if phone is None:
-        raise Refused(Refusal.LATE if target.pruned else Refusal.NOT_ASKED)
+        raise Refused(Refusal.LATE if target.pruned else Refusal.NOT_DEALT)
     if message.cohort != phone.cohort:
         raise Refused(Refusal.WRONG_COHORT)
     if phone.contents is not None:  # it is compared whatever its size, and after the query has closed

@@ -100,7 +100,7 @@ class Queries:
 
         Raises:
             Refused: BAD_QUERY; CONFLICT with another query of this id; KEY_RETIRED for an unknown key;
-                NOT_ENROLLED_ENOUGH.
+                TOO_FEW_ENROLLED.
         """
         query = _parse(content)
         known = self._store.query_named(query.id)
@@ -176,7 +176,7 @@ class Queries:
             raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)
         enrolled = self._terms.population
         if query.population > enrolled:
-            raise Refused(Refusal.NOT_ENROLLED_ENOUGH, f"{enrolled} phones are enrolled, of {query.population}")
+            raise Refused(Refusal.TOO_FEW_ENROLLED, f"{enrolled} phones are enrolled, of {query.population}")
         key = self._key(query.key_id)
         if key is None:
             raise Refused(Refusal.KEY_RETIRED)

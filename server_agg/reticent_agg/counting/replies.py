@@ -67,7 +67,7 @@ class Replies:
         """A query, for a phone to which it was dealt.
 
         Raises:
-            Refused: MALFORMED, UNKNOWN_QUERY, NOT_ASKED, BAD_SIGNATURE; LATE if the query is pruned.
+            Refused: MALFORMED, UNKNOWN_QUERY, NOT_DEALT, BAD_SIGNATURE; LATE if the query is pruned.
         """
         refuse_odd_phone(request.phone)
         query, content = self._store.query(request.query), self._store.content(request.query)
@@ -75,7 +75,7 @@ class Replies:
             raise Refused(Refusal.UNKNOWN_QUERY)
         phone = self._store.dealt(request.query, [request.phone]).get(request.phone)
         if phone is None:
-            raise Refused(Refusal.LATE if query.pruned else Refusal.NOT_ASKED)
+            raise Refused(Refusal.LATE if query.pruned else Refusal.NOT_DEALT)
         if not signed_by(phone.verify_key, statements.fetching(request.query, request.phone), request.signature):
             raise Refused(Refusal.BAD_SIGNATURE)
         return wire.QueryReply(query=content)

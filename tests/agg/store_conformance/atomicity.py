@@ -18,7 +18,7 @@ from reticent_agg.store import (
     Contents,
     DealtPhone,
     EncryptedSum,
-    Put,
+    PutResult,
     WorkItem,
 )
 from tests.agg.store_conformance.values import (
@@ -54,7 +54,7 @@ def check_a_batch_that_fails_leaves_nothing_of_any_batch(open_store: Opener) -> 
             store.put_contributions([good, CohortBatch(bad.query, bad.cohort, bad.receipts, fail)], 0)
         assert [each.contributors for each in store.cohorts(digest)] == [0, 0]
         assert (receipted(store, digest, 0), receipted(store, digest, 1)) == ([], [])
-        assert store.put_contributions([good, bad], 0) == [[Put.COUNTED] * 3, [Put.COUNTED] * 2]
+        assert store.put_contributions([good, bad], 0) == [[PutResult.COUNTED] * 3, [PutResult.COUNTED] * 2]
         closed(store, digest)
         assert (phones_in(head_of(store, digest, 0)), phones_in(head_of(store, digest, 1))) == ({0, 2, 4}, {1, 3})
 
@@ -73,7 +73,7 @@ def check_a_close_that_fails_leaves_the_query_collecting(open_store: Opener) -> 
             store.close_query(digest, fail_at_the_second)
         assert known(store.query(digest)).phase == wire.COLLECTING
         assert store.to_decide() == []
-        assert put(store, digest, 4) == [Put.COUNTED]
+        assert put(store, digest, 4) == [PutResult.COUNTED]
         closed(store, digest)
         assert phones_in(head_of(store, digest)) == {0, 2, 4}
 
@@ -121,7 +121,7 @@ def check_a_process_that_is_killed_leaves_what_it_has_finished_and_nothing_else(
     assert process.exitcode == -signal.SIGKILL
     with opened(open_store) as store:
         assert receipted(store, digest) == [0]
-        assert put(store, digest, 0, 1) == [Put.REPEATED, Put.COUNTED]
+        assert put(store, digest, 0, 1) == [PutResult.REPEATED, PutResult.COUNTED]
         closed(store, digest)
         assert phones_in(head_of(store, digest)) == {0, 1}
 
@@ -143,7 +143,7 @@ def check_all_is_there_after_opening_the_store_again(open_store: Opener) -> None
             phone(4): DealtPhone(phone(4) * 2, 0, None),
         }
         assert store.claim(WorkItem(waiting.digest), lease("two")) is None
-        assert put(store, digest, 0) == [Put.REPEATED]
+        assert put(store, digest, 0) == [PutResult.REPEATED]
         closed(store, digest)
         head = head_of(store, digest)
         assert phones_in(head) == {0, 2}

@@ -9,7 +9,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.store import (
     AggregationStore,
     EncryptedSum,
-    Put,
+    PutResult,
 )
 from tests.agg.store_conformance.values import (
     CLOSES,
@@ -32,13 +32,13 @@ from tests.agg.store_conformance.values import (
 def check_the_first_contribution_of_a_phone_stands(open_store: Opener) -> None:
     with opened(open_store) as store:
         digest = collecting(store)
-        assert put(store, digest, 1, 2) == [Put.COUNTED] * 2
-        assert put(store, digest, 1, 3) == [Put.REPEATED, Put.COUNTED]
-        assert put(store, digest, 1, 4, attempt=1) == [Put.CONFLICT, Put.COUNTED]
-        assert put(store, digest, 5, 5) == [Put.COUNTED, Put.REPEATED]  # twice in one batch
+        assert put(store, digest, 1, 2) == [PutResult.COUNTED] * 2
+        assert put(store, digest, 1, 3) == [PutResult.REPEATED, PutResult.COUNTED]
+        assert put(store, digest, 1, 4, attempt=1) == [PutResult.CONFLICT, PutResult.COUNTED]
+        assert put(store, digest, 5, 5) == [PutResult.COUNTED, PutResult.REPEATED]  # twice in one batch
         closed(store, digest)
-        assert put(store, digest, 1, 6) == [Put.REPEATED, Put.LATE]
-        assert put(store, digest, 1, attempt=1) == [Put.CONFLICT]
+        assert put(store, digest, 1, 6) == [PutResult.REPEATED, PutResult.LATE]
+        assert put(store, digest, 1, attempt=1) == [PutResult.CONFLICT]
         assert phones_in(head_of(store, digest)) == {1, 2, 3, 4, 5}
         assert receipted(store, digest) == [1, 2, 3, 4, 5]
 
@@ -50,16 +50,16 @@ def check_one_of_two_that_race_for_a_phone_is_counted(open_store: Opener) -> Non
         for number in range(ROUNDS):
             once = partial(_put, digest=same, number=number)
             (first,), (second,) = race(open_store, once, once)
-            assert {first, second} == {Put.COUNTED, Put.REPEATED}
+            assert {first, second} == {PutResult.COUNTED, PutResult.REPEATED}
             works = (partial(_put, digest=other, number=number, attempt=attempt) for attempt in (0, 1))
             (first,), (second,) = race(open_store, *works)
-            assert {first, second} == {Put.COUNTED, Put.CONFLICT}
+            assert {first, second} == {PutResult.COUNTED, PutResult.CONFLICT}
         for digest in (same, other):
             closed(store, digest)
             assert phones_in(head_of(store, digest)) == set(range(ROUNDS))
 
 
-def _put(store: AggregationStore, digest: bytes, number: int, attempt: int = 0) -> list[Put]:
+def _put(store: AggregationStore, digest: bytes, number: int, attempt: int = 0) -> list[PutResult]:
     return put(store, digest, number, attempt=attempt)
 
 
@@ -74,13 +74,13 @@ def check_what_races_with_the_close_is_counted_once_or_late(open_store: Opener) 
                 partial(_contribute, digest=digest, inside=inside),
                 partial(_close, digest=digest, inside=inside),
             )
-            counted = {number for number, result in enumerate(results) if result is Put.COUNTED}
-            assert set(results) <= {Put.COUNTED, Put.LATE}
+            counted = {number for number, result in enumerate(results) if result is PutResult.COUNTED}
+            assert set(results) <= {PutResult.COUNTED, PutResult.LATE}
             assert phones_in(head_of(store, digest)) == counted
             assert receipted(store, digest) == sorted(counted)
 
 
-def _contribute(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[Put]:
+def _contribute(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[PutResult]:
     """All phones, the later half when the other thread is closing."""
     results = put(store, digest, 0, 1)
     for number in range(2, PHONES):
@@ -90,7 +90,7 @@ def _contribute(store: AggregationStore, digest: bytes, inside: threading.Event)
     return results
 
 
-def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[Put]:
+def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> list[PutResult]:
     def make_request(cohort: EncryptedSum) -> wire.DecideHead:
         inside.set()
         return request_of(digest, cohort)
@@ -102,5 +102,5 @@ def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> l
 def check_time_is_over_at_the_end_whether_or_not_the_query_was_closed(open_store: Opener) -> None:
     with opened(open_store) as store:
         digest = collecting(store)
-        assert put(store, digest, 0, now=CLOSES - 1) == [Put.COUNTED]
-        assert put(store, digest, 1, now=CLOSES) == [Put.LATE]
+        assert put(store, digest, 0, now=CLOSES - 1) == [PutResult.COUNTED]
+        assert put(store, digest, 1, now=CLOSES) == [PutResult.LATE]

@@ -9,7 +9,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_agg.store import (
     AggregationStore,
     CohortState,
-    Put,
+    PutResult,
     StoredRequest,
     WorkItem,
 )
@@ -65,7 +65,7 @@ def check_an_abort_burns_what_is_not_decided(open_store: Opener) -> None:
         assert (head_of(store, digest).ciphertexts, head_of(store, digest).contributors) == (b"", 2)
         store.decide(decision_of(digest, 0, wire.BURNT), accept, 5)
         assert store.decision_for_phones(digest, 0) is not None  # no ciphertexts were sent
-        assert put(store, digest, 0, 1) == [Put.REPEATED, Put.LATE]
+        assert put(store, digest, 0, 1) == [PutResult.REPEATED, PutResult.LATE]
 
 
 def check_phones_do_not_see_burnt_what_was_sent(open_store: Opener) -> None:
@@ -92,7 +92,7 @@ def check_an_abort_before_the_countersignature_burns_then(open_store: Opener) ->
         assert known(store.abort("q")).phase == wire.ANNOUNCED
         assert store.countersign(query.digest, deal_of(2))
         assert known(store.query(query.digest)).phase == wire.CLOSING
-        assert put(store, query.digest, 0) == [Put.LATE]
+        assert put(store, query.digest, 0) == [PutResult.LATE]
         assert [item.burn for item in store.to_decide()] == [True, True]
         rejected = store.announce(new_query("r"))
         store.reject(rejected.digest, Refused(Refusal.BAD_QUERY))
@@ -128,7 +128,7 @@ def check_pruning_deletes_phones_and_keeps_decisions(open_store: Opener) -> None
         assert known(store.query(decided)).pruned
         assert (store.dealt(decided, [phone(0)]), receipted(store, decided)) == ({}, [])
         assert store.decision_for_phones(decided, 0) == decision_of(decided)
-        assert put(store, decided, 0) == [Put.LATE]
+        assert put(store, decided, 0) == [PutResult.LATE]
         assert (list(store.dealt(open_still, [phone(0)])), receipted(store, open_still)) == ([phone(0)], [0])
 
 

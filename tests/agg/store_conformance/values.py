@@ -18,7 +18,7 @@ from reticent_agg.store import (
     EncryptedSum,
     Lease,
     NewQuery,
-    Put,
+    PutResult,
     StoredQuery,
     StoredRequest,
     WorkItem,
@@ -79,7 +79,7 @@ def batch(digest: bytes, *numbers: int, cohort: int = 0, attempt: int = 0) -> Co
     return CohortBatch(digest, cohort, receipts, add)
 
 
-def put(store: AggregationStore, digest: bytes, *numbers: int, attempt: int = 0, now: int = 0) -> list[Put]:
+def put(store: AggregationStore, digest: bytes, *numbers: int, attempt: int = 0, now: int = 0) -> list[PutResult]:
     """The results of one batch."""
     (results,) = store.put_contributions([batch(digest, *numbers, attempt=attempt)], now)
     return results

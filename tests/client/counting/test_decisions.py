@@ -19,18 +19,18 @@ OUTCOMES = [
 ]
 
 
-@pytest.mark.parametrize(("outcome", "state", "booked"), OUTCOMES)
+@pytest.mark.parametrize(("outcome", "state", "accounts"), OUTCOMES)
 def test_a_decision_spends_or_gives_back(
-    tmp_path: Path, outcome: wire.Outcome.ValueType, state: ContributionState, booked: dict[str, str]
+    tmp_path: Path, outcome: wire.Outcome.ValueType, state: ContributionState, accounts: dict[str, str]
 ) -> None:
     with device(tmp_path) as phone:
         phone.ask(query())
-        assert phone.booked() == {"gym": "reserved"}
+        assert phone.accounts() == {"gym": "reserved"}
         assert phone.participant.awaited() == [wire.DecisionWanted(query=query().digest, cohort=0)]
         for _ in range(2):
             assert phone.participant.decided(phone.servers.decide(query(), outcome)) is state
             phone.restart()
-            assert phone.booked() == booked
+            assert phone.accounts() == accounts
         assert phone.participant.awaited() == []
         assert phone.participant.due() == []
 
@@ -92,10 +92,10 @@ def test_nothing_is_given_back_without_the_key_servers_word(
         with pytest.raises(ForeignReply):
             phone.participant.decided(decision)
         phone.restart()
-        assert phone.booked() == {"gym": "reserved"}
+        assert phone.accounts() == {"gym": "reserved"}
         assert phone.participant.awaited() == [wire.DecisionWanted(query=example.digest, cohort=1)]
         phone.participant.decided(good)  # the test can tell the two apart
-        assert phone.booked() == {}
+        assert phone.accounts() == {}
 
 
 @pytest.mark.parametrize("first", [wire.RELEASED, wire.VOID])
@@ -103,11 +103,11 @@ def test_the_first_decision_stands(tmp_path: Path, first: wire.Outcome.ValueType
     with device(tmp_path) as phone:
         phone.ask(query())
         phone.participant.decided(phone.servers.decide(query(), first))
-        before = phone.booked()
+        before = phone.accounts()
         for other in {wire.RELEASED, wire.VOID, wire.BURNT} - {first}:
             with pytest.raises(ForeignReply, match="and the key server now says"):
                 phone.participant.decided(phone.servers.decide(query(), other))
-        assert phone.booked() == before
+        assert phone.accounts() == before
 
 
 @pytest.mark.parametrize(("then", "never"), [(wire.RELEASED, wire.VOID), (wire.VOID, wire.RELEASED)])
@@ -121,7 +121,7 @@ def test_what_was_burnt_and_is_decrypted_after_all_is_spent_for_good(
             with pytest.raises(ForeignReply, match="and the key server now says"):
                 phone.participant.decided(phone.servers.decide(query(), other))
             phone.restart()
-            assert phone.booked() == {"gym": "spent"}
+            assert phone.accounts() == {"gym": "spent"}
         [record] = phone.participant.records.all()
         assert record.state.name == wire.Outcome.Name(then)
         assert record.detail == "the key server had called it burnt before"
@@ -155,10 +155,10 @@ def test_what_a_server_refuses_for_good_stays_reserved_until_the_decision(tmp_pa
         [record] = phone.participant.records.all()
         assert record.state is ContributionState.REFUSED
         assert record.detail.startswith(refusal.name)
-        assert phone.booked() == {"gym": "reserved"}
+        assert phone.accounts() == {"gym": "reserved"}
         assert len(phone.participant.awaited()) == 1
         phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
-        assert phone.booked() == {}
+        assert phone.accounts() == {}
 
 
 @pytest.mark.parametrize("error", [Refused(Refusal.BUSY), Refused(Refusal.UNAVAILABLE), Unreachable("nobody listens")])

@@ -106,7 +106,7 @@ def _in_a_sequence(**changes: Any) -> Attempt:
     return ask
 
 
-def _booked(phone: Device) -> Any:
+def _account_of_another_program(phone: Device) -> Any:
     phone.participant.ledger.reserve("gym", query().cost)
     return phone.ask(query())
 
@@ -176,7 +176,7 @@ CASES: list[tuple[str, Reason, Attempt, str]] = [
         ],
         "'g' name other",
     ),
-    ("booked elsewhere", Reason.BUDGET, _booked, "booked for 'gym' already"),
+    ("an account of another program", Reason.BUDGET, _account_of_another_program, "an entry for 'gym' already"),
     ("epsilon", Reason.EPSILON, _allow(Participation(max_epsilon=0.9)), "epsilon of 1, and 0.9 is allowed"),
     ("delta", Reason.DELTA, _allow(Participation(max_delta=1e-7)), "delta of 1e-06, and 1e-07 is allowed"),
     ("a share", Reason.SHARE_OF_BUDGET, _allow(Participation(max_budget_share=0.3)), "0.333333, and 0.3 is allowed"),
@@ -233,9 +233,9 @@ def test_it_declines_with_a_reason(tmp_path: Path, reason: Reason, attempt: Atte
         assert declined.value.reason is reason
         again = pickle.loads(pickle.dumps(declined.value))  # noqa: S301  # our own
         assert (again.reason, str(again), again.query) == (reason, str(declined.value), declined.value.query)
-        # Nothing is booked but the contributions, and what somebody else has booked.
-        booked = {"gym"} if attempt is _booked else set()
-        assert phone.booked().keys() == {record.account for record in phone.participant.records.all()} | booked
+        # The ledger has the accounts of the contributions, and of another program.
+        others = {"gym"} if attempt is _account_of_another_program else set()
+        assert phone.accounts().keys() == {record.account for record in phone.participant.records.all()} | others
 
 
 def test_every_reason_has_a_case() -> None:
@@ -289,7 +289,7 @@ def test_noise_that_cannot_be_drawn_is_declined_and_takes_nothing(
         with pytest.raises(Declined, match="each phone would add Skellam noise") as declined:
             phone.ask(huge)
         assert declined.value.reason is Reason.MALFORMED
-        assert phone.booked() == {}
+        assert phone.accounts() == {}
 
 
 def test_what_cannot_be_computed_is_declined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_whatever_comes_is_a_contribution_or_a_reason(data: st.DataObject) -> No
         with pytest.raises(Declined) as declined:
             phone.participant.contribute(announcement, query().to_bytes(), HONEST.public.to_bytes())
         assert declined.value.reason is Reason.NOT_COUNTERSIGNED
-        assert phone.booked() == {}
+        assert phone.accounts() == {}
 
 
 HONEST = Servers()

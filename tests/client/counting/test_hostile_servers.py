@@ -10,7 +10,7 @@ from reticent.privacy import Cost, Query
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting import participant
-from reticent_client.counting.budget import unbooked
+from reticent_client.counting.budget import unrecorded
 from reticent_client.counting.contribution import PreparedContribution, prepare
 from reticent_client.counting.records import ContributionState
 from reticent_client.errors import Declined, ForeignReply, Reason
@@ -127,7 +127,7 @@ def test_a_release_that_the_budget_cannot_hold_stops_answers_and_not_the_phone(
             phone.restart()
             states = {record.id: record.state for record in phone.participant.records.all()}
             assert states == {first.id: ContributionState.RELEASED, second.id: ContributionState.STORED}
-            assert unbooked(phone.participant.records.all(), phone.participant.ledger.entries()) != []
+            assert unrecorded(phone.participant.records.all(), phone.participant.ledger.entries()) != []
             for other in (query(id="more", epsilon=0.1), query(id="c", sequence="s")):
                 with pytest.raises(Declined, match="the phone contributes nothing new") as declined:
                     phone.ask(other)
@@ -135,13 +135,13 @@ def test_a_release_that_the_budget_cannot_hold_stops_answers_and_not_the_phone(
         assert len(phone.participant.due()) == 1  # what was said stays said
 
 
-def test_a_release_that_found_no_room_is_booked_once_there_is_some(tmp_path: Path) -> None:
+def test_a_release_beyond_the_budget_is_recorded_once_the_budget_allows_it(tmp_path: Path) -> None:
     with device(tmp_path, limit=Cost(1.0, 1e-5)) as phone:
         other = query(id="other")
         _released_without_room(phone, query(), other)
         phone.participant.decided(phone.servers.decide(other, wire.BURNT))
         phone.restart()
-        assert phone.booked() == {"gym": "spent"}
+        assert phone.accounts() == {"gym": "spent"}
 
 
 def test_a_smaller_budget_than_what_was_said_does_not_stop_the_phone(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_smaller_budget_than_what_was_said_does_not_stop_the_phone(tmp_path: P
         phone.limit = Cost(0.5, 1e-5)
         _lose_entries(phone)
         phone.restart()
-        with pytest.raises(Declined, match="'gym' counts, and the budget has no room for it"):
+        with pytest.raises(Declined, match="the cost of 'gym' exceeds the budget"):
             phone.ask(query(id="other", epsilon=0.1))
 
 
@@ -182,18 +182,18 @@ def test_a_phone_that_moved_to_another_key_server_tells_it_nothing_of_before(tmp
         with pytest.raises(Declined) as declined:
             phone.participant.contribute(former.announce(query()), phone.servers.public.to_bytes())
         assert declined.value.reason is Reason.CONTRIBUTED
-        assert phone.booked() == {"gym": "reserved"}
+        assert phone.accounts() == {"gym": "reserved"}
         now = phone.ask(query(id="now"))
         assert phone.participant.due() == [now]
         assert [each.query for each in phone.participant.awaited()] == [now.query]
         phone.participant.decided(former.decide(query(), wire.BURNT))  # however it came here
-        assert phone.booked() == {"now": "reserved"}
+        assert phone.accounts() == {"now": "reserved"}
 
 
 def test_a_decision_that_comes_while_another_query_of_the_sequence_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is burnt is given back, and what is answered at that moment is booked all the same."""
+    """A burnt cost is given back, and a contribution of that moment is recorded all the same."""
     first, second, third = (query(id=f"q{number}", sequence="s") for number in range(3))
     with device(tmp_path) as phone:
         phone.ask(first)
@@ -212,5 +212,5 @@ def test_a_decision_that_comes_while_another_query_of_the_sequence_is_answered(
         decider.join()
         states = {record.id: record.state for record in phone.participant.records.all()}
         assert states == {"q0": ContributionState.BURNT, "q1": ContributionState.STORED}
-        assert phone.booked() == {second.account: "reserved"}
+        assert phone.accounts() == {second.account: "reserved"}
         assert phone.ask(third).query == third.digest

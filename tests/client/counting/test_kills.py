@@ -143,19 +143,19 @@ class Life:
             self.phone.pass_time(hours=1)
 
     def _check_files(self) -> None:
-        """On disk, between two lives: what is booked is what may have been sent."""
+        """On disk, between two lives: the ledger has what may have been sent."""
         with contextlib.closing(PhoneStore(self.folder / "phone.db")) as store:
             live = {record.account for record in Records(store).within(LIVE)}
             assert live == {entry.query for entry in store.ledger(ONE).entries()}
 
     def _check(self) -> None:
         """What holds at every moment, whatever was killed."""
-        booked = self.phone.booked()
-        assert len(booked) <= 1  # the budget is that of one query
+        accounts = self.phone.accounts()
+        assert len(accounts) <= 1  # the budget is that of one query
         for digest, versions in self.messages.items():
             assert len(versions) == 1
             if digest not in self.decided or self.outcome != wire.BURNT:
-                assert ("first" if digest == query(id="first").digest else "second") in booked
+                assert ("first" if digest == query(id="first").digest else "second") in accounts
         assert self.reasons <= {("first", Reason.CONTRIBUTED), ("second", Reason.BUDGET)}
 
 
@@ -169,11 +169,11 @@ def _writes(folder: Path, outcome: wire.Outcome.ValueType) -> int:
 def _check_end(phone: Fragile, outcome: wire.Outcome.ValueType) -> None:
     """However often it was killed, it has come to the same."""
     state = {wire.RELEASED: "spent", wire.VOID: "spent", wire.BURNT: "reserved"}[outcome]
-    assert phone.booked() == {"second" if outcome == wire.BURNT else "first": state}
+    assert phone.accounts() == {"second" if outcome == wire.BURNT else "first": state}
     states = {record.id: record.state for record in phone.participant.records.all()}
     assert states["first"].name == wire.Outcome.Name(outcome)
     assert states.get("second") is (ContributionState.STORED if outcome == wire.BURNT else None)
-    assert {record.id for record in phone.participant.records.within(LIVE)} == phone.booked().keys()
+    assert {record.id for record in phone.participant.records.within(LIVE)} == phone.accounts().keys()
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
@@ -227,7 +227,7 @@ def _given_back_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
             if entry.state == "reserved":
                 budget._ledger.give_back(entry.query)
 
-    monkeypatch.setattr(Budget, "book_missing", given_back)
+    monkeypatch.setattr(Budget, "record_missing", given_back)
 
 
 def _never_settled(monkeypatch: pytest.MonkeyPatch) -> None:

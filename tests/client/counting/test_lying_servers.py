@@ -237,7 +237,7 @@ def test_an_answer_that_is_being_made_when_it_stops_is_made(tmp_path: Path) -> N
             assert {record.id: record.state for record in phone.participant.records.all()} == {
                 "gym": ContributionState.STORED
             }
-            assert phone.booked() == {"gym": "reserved"}
+            assert phone.accounts() == {"gym": "reserved"}
 
     _within(live())
 

@@ -65,7 +65,7 @@ def test_joint_bounds_hold_in_any_order_and_cost_once(steps: list[Step], noise: 
             assert total.l1 <= BOUNDS["l1"] * scale
             assert total.l2_squared <= BOUNDS["l2_squared"] * scale**2
             state = "spent" if "release" in decided.values() else "reserved"
-            assert phone.booked() == ({"sequence s": state} if counting else {})
+            assert phone.accounts() == ({"sequence s": state} if counting else {})
 
 
 def test_the_norms_are_those_of_what_was_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_sequence_fits_a_budget_that_one_of_its_queries_fits(tmp_path: Path) -
         with pytest.raises(Declined) as declined:
             phone.ask(query(id="more"))
         assert declined.value.reason is Reason.BUDGET
-        assert phone.booked() == {"sequence s": "reserved"}
+        assert phone.accounts() == {"sequence s": "reserved"}
 
 
 def test_it_is_given_back_with_its_last_query_only(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_it_is_given_back_with_its_last_query_only(tmp_path: Path) -> None:
             phone.ask(_one(number))
         for number in (2, 0):
             phone.participant.decided(phone.servers.decide(_one(number), wire.BURNT))
-            assert phone.booked() == {"sequence s": "reserved"}
+            assert phone.accounts() == {"sequence s": "reserved"}
         phone.participant.decided(phone.servers.decide(_one(1), wire.BURNT))
-        assert phone.booked() == {}
+        assert phone.accounts() == {}
 
 
 def test_it_is_not_given_back_once_one_of_its_queries_is_released(tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_it_is_not_given_back_once_one_of_its_queries_is_released(tmp_path: Path
         phone.participant.decided(phone.servers.decide(_one(0), wire.RELEASED))
         phone.participant.decided(phone.servers.decide(_one(1), wire.BURNT))
         phone.restart()
-        assert phone.booked() == {"sequence s": "spent"}
+        assert phone.accounts() == {"sequence s": "spent"}

@@ -67,7 +67,7 @@ def test_a_phone_joins_contributes_learns_and_leaves(tmp_path: Path) -> None:
                 network.outcome = wire.BURNT
                 done = await take_part(phone.participant, servers, NOW)
                 assert {record.id for record in done.decided} == {"gym", "unknown"}
-                assert phone.booked() == {}
+                assert phone.accounts() == {}
                 assert network.calls["Contribute"] == 2
                 assert network.calls["Key"] == 1
                 phone.participant.enrolment.leave()
@@ -121,7 +121,7 @@ def test_what_is_refused_for_now_comes_through_later_unchanged(tmp_path: Path, m
                 done = await take_part(phone.participant, servers, NOW)
                 assert not done.failures
                 assert _states(phone) == {"gym": ContributionState.RELEASED}
-                assert phone.booked() == {"gym": "spent"}
+                assert phone.accounts() == {"gym": "spent"}
                 assert len(set(network.taken[query().digest])) == 1
 
     _within(live())
@@ -142,7 +142,7 @@ def test_a_late_answer_keeps_its_budget_reserved_and_is_not_sent_again(tmp_path:
                 done = await take_part(phone.participant, servers, NOW)
                 assert [declined.reason for declined in done.declined] == [Reason.CONTRIBUTED]
                 assert network.calls["Contribute"] == 1
-                assert phone.booked() == {"gym": "reserved"}
+                assert phone.accounts() == {"gym": "reserved"}
 
     _within(live())
 

@@ -182,7 +182,7 @@ class Device:
     def pass_time(self, **parts: float) -> None:
         self.now += dt.timedelta(**parts)
 
-    def booked(self) -> dict[str, str]:
+    def accounts(self) -> dict[str, str]:
         """What the ledger holds: the state of each account."""
         return {entry.query: entry.state for entry in self.participant.ledger.entries()}
 

@@ -103,9 +103,9 @@ def test_days_left_out_are_named_with_their_reason_before_anything_is_learned(ru
     assert [f"note: {note}" for note in found["notes"]] == notes
 
 
-def test_a_clash_is_a_gap_of_its_user_and_of_nobody_else(run: Run, tmp_path: Path) -> None:
-    clash = f"bob,{FIRST}T10:05,gym"
-    content = text([*rows("ada", "bob"), clash])
+def test_a_conflict_is_a_gap_of_its_user_and_of_nobody_else(run: Run, tmp_path: Path) -> None:
+    conflict = f"bob,{FIRST}T10:05,gym"
+    content = text([*rows("ada", "bob"), conflict])
     assert run(content, "learn", "--user", "ada")[2] == []
     code, _, errors = run(content, "learn", "--all")
     (note,) = errors
@@ -126,7 +126,7 @@ def test_the_order_of_clashing_rows_means_nothing(contexts: list[str]) -> None:
     traces = Traces.of([("a", "2027-03-01T08:00", each) for each in contexts])
     (reading,) = traces.readings["a"]
     assert reading.context == (contexts[0] if len(set(contexts)) == 1 else None)
-    assert len(traces.repairs.clashes) == (len(set(contexts)) > 1)
+    assert len(traces.ignored.conflicts) == (len(set(contexts)) > 1)
 
 
 @pytest.mark.parametrize("missing", sorted(PLACEHOLDERS | {"NaN", "None", " NULL "}))
@@ -280,7 +280,7 @@ def test_traces_are_shown_before_anything_is_learned(run: Run, tmp_path: Path) -
 
 def test_machines_read_the_same(run: Run) -> None:
     found = json.loads(run(text(rows("ada", "bob")), "inspect", "--json")[1])
-    assert (found["readings"], found["steps"], found["shifted"], found["clashes"]) == (1440, 24, False, [])
+    assert (found["readings"], found["steps"], found["shifted"], found["conflicts"]) == (1440, 24, False, [])
     ada = found["users"]["ada"]
     assert (ada["readings"], ada["days"], ada["interval_seconds"]) == (720, DAYS, 3600)
     assert ada["contexts"] == {"home": 480, "work": 240}

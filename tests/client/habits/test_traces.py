@@ -124,10 +124,10 @@ def test_the_first_and_the_last_time_become_days(zone: str, time: str) -> None:
     ],
 )
 def test_an_hour_that_came_twice_is_spoken_of_only_where_it_did(zone: str | None, time: str, hint: bool) -> None:
-    (clash,) = Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone).repairs.clashes
-    assert (clash.user, clash.where) == ("a", "row 1")
-    assert clash.sentence.startswith("user 'a' is in 'x' and in 'y' at 2027-")
-    assert ("twice" in clash.sentence) == hint
+    (conflict,) = Traces.of([("a", time, "x"), ("a", time, "y")], zone=zone).ignored.conflicts
+    assert (conflict.user, conflict.where) == ("a", "row 1")
+    assert conflict.sentence.startswith("user 'a' is in 'x' and in 'y' at 2027-")
+    assert ("twice" in conflict.sentence) == hint
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_smoothing_does_not_keep_the_optimal_check_from_its_ceiling(smoothing: f
     assert policy.utility <= policy.ceiling
 
 
-def test_adaptive_is_no_worse_than_hybrid_where_an_opponent_rules_a_release_out() -> None:
+def test_adaptive_is_no_worse_than_hybrid_where_an_adversary_rules_a_release_out() -> None:
     """What others think impossible after a release may be released then, and what follows it is worth something."""
     half = np.full((3, 2, 2), 0.5)
     elsewhere = half.copy()

@@ -11,7 +11,7 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Recent, hybrid, mask_sensitive, simulatable
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.report import MaskReport
-from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS, RECENT_DAYS, Watch
+from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS, RECENT_DAYS, UnusualSteps
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, person
 from tests.client.mask.chains import FAST
 
@@ -34,13 +34,13 @@ def after(mask: MaskIt, day: list[str | None], times: int = 1) -> MaskReport:
 
 
 def counted(days: list[tuple[int, int]], *, off_model: bool = False) -> Recent:
-    """What a watch says after days of so many steps, of which so many are unusual, or off the model."""
-    watch = Watch()
+    """The recent days after days of so many steps, of which so many are unusual, or off the model."""
+    unusual_steps = UnusualSteps()
     for steps, unusual in days:
         for step in range(steps):
-            watch.count(unusual=step < unusual, off_model=off_model and step < unusual)
-        watch.finish_day()
-    return watch.recent()
+            unusual_steps.count(unusual=step < unusual, off_model=off_model and step < unusual)
+        unusual_steps.finish_day()
+    return unusual_steps.recent()
 
 
 # The rule

@@ -183,7 +183,7 @@ class Invariants:
             if self._world.evidence.members[phone].device == device.number:
                 assert answered_query in answered, "a phone has forgotten what it said"
         entries = device.participant.ledger.entries()
-        assert {each.query: each.state for each in entries} == dict(_booked(records)), "a phone's ledger is wrong"
+        assert {each.query: each.state for each in entries} == dict(_accounts(records)), "a phone's ledger is wrong"
         assert sum(each.cost.epsilon for each in entries) <= LIMIT.epsilon
         assert sum(each.cost.delta for each in entries) <= LIMIT.delta
 
@@ -192,7 +192,7 @@ class Invariants:
         return self.decided[record.query, record.cohort].made
 
 
-def _booked(records: list[Record]) -> Iterator[tuple[str, str]]:
+def _accounts(records: list[Record]) -> Iterator[tuple[str, str]]:
     """What a ledger must hold: an account is spent by one query that is, or reserved by one that may be."""
     for account in {record.account for record in records}:
         states = {record.state for record in records if record.account == account}

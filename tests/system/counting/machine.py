@@ -170,7 +170,7 @@ class CountingMachine(RuleBasedStateMachine):
         refused = self.world.upload(self._made_bad(sent[which % len(sent)], sent[other % len(sent)], bad))
         assert refused is not None, f"what is bad was taken: {bad}"
         allowed = {
-            Refusal.BAD_SIGNATURE, Refusal.WRONG_COHORT, Refusal.CONFLICT, Refusal.LATE, Refusal.NOT_ASKED,
+            Refusal.BAD_SIGNATURE, Refusal.WRONG_COHORT, Refusal.CONFLICT, Refusal.LATE, Refusal.NOT_DEALT,
             Refusal.BAD_CIPHERTEXTS, Refusal.UNKNOWN_QUERY, Refusal.MALFORMED,
         }  # fmt: skip
         assert refused.refusal in allowed
@@ -331,7 +331,7 @@ class CountingMachine(RuleBasedStateMachine):
             self.world.ask("Announce", wire.AnnounceRequest(query=query.to_bytes()), fault)
         except Refused as refused:
             assert refused.refusal in {  # noqa: PT017  # whichever it is
-                Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED, Refusal.CONFLICT,
+                Refusal.TOO_FEW_ENROLLED, Refusal.KEY_RETIRED, Refusal.CONFLICT,
             }  # fmt: skip
 
     def _made_bad(self, sent: wire.Contribution, other: wire.Contribution, bad: str) -> wire.Contribution:
@@ -370,7 +370,7 @@ class CountingMachine(RuleBasedStateMachine):
             self.world.ask("Announce", wire.AnnounceRequest(query=other.to_bytes()))
         except Refused as refused:
             # Of the first one, or of another one of its name that was refused.
-            assert refused.refusal in {Refusal.CONFLICT, Refusal.NOT_ENROLLED_ENOUGH}  # noqa: PT017
+            assert refused.refusal in {Refusal.CONFLICT, Refusal.TOO_FEW_ENROLLED}  # noqa: PT017
         else:  # the first one was lost, or refused
             self.asked[place] = other
             self.world.evidence.asked(other)
@@ -381,7 +381,7 @@ class CountingMachine(RuleBasedStateMachine):
             self.world.ask("Abort", wire.AbortRequest(id=query.id), fault)
         except Refused as refused:
             assert refused.refusal in {  # noqa: PT017  # whichever it is
-                Refusal.UNKNOWN_QUERY, Refusal.NOT_ENROLLED_ENOUGH, Refusal.KEY_RETIRED,
+                Refusal.UNKNOWN_QUERY, Refusal.TOO_FEW_ENROLLED, Refusal.KEY_RETIRED,
             }  # fmt: skip
 
 

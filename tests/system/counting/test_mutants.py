@@ -15,7 +15,7 @@ from reticent.privacy import Norms, Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg import SqliteStore
-from reticent_agg.store import CohortBatch, Put
+from reticent_agg.store import CohortBatch, PutResult
 from reticent_client import Situation
 from reticent_client.counting.contribution import prepare, values_of
 from reticent_keys import SqliteJournal
@@ -38,7 +38,7 @@ class Hasty(SqliteStore):
 
     before: tuple[Rows, Rows, Rows] | None = None
 
-    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[Put]]:
+    def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
         self.before = self.rows()
         return super().put_contributions(batches, now)
 

@@ -14,7 +14,7 @@ from reticent_client.mask.problem import Problem, Sensitive, Weights
 from reticent_client.mask.provenance import Provenance
 
 if TYPE_CHECKING:
-    from reticent_client.mask.planning.planner import OptimalPlan
+    from reticent_client.mask.planning.planner import OptimalResult
 
 
 def optimal(
@@ -57,7 +57,7 @@ def ceiling(
     return min(simple, _plan(problem, effort, time_limit).ceiling)
 
 
-def _plan(problem: Problem, effort: int, time_limit: float | None) -> OptimalPlan:
+def _plan(problem: Problem, effort: int, time_limit: float | None) -> OptimalResult:
     try:
         from reticent_client.mask.planning.planner import Planner  # noqa: PLC0415  # a phone has no scipy: it only runs policies
     except ImportError as error:

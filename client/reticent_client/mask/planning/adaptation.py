@@ -20,7 +20,7 @@ from reticent_client.mask.planning.release_times import safe_steps
 from reticent_client.mask.planning.vectors import FAR, MIN_RELEASE
 from reticent_client.mask.planning.windows import Masses, Table, Window
 from reticent_client.mask.policy import SILENT, START
-from reticent_client.mask.problem import SEARCH, SLACK, TINY, Opponent, Problem
+from reticent_client.mask.problem import SEARCH, SLACK, TINY, BoundedAdversary, Problem
 
 SWEEPS = 2  # times that a round goes through a table; a third time hardly ever finds more
 
@@ -29,7 +29,7 @@ FADED = 1e-10
 
 
 @dataclass
-class AdaptivePlan:
+class AdaptiveResult:
     """The best table found for each release, and what each release is then worth."""
 
     tables: dict[tuple[int, int], Table]  # by (step, context) of the release
@@ -41,7 +41,7 @@ class AdaptivePlan:
         return ([], []) if table is None else nodes_of_table(table)
 
 
-def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Deadline) -> AdaptivePlan:
+def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Deadline) -> AdaptiveResult:
     """Choose a table for every release that some private policy may make, from the last step to the start."""
     chain = problem.chain
     worth = np.tile(problem.weights, (chain.horizon, 1))
@@ -49,7 +49,7 @@ def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Dea
     value = 0.0
     for start in range(chain.horizon - 2, START - 1, -1):
         safe = safe_steps(problem, start)
-        # a state that an opponent rules out after some release may be released then, if not after every other
+        # a state that an adversary rules out after some release may be released then, if not after every other
         indices = [0] if start == START else map(int, np.flatnonzero(chain.reachable[start]))
         for i in indices:
             window = Window(problem, start, i, worth)
@@ -58,7 +58,7 @@ def plan_windows(problem: Problem, vector: Floats, *, rounds: int, deadline: Dea
             tables[start, i] = table
             if start != START:
                 worth[start, i] += value
-    return AdaptivePlan(tables, value)
+    return AdaptiveResult(tables, value)
 
 
 def best_table(window: Window, safe: Bools, vector: Floats, sweeps: int) -> tuple[Table, float]:
@@ -116,16 +116,16 @@ class _Search:
         """Lower each step in turn as though everything after it were suppressed."""
         window = self.window
         own = Masses.run(window, self.chain, self.table)
-        runs = [(o, Masses.run(window, o.chain, self.table, o)) for o in window.opponents]
+        runs = [(each, Masses.run(window, each.chain, self.table, each)) for each in window.adversaries]
         left = 1.0
         for level in own:
             if left < FADED:
                 break
             sides = []
-            for opponent, run in runs:
+            for adversary, run in runs:
                 theirs = next(run, None)
                 if theirs is not None:
-                    sides.append((theirs, _Future.silent(opponent, level.step)))
+                    sides.append((theirs, _Future.silent(adversary, level.step)))
             self._choose(level, sides, np.zeros(self.chain.size))
             left *= float(level.masses @ self._row(level.step))
         return self.table
@@ -134,12 +134,15 @@ class _Search:
         """Choose each step again, from the last to the first, given what the others do now."""
         window = self.window
         own = list(Masses.run(window, self.chain, self.table))
-        levels = [{level.step: level for level in Masses.run(window, o.chain, self.table, o)} for o in window.opponents]
+        levels = [
+            {level.step: level for level in Masses.run(window, each.chain, self.table, each)}
+            for each in window.adversaries
+        ]
         last = max([own[-1].step, *(max(found) for found in levels)])
         self.table[last + 1 - window.first :] = 1.0  # nothing ever comes there
         mine = {level.step: level for level in own}
         left = self._left(own)
-        futures = [_Future.silent(o, last) for o in window.opponents]
+        futures = [_Future.silent(each, last) for each in window.adversaries]
         onward = np.zeros(self.chain.size)  # what being suppressed at a step is worth
         for step in range(last, window.first - 1, -1):
             row = self._row(step)
@@ -190,13 +193,13 @@ class _Search:
 
 @dataclass
 class _Future:
-    """What follows a step, for one opponent: the probabilities, all steps after it being suppressed as the table says.
+    """What follows a step, for one adversary: the probabilities, all steps after it being suppressed as the table says.
 
     A target is a later release, or the end of the day. Every column is scaled to a largest entry of 1: what is compared
     with a target's mass is scaled with it.
     """
 
-    opponent: Opponent
+    adversary: BoundedAdversary
     step: int
     targets: Floats  # (n, v): of arriving at each target, suppressed until then
     tracked: Floats  # (n, k): of passing each later capped state, suppressed until then and there
@@ -204,16 +207,16 @@ class _Future:
     caps: Floats  # (k,)
 
     @classmethod
-    def silent(cls, opponent: Opponent, step: int) -> _Future:
+    def silent(cls, adversary: BoundedAdversary, step: int) -> _Future:
         """Everything after the step is suppressed; the end of the day is the only target."""
-        rows, caps = opponent.ahead[step]
+        rows, caps = adversary.ahead[step]
         n = len(rows)
-        return cls(opponent, step, np.ones((n, 1)), rows, np.ones((len(caps), 1)), caps)
+        return cls(adversary, step, np.ones((n, 1)), rows, np.ones((len(caps), 1)), caps)
 
     def step_back(self, row: Floats, level: Masses | None) -> None:
         """Go from this step to the one before it; `row` are this step's suppressions."""
-        move = self.opponent.chain.transitions[self.step - 1]
-        states = np.flatnonzero(np.isfinite(self.opponent.cap[self.step]))
+        move = self.adversary.chain.transitions[self.step - 1]
+        states = np.flatnonzero(np.isfinite(self.adversary.cap[self.step]))
         live = np.flatnonzero((row < 1) & level.reachable) if level is not None else np.zeros(0, int)
         weight, eye = row[:, None], np.eye(len(row))
         targets = move @ np.concatenate([self.targets * weight, eye[:, live]], axis=1)
@@ -226,7 +229,7 @@ class _Future:
         likely = tracked.max(axis=0)
         likely[likely == 0] = 1.0
         self.tracked, self.rest = tracked / likely, rest * likely[:, None]
-        self.caps = np.concatenate([self.opponent.cap[self.step, states] + SEARCH, self.caps])
+        self.caps = np.concatenate([self.adversary.cap[self.step, states] + SEARCH, self.caps])
         self.step -= 1
 
 

@@ -47,7 +47,7 @@ SHORT = 1e-6  # a policy further below its bound than this is not called complet
 
 
 @dataclass
-class OptimalPlan:
+class OptimalResult:
     """The best of each window, what it is worth, and what no policy can exceed."""
 
     best: dict[State, Table | Solution]
@@ -79,7 +79,7 @@ class Planner:
         self.cut = False  # whether a program was kept smaller than the day
         self._fallback = plan_windows(problem, vector, rounds=effort, deadline=deadline)
 
-    def run(self) -> OptimalPlan:
+    def run(self) -> OptimalResult:
         """Solve every window."""
         problem, chain = self.problem, self.problem.chain
         best: dict[State, Table | Solution] = {}
@@ -98,7 +98,7 @@ class Planner:
                     self.most[start, i] += bound
         short = bound - value > SHORT and not self.cut
         complete = not (self.deadline.expired or self.in_trouble or short)
-        return OptimalPlan(best, value, max(bound, value), complete)
+        return OptimalResult(best, value, max(bound, value), complete)
 
     def _window(self, start: int, i: int) -> tuple[Table | Solution, float, float]:
         """The best of a window, its value, and an upper bound on what any policy can make of it."""

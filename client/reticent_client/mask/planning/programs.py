@@ -38,7 +38,7 @@ class Program:
         self.levels, self.entries = unfold(window, self.tracked, limit, max(until, window.first + 1))
         releasable = window.problem.releasable
         self.allowed = [releasable[level.step, level.contexts] for level in self.levels]
-        (self._opponent,) = window.problem.opponents
+        (self._adversary,) = window.problem.adversaries
 
     def without_faint_releases(self, least: float) -> Program:
         """The same program, in which a context that is less likely than this at its step is not released there.
@@ -169,7 +169,7 @@ class Program:
     def _earlier(self, level: Level) -> tuple[Ints, Floats]:
         """The tracked states before a level, by their bits, and their caps."""
         bits = np.array([bit for bit, (step, _) in enumerate(self.tracked) if step < level.step], dtype=np.int64)
-        return bits, np.array([self._opponent.cap[self.tracked[bit]] for bit in bits])
+        return bits, np.array([self._adversary.cap[self.tracked[bit]] for bit in bits])
 
     def _flow(self, offsets: Ints, release: Ints) -> csr_array:
         """What is suppressed and released at a state is what was suppressed before it."""
@@ -206,11 +206,11 @@ class Program:
     def _end_excess(self) -> Floats:
         """(m, k): by how much each state of the last level exceeds each bound, if it stays suppressed."""
         last = self.levels[-1]
-        tracked = last.has(np.arange(len(self.tracked))) - np.array([self._opponent.cap[s] for s in self.tracked])
-        ahead, caps = self._opponent.ahead[last.step]
+        tracked = last.has(np.arange(len(self.tracked))) - np.array([self._adversary.cap[s] for s in self.tracked])
+        ahead, caps = self._adversary.ahead[last.step]
         later = ahead[last.contexts] - (caps - SEARCH)
         return np.concatenate([tracked, later], axis=1)
 
     def evaluate(self, suppression: list[Floats]) -> Solution:
         """The exact value of these suppressions, and the states whose bounds they break."""
-        return evaluate(self.window, self.levels, suppression, self._opponent)
+        return evaluate(self.window, self.levels, suppression, self._adversary)

@@ -13,7 +13,7 @@ import numpy as np
 
 from reticent_client.mask.chain import Bools, Floats, MarkovChain
 from reticent_client.mask.policy import START, Ints
-from reticent_client.mask.problem import TINY, VERDICT, Opponent, Problem
+from reticent_client.mask.problem import TINY, VERDICT, BoundedAdversary, Problem
 
 Strategy = Literal["greedy", "best"]
 
@@ -46,14 +46,14 @@ def release_times(problem: Problem, strategy: Strategy) -> tuple[Ints, float]:
 def safe_steps(problem: Problem, start: int) -> Bools:
     """(n, T - start - 1): whether whatever can follow a release at `start` may be released at each later step.
 
-    Each opponent's own chain determines which contexts can follow. The decision does not depend on the context, so an
-    opponent who expects other contexts than the user's own chain must find them safe as well.
+    Each adversary's own chain determines which contexts can follow. The decision does not depend on the context, so an
+    adversary who expects other contexts than the user's own chain must find them safe as well.
     """
     chain = problem.chain
     rows = 1 if start == START else chain.size
     safe = np.ones((rows, chain.horizon - start - 1), dtype=np.bool_)
-    for opponent in problem.opponents:
-        for gap, private in enumerate(_private_windows(opponent, start)):
+    for adversary in problem.adversaries:
+        for gap, private in enumerate(_private_windows(adversary, start)):
             safe[:, gap] &= private.all(axis=1)
     return safe
 
@@ -82,27 +82,27 @@ def _can_reach(chain: MarkovChain, start: int) -> list[Bools]:
     return moves
 
 
-def _private_windows(opponent: Opponent, start: int) -> list[Bools]:
+def _private_windows(adversary: BoundedAdversary, start: int) -> list[Bools]:
     """[t2 - start - 1] -> (rows, n): whether releasing j at t2 after i at `start` bounds every belief, then and later.
 
-    Pr[X_t = s | i, j] = Pr[s | i] Pr[j | s] / Pr[j | i] (corollary 1). An output that this opponent rules out bounds
+    Pr[X_t = s | i, j] = Pr[s | i] Pr[j | s] / Pr[j | i] (corollary 1). An output that this adversary rules out bounds
     nothing.
     """
-    chain = opponent.chain
+    chain = adversary.chain
     onward, can = _onward(chain, start), _can_reach(chain, start)
     begun = np.ones(1, np.bool_) if start == START else chain.reachable[start]
-    steps, states = np.nonzero(opponent.capped)  # in order of time
+    steps, states = np.nonzero(adversary.capped)  # in order of time
     first = int(np.searchsorted(steps, start, side="right"))
-    cap = opponent.cap[steps, states] + VERDICT
+    cap = adversary.cap[steps, states] + VERDICT
     through = [onward[t - start - 1][:, s] for t, s in zip(steps[first:], states[first:], strict=True)]
     passing = np.stack(through, axis=1) if through else np.zeros((len(begun), 0))  # (i, k)
     verdicts: list[Bools] = []
     for gap, (ends, possible) in enumerate(zip(onward, can, strict=True)):
         stop = start + 1 + gap
         last = int(np.searchsorted(steps, stop, side="left"))
-        arriving = opponent.arriving[stop][first:last]  # (k, j)
+        arriving = adversary.arriving[stop][first:last]  # (k, j)
         beliefs = passing[:, : last - first, None] * arriving[None, :, :]  # times Pr[j | i]
         fine = (beliefs <= cap[first:last, None] * ends[:, None, :]).all(axis=1)
-        fine &= (ends >= TINY) & opponent.releasable[stop][None, :]
+        fine &= (ends >= TINY) & adversary.releasable[stop][None, :]
         verdicts.append(fine | ~possible | ~begun[:, None])
     return verdicts

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from reticent_client.mask.chain import Bools, Floats
 from reticent_client.mask.planning.windows import Window
-from reticent_client.mask.problem import SEARCH, TINY, VERDICT, Opponent
+from reticent_client.mask.problem import SEARCH, TINY, VERDICT, BoundedAdversary
 
 Sets = npt.NDArray[np.uint64]  # each a set of tracked states, as bits
 Ints = npt.NDArray[np.int64]
@@ -100,7 +100,7 @@ class Solution:
         return not (self.broken or self.breaks_later or self.unclear)
 
 
-def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opponent: Opponent) -> Solution:
+def evaluate(window: Window, levels: list[Level], suppression: list[Floats], adversary: BoundedAdversary) -> Solution:
     """The exact value of these suppressions, and the states whose bounds they break, independent of any solver."""
     n = window.problem.chain.size
     value, share = 0.0, 1.0
@@ -119,9 +119,9 @@ def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opp
         value += share * float(arriving @ window.worth[level.step])
         excess = passed @ released - np.array(caps)[:, None] * arriving
         broken |= {states[k] for k in np.flatnonzero((excess > 0).any(axis=1))}
-        here = [int(i) for i in np.unique(level.contexts) if opponent.cap[level.step, i] < 1]
+        here = [int(i) for i in np.unique(level.contexts) if adversary.cap[level.step, i] < 1]
         states += [(level.step, i) for i in here]
-        caps += [float(opponent.cap[level.step, i]) + VERDICT for i in here]
+        caps += [float(adversary.cap[level.step, i]) + VERDICT for i in here]
         rows = [np.where(level.contexts == i, mass, 0.0) for i in here]
         passed = np.concatenate([passed, np.reshape(rows, (len(here), len(mass)))]) * fraction
         mass = mass * fraction
@@ -131,7 +131,7 @@ def evaluate(window: Window, levels: list[Level], suppression: list[Floats], opp
         mass, passed, share = mass / left, passed / left, share * left
     else:
         broken |= {states[k] for k in np.flatnonzero(passed.sum(axis=1) > np.array(caps))}
-        ahead, later = opponent.ahead[levels[-1].step]
+        ahead, later = adversary.ahead[levels[-1].step]
         solution.breaks_later = bool((mass @ ahead[levels[-1].contexts] > later - SEARCH + VERDICT).any())
     solution.value, solution.broken = value, sorted(broken)
     solution.unclear = _rests_on_the_faint(window, levels, suppression)

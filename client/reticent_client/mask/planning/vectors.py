@@ -19,7 +19,7 @@ import numpy.typing as npt
 from reticent_client.errors import TooLarge
 from reticent_client.mask.chain import Bools, Floats
 from reticent_client.mask.limits import Deadline
-from reticent_client.mask.problem import SEARCH, SLACK, TINY, Opponent, Problem
+from reticent_client.mask.problem import SEARCH, SLACK, TINY, BoundedAdversary, Problem
 
 MIN_RELEASE = 1e-6
 """A release less likely than this is not worth the windows it opens, nor the rounding it would rest on."""
@@ -43,7 +43,7 @@ Group = tuple[int, tuple[int, ...]]  # a step and the contexts that are lowered 
 
 @dataclass
 class _View:
-    """One opponent's masses between all pairs of states, under the current suppressions.
+    """One adversary's masses between all pairs of states, under the current suppressions.
 
     Node 0 is the start, node 1 + t n + i the state (t, i), the last node the end. `mass[u, v]` sums, over the paths
     from u to v, the products of moves and of `weight` strictly in between; `can[u, v]` says whether there is such a
@@ -51,7 +51,7 @@ class _View:
     such scales allows: beliefs are ratios in which a step's scale cancels, and long days would underflow without it.
     """
 
-    opponent: Opponent
+    adversary: BoundedAdversary
     mass: Floats
     can: Bools
     weight: Floats
@@ -62,9 +62,9 @@ class _View:
     work: float = 0.0  # beliefs looked at so far
 
     @classmethod
-    def of(cls, opponent: Opponent) -> _View:
-        """The view of an opponent when everything is suppressed."""
-        chain = opponent.chain
+    def of(cls, adversary: BoundedAdversary) -> _View:
+        """The view of an adversary when everything is suppressed."""
+        chain = adversary.chain
         horizon, n = chain.horizon, chain.size
         end = horizon * n + 1
         mass, can = np.zeros((end + 1, end + 1)), np.zeros((end + 1, end + 1), dtype=np.bool_)
@@ -72,28 +72,28 @@ class _View:
         mass[:end, end], can[:end, end] = 1.0, True
         for t in range(horizon):
             possible = np.eye(n, dtype=np.bool_)
-            for gap, onward in enumerate(opponent.between[t]):
+            for gap, onward in enumerate(adversary.between[t]):
                 possible = possible @ (chain.transitions[t + gap] > 0)
                 there = _level(t + gap + 1, n)
                 mass[_level(t, n), there], can[_level(t, n), there] = onward, possible
-        capped = opponent.capped & chain.reachable
+        capped = adversary.capped & chain.reachable
         nodes = 1 + np.flatnonzero(capped.ravel())
         ends = np.cumsum([0, *capped.sum(axis=1)])
         levels = [(int(first), int(last)) for first, last in itertools.pairwise(ends)]
         return cls(
-            opponent, mass, can, np.ones(end + 1), nodes, levels, opponent.cap[capped] + SEARCH, np.zeros(horizon)
+            adversary, mass, can, np.ones(end + 1), nodes, levels, adversary.cap[capped] + SEARCH, np.zeros(horizon)
         )
 
     def copy(self) -> _View:
         """A view that can be changed by itself."""
         arrays = self.mass.copy(), self.can.copy(), self.weight.copy()
-        return _View(self.opponent, *arrays, self.nodes, self.levels, self.caps, self.scales.copy())
+        return _View(self.adversary, *arrays, self.nodes, self.levels, self.caps, self.scales.copy())
 
     def set(self, t: int, row: Floats) -> None:
         """Make the suppressions at step t those of `row`."""
         n = len(row)
         here, before, after = _level(t, n), slice(0, 1 + t * n), slice(1 + (t + 1) * n, None)
-        mean = float(self.opponent.chain.prior[t] @ row)
+        mean = float(self.adversary.chain.prior[t] @ row)
         others = float(self.scales.sum() - self.scales[t])
         self.scales[t] = min(-math.log10(max(mean, TINY)), MAX_SCALE - others)
         self.weight[here] = row * 10 ** self.scales[t]
@@ -103,7 +103,7 @@ class _View:
         self.can[before, after] = passing @ self.can[here, after].astype(np.float32) > 0
 
     def floor(self, t: int, i: int, row: Floats, live: Bools) -> float:
-        """The least suppression of (t, i) that keeps every belief of this opponent within its cap.
+        """The least suppression of (t, i) that keeps every belief of this adversary within its cap.
 
         `row` (n,) holds the suppressions at step t; `live` the nodes that may be released. For a window (u, v) around
         (t, i) and a capped state k in it, let D and N be its mass and the mass through k, both with (t, i) released,
@@ -114,7 +114,7 @@ class _View:
         here, c = _level(t, n), 1 + t * n + i
         (starts,) = (live[: here.start] & self.can[: here.start, c]).nonzero()
         if not len(starts):
-            return 0.0  # this opponent rules the state out
+            return 0.0  # this adversary rules the state out
         first, last = self.levels[t]
         before, level, after = self.nodes[:first], self.nodes[first:last], self.nodes[last:]
         rows = self.mass[starts]  # (u, nodes)
@@ -169,7 +169,7 @@ class Lowering:
         self.table = np.ones((chain.horizon, chain.size))
         self._live = np.zeros(chain.horizon * chain.size + 2, dtype=np.bool_)
         self._live[[0, -1]] = True
-        self._views = [_View.of(opponent) for opponent in problem.opponents]
+        self._views = [_View.of(adversary) for adversary in problem.adversaries]
 
     @property
     def work(self) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from reticent_client.mask.chain import Bools, Floats, MarkovChain
 from reticent_client.mask.policy import START
-from reticent_client.mask.problem import SEARCH, TINY, VERDICT, Opponent, Problem
+from reticent_client.mask.problem import SEARCH, TINY, VERDICT, BoundedAdversary, Problem
 
 Table = Floats
 """(T - t1 - 1, n): suppressions at the steps after t1; 1 where a context cannot occur."""
@@ -44,11 +44,11 @@ class Window:
         return chain.initial if self.start == START else chain.transitions[self.start][self.index]
 
     @cached_property
-    def opponents(self) -> list[Opponent]:
+    def adversaries(self) -> list[BoundedAdversary]:
         """Those who do not rule out that the window begins."""
         if self.start == START:
-            return list(self.problem.opponents)
-        return [o for o in self.problem.opponents if o.chain.reachable[self.start, self.index]]
+            return list(self.problem.adversaries)
+        return [each for each in self.problem.adversaries if each.chain.reachable[self.start, self.index]]
 
     def silence(self) -> Table:
         """The table that suppresses everything."""
@@ -57,7 +57,7 @@ class Window:
     def as_run(self, table: Table) -> Table:
         """The table with the phone's own rule in it: what the user's chain rules out since the release is suppressed.
 
-        Another opponent may expect those contexts. A step at which the user is sure to be released needs no rule.
+        Another adversary may expect those contexts. A step at which the user is sure to be released needs no rule.
         """
         ran = table.copy()
         possible = self.opening(self.problem.chain) > 0
@@ -78,26 +78,26 @@ class Window:
         return value
 
     def private(self, table: Table) -> bool:
-        """Whether every opponent's every belief stays within its cap, for every next release and for none at all."""
-        return all(self._private_against(opponent, table) for opponent in self.opponents)
+        """Whether every adversary's every belief stays within its cap, for every next release and for none at all."""
+        return all(self._private_against(adversary, table) for adversary in self.adversaries)
 
-    def _private_against(self, opponent: Opponent, table: Table) -> bool:
-        for level in Masses.run(self, opponent.chain, table, opponent, VERDICT):
+    def _private_against(self, adversary: BoundedAdversary, table: Table) -> bool:
+        for level in Masses.run(self, adversary.chain, table, adversary, VERDICT):
             row = table[level.step - self.first]
-            if ((row < 1) & level.reachable & ~(opponent.releasable[level.step] & level.releasable)).any():
+            if ((row < 1) & level.reachable & ~(adversary.releasable[level.step] & level.releasable)).any():
                 return False
             silent = ((row > 0) & level.reachable).any()
             left = float(level.masses @ row)
             if silent and left < TINY:
                 return False  # silence can come about, and cannot be judged
-            if silent and level.step + 1 == opponent.chain.horizon and (level.passed @ row > level.caps * left).any():
+            if silent and level.step + 1 == adversary.chain.horizon and (level.passed @ row > level.caps * left).any():
                 return False
         return True
 
 
 @dataclass
 class Masses:
-    """One opponent's expectations at one step of a window, before its output; `masses` sum to 1 at every step.
+    """One adversary's expectations at one step of a window, before its output; `masses` sum to 1 at every step.
 
     Only ratios within a step matter to beliefs. Scaling each step to 1 keeps windows of mass 1e-300 and below exact.
     """
@@ -121,12 +121,12 @@ class Masses:
         window: Window,
         chain: MarkovChain,
         table: Table,
-        opponent: Opponent | None = None,
+        adversary: BoundedAdversary | None = None,
         margin: float = SEARCH,
     ) -> Iterator[Masses]:
         """The expectations at each step under the table, as far as anything is still suppressed.
 
-        A step's row is read when the next step is asked for, so that it may be chosen on the way. Without an opponent,
+        A step's row is read when the next step is asked for, so that it may be chosen on the way. Without an adversary,
         no state is tracked.
         """
         masses = window.opening(chain)
@@ -135,12 +135,12 @@ class Masses:
         passed, caps = np.zeros((0, n)), np.zeros(0)
         for step in range(window.first, chain.horizon):
             begin = len(caps)
-            if opponent is not None:
-                states = np.flatnonzero((opponent.cap[step] < 1) & reachable)
+            if adversary is not None:
+                states = np.flatnonzero((adversary.cap[step] < 1) & reachable)
                 rows = np.zeros((len(states), n))
                 rows[np.arange(len(states)), states] = masses[states]
                 passed = np.concatenate([passed, rows])
-                caps = np.concatenate([caps, opponent.cap[step, states] + margin])
+                caps = np.concatenate([caps, adversary.cap[step, states] + margin])
             yield Masses(step, masses, reachable, passed, caps, slice(begin, len(caps)))
             row = table[step - window.first]
             scale = float(masses @ row)
