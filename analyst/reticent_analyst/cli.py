@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from reticent.errors import ExitCode
 from reticent.paillier import KEY_BITS
 from reticent.privacy import Query, QueryBurnt
 from reticent.storage import files
+from reticent.storage.documents import parse_json
 from reticent.tls.certificates import Certificate
 from reticent_analyst.analyst import Analyst, Terms
 from reticent_analyst.client import Timeouts
@@ -305,7 +305,7 @@ def _write_result(
     statistics = statistics_of(release) if question is None else question.statistics(release)
     if as_json:
         plain = [each.to_json() for each in statistics]
-        _write(json.loads(release.to_text()) | {"interval_95": release.interval(0.95).tolist(), "statistics": plain})
+        _write(parse_json(release.to_text()) | {"interval_95": release.interval(0.95).tolist(), "statistics": plain})
     else:
         show_release(terminal(), release, handle.progress)
         show_statistics(terminal(), statistics)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reticent.privacy import MAX_INTEGER, Counter
+from reticent.storage.documents import parse_toml
 from reticent.times import duration
 
 __all__ = ["fields_of"]
@@ -29,7 +29,7 @@ def fields_of(text: str) -> dict[str, Any]:
     Raises:
         ValueError: The text is no question.
     """
-    content = tomllib.loads(text)
+    content = parse_toml(text)
     counters = [_counter(name, bounds) for name, bounds in _table(content, "counters").items()]
     found = {name: value for name, value in content.items() if name not in _OTHERS}
     for section in ("bounds", "expected"):

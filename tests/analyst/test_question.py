@@ -175,6 +175,7 @@ def test_a_file_has_the_keys_of_a_question() -> None:
         ("absent = 0.2", "absent = 1.0", "absent must lie in"),
         ("absent = 0.2", "absent = 0.2\nrisk = 0", "risk must lie in"),
         ("delta = 1e-6", "delta = ", "Invalid value"),
+        ("delta = 1e-6", "delta = " + "[" * 10_000, "it is nested too deeply"),
     ],
 )
 def test_an_invalid_file_is_one_sentence(right: str, wrong: str, message: str, tmp_path: Path) -> None:

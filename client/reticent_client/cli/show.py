@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from reticent.console.options import AsJson
+from reticent.storage.documents import parse_json
 from reticent_client.cli.audit import policy_ceiling
 from reticent_client.cli.mask_files import (
     bad_file,
@@ -85,7 +85,7 @@ def _document(file: Path) -> Description:
     """A JSON document: a chain or a state."""
     text = file.read_bytes()
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as error:
         raise ValueError(f"{file}: this is no JSON that Reticent wrote: {error}") from error
     if document.get("format") == CHAIN.name:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
 from reticent.privacy import Bin, Cost, Query, QueryLimits, min_liars
-from reticent.storage.documents import DocumentFormat
+from reticent.storage.documents import DocumentFormat, parse_toml
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["AppReports", "Participation", "Situation"]
@@ -213,8 +212,8 @@ class Participation:
             ValueError: The text is no policy.
         """
         try:
-            content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            content = parse_toml(text)
+        except ValueError as error:
             raise ValueError(f"this is no policy: {error}") from error
         return cls._of(content)
 

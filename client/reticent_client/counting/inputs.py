@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from reticent.privacy import Query
 from reticent.protocol.invitation import Invitation
+from reticent.storage.documents import parse_json
 from reticent_client.counting.consent import Participation
 from reticent_client.counting.contribution import source_of, within_bounds
 from reticent_client.errors import Declined, Reason
@@ -111,7 +111,7 @@ def _read(path: Path) -> dict[str, float]:
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("{"):
         try:
-            content = json.loads(text)
+            content = parse_json(text)
         except ValueError as error:
             raise ValueError(f"{path} is no JSON: {error}") from error
         return {name: _number(value, f"{path}: {name!r}", missing=None) for name, value in content.items()}

@@ -66,10 +66,10 @@ def _file() -> tuple[Path, dict[str, Any]]:
     named = os.environ.get(VARIABLE)
     path = Path(named) if named else FILE
     try:
-        return path, tomllib.loads(path.read_text(encoding="utf-8"))
+        return path, tomllib.loads(path.read_text(encoding="utf-8"))  # noqa: TID251  # the console reads no stored documents
     except FileNotFoundError:
         if named:
             raise
         return path, {}
-    except ValueError as error:  # not TOML, or not UTF-8
+    except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, or not UTF-8
         raise ValueError(f"{path} cannot be read as TOML: {error}") from error

@@ -18,6 +18,7 @@ from typing import Any
 
 from reticent.arguments import checked_delta, checked_not_negative, checked_positive
 from reticent.privacy.mechanisms import NoiseKind, mechanism_of
+from reticent.storage.documents import parse_json
 
 ORDERS = (*range(2, 65), *range(72, 257, 8), *range(320, 1025, 64))
 """The Rényi orders at which queries that are known in advance are composed."""
@@ -93,7 +94,7 @@ class Cost:
             ValueError: The text is not a cost.
         """
         try:
-            content: dict[str, Any] = json.loads(text)
+            content: dict[str, Any] = parse_json(text)
             noise = content.pop("noise")
             return cls(noise=None if noise is None else Noise(**noise), **content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,13 +1,17 @@
-"""JSON documents that name their format and its version, and how to refuse all others."""
+"""How text that others may have written is parsed, and JSON documents that name their format and its version."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["DocumentFormat"]
+__all__ = ["DocumentFormat", "parse_json", "parse_toml"]
+
+Text = TypeVar("Text")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,32 @@ class DocumentFormat:
             error: The text is not such a document.
         """
         try:
-            document = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
+            document = parse_json(text)
+        except (ValueError, TypeError) as error:
             raise self.error(f"this is not {self.title} written by Reticent") from error
         return self.content(document)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The content of a text in JSON.
+
+    Raises:
+        ValueError: The text is no JSON, or nested too deeply.
+    """
+    return _parse(json.loads, text)  # noqa: TID251
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The content of a text in TOML.
+
+    Raises:
+        ValueError: The text is no TOML, or nested too deeply.
+    """
+    return _parse(tomllib.loads, text)  # noqa: TID251
+
+
+def _parse(parser: Callable[[Text], Result], text: Text) -> Result:
+    try:
+        return parser(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

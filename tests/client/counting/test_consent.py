@@ -65,6 +65,12 @@ def test_bad_policies_are_one_sentence(arguments: dict[str, Any], sentence: str)
         Participation(**arguments)
 
 
+@pytest.mark.parametrize(("text", "fault"), [("queries = [", "Invalid value"), ("queries = " + "[" * 10_000, "nested")])
+def test_a_file_that_is_no_policy(text: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=f"^this is no policy: .*{fault}"):
+        Participation.from_toml(text)
+
+
 @pytest.mark.parametrize("text", ["[", "[]", "3", '{"colour": "red"}', '{"max_epsilon": 1}'])
 def test_text_that_is_no_policy(text: str) -> None:
     with pytest.raises(ValueError, match=r"^this is not a participation policy written by Reticent$"):

@@ -369,6 +369,7 @@ def test_a_budget_is_said_once(
 BAD_COUNTERS = [
     ("a.json", '{"visits": "many"}', "a.json: 'visits' must be a number: got 'many'"),
     ("a.json", '{"visits": 1', "a.json is no JSON: "),
+    ("a.json", '{"visits": ' * 100_000, "a.json is no JSON: it is nested too deeply"),
     ("a.csv", "visits,1\n", "a.csv must be a JSON object, or CSV with the header name,value"),
     ("a.csv", "", "a.csv must be a JSON object, or CSV with the header name,value"),
     ("a.csv", "name,value\nvisits,one\n", "a.csv, line 2 must be a number: got 'one'"),

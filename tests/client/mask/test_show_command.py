@@ -95,6 +95,7 @@ def test_a_state(run: Run) -> None:
         ),
         ("other.json", b'{"format": "x"}', "other.json is no chain, policy, state or days file: its format is 'x'"),
         ("cut.json", b'{"format": ', "cut.json: this is no JSON that Reticent wrote"),
+        ("deep.json", b'{"a": ' * 100_000, "deep.json: this is no JSON that Reticent wrote: it is nested too deeply"),
         ("phone.db", b"SQLite format 3\0", "phone.db is the store of a phone: reticent phone report shows it"),
     ],
 )

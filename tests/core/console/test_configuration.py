@@ -114,6 +114,7 @@ def test_the_environment_names_another_file(
     [
         (b"[stage.serve\n", "reticent.toml cannot be read as TOML"),
         (b"a = '\xff'\n", "reticent.toml cannot be read as TOML"),
+        (b"a = " + b"[" * 10_000, "reticent.toml cannot be read as TOML"),
         (b"[stage.serve]\nadress = 'a:1'\n", "adress"),
         (b"[stage.serve]\nin-flight = 'many'\n", "many"),
         (b"[stage]\nserve = 1\n", "must be a mapping"),

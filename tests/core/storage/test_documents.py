@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.storage.documents import DocumentFormat
+from reticent.storage.documents import DocumentFormat, parse_json, parse_toml
 
 VALUES = st.none() | st.booleans() | st.integers() | st.text()
 CONTENT = st.dictionaries(st.text().filter(lambda key: key not in {"format", "version"}), VALUES)
@@ -48,6 +48,13 @@ def test_a_document_comes_back_as_it_was_written(content: dict[str, object]) -> 
 def test_what_is_no_such_document_is_refused(text: str | bytes) -> None:
     with pytest.raises(BadNotes, match=r"^this is not a notebook written by Reticent$"):
         NOTES.parse(text)
+
+
+def test_what_is_nested_too_deeply_is_a_bad_value() -> None:
+    with pytest.raises(ValueError, match=r"^it is nested too deeply$"):
+        parse_json('{"a": ' * 100_000)
+    with pytest.raises(ValueError, match=r"^it is nested too deeply$"):
+        parse_toml("a = " + "[" * 10_000)
 
 
 @pytest.mark.parametrize("version", [1, 3, None, "2", [2]])
