@@ -18,6 +18,7 @@ from reticent_client.cli.mask_files import (
 from reticent_client.cli.policy import CheckName, Weights, read_weights
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.comparison import ComparedPolicy, compare
+from reticent_client.mask.description import weights_text
 
 DELTAS = (0.05, 0.1, 0.2)
 SECONDS = 30.0
@@ -56,45 +57,50 @@ def compare_checks(
     user = read_chain(chain)
     states = {sensitive_state(text, user) for text in sensitive}
     deltas = sorted(set(delta or DELTAS))
+    worth = read_weights(weights)
     with busy("Comparing") as show:
         rows = compare(
             user,
             states,
             deltas,
             checks=check,
-            weights=read_weights(weights),
+            weights=worth,
             time_limit=time_limit,
             progress=lambda name, value: show(f"Computing {name}" + ("" if value is None else f", delta {value:g}")),
         )
         if draw is not None and picture is not None:
-            draw(rows, ", ".join(sensitive), picture)
+            draw(rows, ", ".join(sensitive), weights_text(worth), picture)
     if as_json:
         write_json({"rows": [row.to_json() for row in rows]})
     else:
-        _show(rows, deltas, check)
+        _show(rows, deltas, weights_text(worth), check)
 
 
-def _drawing() -> Callable[[Sequence[ComparedPolicy], str, Path], None]:
+def _drawing() -> Callable[[Sequence[ComparedPolicy], str, str, Path], None]:
     from reticent_client.pictures.comparison import draw_comparison  # noqa: PLC0415  # matplotlib is in an extra
 
     return draw_comparison
 
 
-def _show(rows: Sequence[ComparedPolicy], deltas: Sequence[float], wanted: Sequence[str] | None) -> None:
-    """A row for each check, a column for each delta: releases, their share, and the time."""
+def _show(rows: Sequence[ComparedPolicy], deltas: Sequence[float], worth: str, wanted: Sequence[str] | None) -> None:
+    """A row for each check, a column for each delta: releases, their share, and the time; by weights below it."""
     screen = terminal()
     if rows:
-        screen.print(f"Released contexts of {rows[0].readings:.2f} on an average day:\n")
+        screen.print(f"Released contexts of {rows[0].contexts:.2f} on an average day:")
+        if worth:
+            screen.print(f"By weights ({worth}), of {rows[0].readings:.2f}:")
+        screen.print()
     table = new_table("", *(f"delta {delta:g}" for delta in deltas))
     for name in dict.fromkeys(row.check for row in rows):
         found = {row.delta: row for row in rows if row.check == name}
-        if None in found:
-            table.add_row(name, *(_cell(found[None]) for _ in deltas))
-        else:
-            table.add_row(name, *(_cell(found[delta]) for delta in deltas))
+        columns = [found[None] if None in found else found[delta] for delta in deltas]
+        table.add_row(name, *(_cell(row) for row in columns))
+        if worth:
+            table.add_row("  by weights", *(_part(row.utility, row.readings) for row in columns))
     ceilings = {row.delta: row.ceiling for row in rows if row.ceiling is not None}
     if ceilings:
-        table.add_row("at most possible", *(f"{ceilings[delta]:.2f}" for delta in deltas))
+        how = " by weights" if worth else ""
+        table.add_row(f"at most possible{how}", *(f"{ceilings[delta]:.2f}" for delta in deltas))
     screen.print(table)
     leaky = [row.check for row in rows if not CHECKS[row.check].private]
     if leaky:
@@ -108,7 +114,11 @@ def _show(rows: Sequence[ComparedPolicy], deltas: Sequence[float], wanted: Seque
 
 def _cell(row: ComparedPolicy) -> str:
     cut = "" if row.complete else "+"
-    return f"{row.utility:.2f} ({row.share:.0%}){cut} {_seconds(row.seconds)}"
+    return f"{_part(row.released, row.contexts)}{cut} {_seconds(row.seconds)}"
+
+
+def _part(part: float, whole: float) -> str:
+    return f"{part:.2f} ({part / whole if whole else 0:.0%})"
 
 
 def _seconds(seconds: float) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from cyclopts import Parameter
 
 from reticent.console.options import AsJson
@@ -27,8 +26,9 @@ from reticent_client.cli.mask_files import (
 from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.checks.optimal import ceiling
 from reticent_client.mask.checks.registry import CHECKS, Check
+from reticent_client.mask.description import weights_text
 from reticent_client.mask.explanation_text import percent
-from reticent_client.mask.occupancy import release_probabilities
+from reticent_client.mask.occupancy import AverageDay
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.problem import SensitiveState
 
@@ -109,7 +109,6 @@ def make_policy(
     with busy(f"Computing the {check} policy") as show:
         found = CHECKS[check].compute(user, sensitive=states, weights=worth, **options)
         found.save(output)
-        released = release_probabilities(found).sum(axis=0)
         bound = found.ceiling
         if check == DEFAULT and against is None and delta is not None:
             show("Looking for what a longer search may add")
@@ -117,9 +116,9 @@ def make_policy(
             left = BOUND_SECONDS - (time.monotonic() - begin)
             bound = _bound(user, states, delta, worth, left if time_limit is None else min(left, time_limit))
     if as_json:
-        write_json(_facts(found, released, bound))
+        write_json(_facts(found, bound))
     else:
-        _show(found, released, bound, _worth_text(weights))
+        _show(found, bound)
 
 
 def read_weights(given: Sequence[str] | None) -> dict[str, float]:
@@ -160,8 +159,8 @@ def _bound(
     return ceiling(chain, sensitive=states, delta=delta, weights=weights, effort=0)
 
 
-def _facts(found: Policy, released: np.ndarray[Any, np.dtype[np.float64]], bound: float | None) -> dict[str, Any]:
-    expected = found.chain.prior.sum(axis=0)
+def _facts(found: Policy, bound: float | None) -> dict[str, Any]:
+    day = AverageDay.of(found)
     return {
         "check": found.check,
         "steps": found.horizon,
@@ -172,31 +171,32 @@ def _facts(found: Policy, released: np.ndarray[Any, np.dtype[np.float64]], bound
         "complete": found.complete,
         "contexts": [
             {"context": label, "weight": found.weights[label], "expected": often, "released": seen}
-            for label, often, seen in zip(found.contexts, expected.tolist(), released.tolist(), strict=True)
+            for label, often, seen in zip(found.contexts, day.expected.tolist(), day.released.tolist(), strict=True)
         ],
     }
 
 
-def _show(
-    found: Policy, released: np.ndarray[Any, np.dtype[np.float64]], bound: float | None, worth: str | None
-) -> None:
+def _show(found: Policy, bound: float | None) -> None:
     """Print a policy's expected releases a day, and those of each context."""
     screen = terminal()
-    rows = list(zip(found.contexts, found.chain.prior.sum(axis=0).tolist(), released.tolist(), strict=True))
+    day = AverageDay.of(found)
+    rows = list(zip(found.contexts, day.expected.tolist(), day.released.tolist(), strict=True))
     contexts = [row for row in rows if row[0] != UNKNOWN]
-    seen, often = sum(row[2] for row in contexts), sum(row[1] for row in contexts)
+    seen, often = day.released_contexts, day.contexts
     screen.print(
         f"{found.check}: releases {seen:.2f} of {often:.2f} contexts on an average day ({_share(seen, often)})"
     )
-    if worth is not None:
-        part = _share(found.utility, found.readings)
+    how = ""
+    if found.chosen_weights:
+        how = " by these weights"
+        worth, part = weights_text(found.chosen_weights), _share(found.utility, found.readings)
         screen.print(f"Weighted by {worth}: {found.utility:.2f} of {found.readings:.2f} ({part}).")
     for _, gaps, told in (row for row in rows if row[0] == UNKNOWN):
         screen.print(f"Of {gaps:.2f} steps without a reading, {told:.2f} are released as {UNKNOWN!r}.")
     if not found.complete:
         screen.print("The search was cut short. The policy is private; a longer search may release more.")
     if bound is not None:
-        screen.print(_bound_text(found, bound, "" if worth is None else " by these weights"))
+        screen.print(_bound_text(found, bound, how))
     screen.print("Most suppressed contexts:\n")
     table = new_table("context", "steps a day", "suppressed")
     for label, occurs, told in sorted(contexts, key=lambda row: row[2] - row[1])[:SHOWN]:
@@ -216,7 +216,3 @@ def _bound_text(found: Policy, bound: float, how: str) -> str:
 
 def _share(part: float, whole: float) -> str:
     return percent(part / whole) if whole else "none occurs"
-
-
-def _worth_text(weights: Sequence[str] | None) -> str | None:
-    return ", ".join(text.replace("=", " ") for text in weights) if weights else None

@@ -10,6 +10,7 @@ from typing import Literal, TextIO
 from reticent_client.mask.audit import Audit, DayTotals, Gain, StepAudit
 from reticent_client.mask.description import weights_text
 from reticent_client.mask.explanation_text import percent
+from reticent_client.mask.occupancy import AverageDay
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.times_of_day import time_of
 
@@ -28,12 +29,15 @@ def general_rows(audit: Audit) -> Iterator[Row]:
     """Names and values that do not depend on the days."""
     policy = audit.policy
     yield "check", policy.check
-    yield "expected", f"{policy.utility:.2f} contexts a day"
+    yield "expected", f"{AverageDay.of(policy).released_contexts:.2f} contexts a day"
+    unit = "contexts a day"
     if policy.chosen_weights:
-        yield "weights", weights_text(policy)
+        unit = "a day by weights"
+        yield "weights", weights_text(policy.chosen_weights)
+        yield "expected by weights", f"{policy.utility:.2f} a day"
     if audit.ceiling is not None:
         part = f" ({policy.utility / audit.ceiling:.0%} reached)" if audit.ceiling > 0 else ""
-        yield "at most possible", f"{audit.ceiling:.2f} contexts a day{part}"
+        yield "at most possible", f"{audit.ceiling:.2f} {unit}{part}"
     if audit.seeded:
         yield "seeded", "for simulation only"
 
@@ -100,7 +104,7 @@ def _column(totals: DayTotals, policy: Policy) -> dict[str, str]:
     horizon = policy.horizon
     if not totals.days:
         return {"days": "0"}
-    worth = {"by weights, a day": f"{totals.worth / totals.days:.2f}"} if policy.chosen_weights else {}
+    worth = {"released by weights": f"{totals.worth / totals.days:.2f} a day"} if policy.chosen_weights else {}
     return {
         "days": f"{totals.days} of {horizon} steps",
         "released": f"{_part(totals.released, totals.contexts)} contexts",

@@ -10,6 +10,7 @@ from typing import Any
 from reticent.errors import MissingExtra
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.checks.registry import CHECKS
+from reticent_client.mask.occupancy import AverageDay
 from reticent_client.mask.problem import SensitiveState, Weights
 
 Progress = Callable[[str, float | None], None]
@@ -18,23 +19,28 @@ Progress = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class ComparedPolicy:
-    """What a check releases for a delta. Releases are contexts a day, by their weights."""
+    """What a check releases on an average day, for a delta."""
 
     check: str
     delta: float | None
     """None for a check that promises none."""
+    released: float
+    """The number of released contexts."""
+    contexts: float
+    """The number of all contexts."""
     utility: float
+    """The released contexts by their weights."""
     readings: float
-    """The utility of releasing everything."""
+    """All contexts by their weights."""
     ceiling: float | None
-    """The most that any private policy can release, if the check found it."""
+    """The highest utility of any private policy, if the check found it."""
     complete: bool
     """Whether the search was finished."""
     seconds: float
 
     @property
     def share(self) -> float:
-        """The released part of the readings."""
+        """The released part of the readings, by their weights."""
         return self.utility / self.readings if self.readings else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +87,18 @@ def compare(
             except MissingExtra:
                 break
             taken = time.perf_counter() - begin
+            day = AverageDay.of(found)
             rows.append(
-                ComparedPolicy(check.name, delta, found.utility, found.readings, found.ceiling, found.complete, taken)
+                ComparedPolicy(
+                    check=check.name,
+                    delta=delta,
+                    released=day.released_contexts,
+                    contexts=day.contexts,
+                    utility=found.utility,
+                    readings=found.readings,
+                    ceiling=found.ceiling,
+                    complete=found.complete,
+                    seconds=taken,
+                )
             )
     return rows

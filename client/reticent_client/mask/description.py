@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from reticent_client.mask.chain import UNKNOWN, MarkovChain
 from reticent_client.mask.days_file import DayRecord
 from reticent_client.mask.explanation_text import percent
 from reticent_client.mask.maskit import SNAPSHOT, report_of
-from reticent_client.mask.occupancy import release_probabilities
+from reticent_client.mask.occupancy import AverageDay
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.times_of_day import time_of
 
@@ -69,8 +69,8 @@ def describe_chain(chain: MarkovChain) -> Description:
 def describe_policy(policy: Policy, ceiling: float | None) -> Description:
     """The check, the promise, what is released, and how far that is from the most possible."""
     chain = policy.chain
-    gap = chain.find(UNKNOWN)
-    often, released = chain.prior.sum(axis=0), release_probabilities(policy).sum(axis=0)
+    day = AverageDay.of(policy)
+    often, released, gap = day.expected, day.released, day.gap
     own = all(other is chain for other in policy.against)
     rows = [
         ("check", policy.check),
@@ -78,12 +78,15 @@ def describe_policy(policy: Policy, ceiling: float | None) -> Description:
         ("adversaries", "one, who knows the user's chain" if own else f"{len(policy.against)}, who know given chains"),
         ("steps", f"{policy.horizon} a day"),
         ("contexts", str(chain.size - (gap is not None))),
-        ("releases", f"{policy.utility:.2f} of {policy.readings:.2f} contexts a day"),
-        ("at most possible", "not known" if ceiling is None else f"{ceiling:.2f}, {ceiling - policy.utility:.2f} more"),
-        ("search", "complete" if policy.complete else "cut short"),
+        ("releases", f"{day.released_contexts:.2f} of {day.contexts:.2f} contexts a day"),
     ]
+    how = ""
     if policy.chosen_weights:
-        rows.append(("weights", weights_text(policy)))
+        how = " by weights"
+        rows.append(("weights", weights_text(policy.chosen_weights)))
+        rows.append(("by weights", f"{policy.utility:.2f} of {policy.readings:.2f} a day"))
+    most = "not known" if ceiling is None else f"{ceiling:.2f}{how}, {ceiling - policy.utility:.2f} more"
+    rows += [("at most possible", most), ("search", "complete" if policy.complete else "cut short")]
     if gap is not None:
         rows.append(("gaps", f"{released[gap]:.2f} of {often[gap]:.2f} steps a day released as {UNKNOWN!r}"))
     rows.append(("fingerprint", policy.fingerprint()[:_SHORT]))
@@ -151,9 +154,9 @@ def describe_state(snapshot: str) -> Description:
     return Description("state", rows, facts | {"report": report.to_json()})
 
 
-def weights_text(policy: Policy) -> str:
-    """The weights that are not the default."""
-    return ", ".join(f"{label} {weight:g}" for label, weight in policy.chosen_weights.items())
+def weights_text(weights: Mapping[str, float]) -> str:
+    """Weights by context."""
+    return ", ".join(f"{label} {weight:g}" for label, weight in weights.items())
 
 
 def _promises(policy: Policy) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from reticent_client.mask.chain import Floats
+from reticent_client.mask.chain import UNKNOWN, Floats
 from reticent_client.mask.policy import START, Memory, Policy
 
 Release = tuple[int, int]
@@ -80,6 +80,35 @@ def after_release(policy: Policy, release: Release, step: int) -> dict[Memory, F
 def release_probabilities(policy: Policy) -> Floats:
     """(T, n): the probability that each state occurs and is released."""
     return np.array([released for _, released in occupancies(policy, by_release=False)])
+
+
+@dataclass(frozen=True, eq=False)
+class AverageDay:
+    """The expected steps with each context on a day that follows the chain, and how many of them are released."""
+
+    expected: Floats  # (n,)
+    released: Floats  # (n,)
+    gap: int | None
+    """The index of "unknown", which is no context."""
+
+    @classmethod
+    def of(cls, policy: Policy) -> AverageDay:
+        """The average day under a policy."""
+        chain = policy.chain
+        return cls(chain.prior.sum(axis=0), release_probabilities(policy).sum(axis=0), chain.find(UNKNOWN))
+
+    @property
+    def contexts(self) -> float:
+        """The expected number of contexts."""
+        return self._without_gaps(self.expected)
+
+    @property
+    def released_contexts(self) -> float:
+        """The expected number of released contexts."""
+        return self._without_gaps(self.released)
+
+    def _without_gaps(self, numbers: Floats) -> float:
+        return float((numbers if self.gap is None else np.delete(numbers, self.gap)).sum())
 
 
 def _after_decision(policy: Policy, t: int, here: Occupancy, *, by_release: bool) -> tuple[Occupancy, Floats]:

@@ -15,12 +15,13 @@ TOP = 1.02  # of the axis of shares
 COLOURS = ("#77aadd", "#44bb99", "#aa8811", "#8c64b4", "#174f91")
 
 
-def draw_comparison(rows: Sequence[ComparedPolicy], sensitive: str, path: Path) -> None:
+def draw_comparison(rows: Sequence[ComparedPolicy], sensitive: str, weights: str, path: Path) -> None:
     """Write the picture of a comparison as a PNG."""
     deltas = sorted({row.delta for row in rows if row.delta is not None})
     names = list(dict.fromkeys(row.check for row in rows if row.delta is not None))
-    readings = rows[0].readings if rows else 0.0
-    subtitle = f"Of {readings:.2f} contexts on an average day; sensitive: {sensitive}"
+    subtitle = f"Of {rows[0].contexts if rows else 0:.2f} contexts on an average day; sensitive: {sensitive}"
+    if weights:
+        subtitle += f"; weights: {weights}"
     with picture(path, HEIGHT, "What the checks release, and how long they take", subtitle) as figure:
         left = figure.add_axes((0.07, 0.12, 0.40, 0.63))
         right = figure.add_axes((0.67, 0.12, 0.31, 0.63))
@@ -39,7 +40,8 @@ def draw_comparison(rows: Sequence[ComparedPolicy], sensitive: str, path: Path) 
                 left.axhline(row.share, color=ALARM, linewidth=1)
                 places.append((f"{row.check} (leaks)", row.share, ALARM))
         _name_lines(left, places)
-        _title(left, "released share" + (", and the most possible (dashed)" if most else ""))
+        measure = "released share by weights" if weights else "released share"
+        _title(left, measure + (", and the most possible (dashed)" if most else ""))
         _title(right, "seconds to compute")
         left.set_ylim(0, TOP)
         left.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])

@@ -10,6 +10,7 @@ import pytest
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, audit, ceiling, simulatable
+from reticent_client.mask.occupancy import release_probabilities
 from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.provenance import Provenance
 from tests.client.commands import Run, days, furnish, lines, runner
@@ -37,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     chain = MarkovChain(["x", "s"], [0.5, 0.5], [[[1, 0], [0, 1]]])
     deltas = np.array([[np.nan, 0.2], [np.nan, 0.2]])
-    VectorPolicy(Provenance("by hand", chain, deltas, (), 1.0), np.array([[1, 1], [0, 1.0]])).save("stay.npz")
+    VectorPolicy(Provenance("by hand", chain, deltas, (), 0.5), np.array([[1, 1], [0, 1.0]])).save("stay.npz")
     (tmp_path / "week.csv").write_text(WEEK)
     return tmp_path
 
@@ -55,7 +56,7 @@ def test_days_on_and_off_the_model_are_judged_apart(run: Run) -> None:
         lines(said.stdout)
         == """\
 check     by hand
-expected  1.00 contexts a day
+expected  0.50 contexts a day
 seeded    for simulation only
 
                            on the model               off the model
@@ -88,13 +89,17 @@ def test_an_audit_counts_by_the_policys_weights(run: Run, folder: Path) -> None:
     """What is expected and what came are in the same measure."""
     simulatable(chains.two_paths(), sensitive={"s"}, delta=0.1, weights={"a": 0.5, "j": 0}).save(folder / "w.npz")
     said = lines(run("audit", "w.npz", "days.csv", "--seed", "1").stdout)
-    assert said[2].split(maxsplit=1) == ["weights", "a 0.5, j 0"]
-    facts = json.loads(run("audit", "w.npz", "days.csv", "--seed", "1", "--json").stdout)
     policy, real = Policy.load(folder / "w.npz"), days(20)
+    assert said[1:4] == [
+        f"expected             {release_probabilities(policy).sum():.2f} contexts a day",
+        "weights              a 0.5, j 0",
+        f"expected by weights  {policy.utility:.2f} a day",
+    ]
+    facts = json.loads(run("audit", "w.npz", "days.csv", "--seed", "1", "--json").stdout)
     mask = MaskIt(policy, seeded(1))
     worth = sum(policy.weights[label] for day in real for label in mask.filter_day(day.labels) if label is not None)
     assert facts["on_model"]["worth"] == worth
-    assert f"by weights, a day          {worth / 20:.2f}" in "\n".join(said)
+    assert f"released by weights        {worth / 20:.2f} a day" in "\n".join(said)
 
 
 def test_no_breach_is_said_of_no_promise(run: Run) -> None:

@@ -9,6 +9,7 @@ import pytest
 from reticent_client import ceiling
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.comparison import compare
+from reticent_client.mask.occupancy import release_probabilities
 from tests.client.commands import Run, furnish, lines, runner
 from tests.client.mask import chains
 
@@ -40,6 +41,25 @@ def test_all_checks_stand_in_one_table(run: Run) -> None:
     assert "mask_sensitive leaks: it promises no delta." in said
 
 
+def test_weighted_numbers_stand_in_rows_of_their_own(run: Run) -> None:
+    """The weights are named, and what is released is a number of contexts."""
+    checks = ["--check", "hybrid", "--check", "optimal"]
+    said = lines(run(*ASKED, *checks, "--weight", "a=0.5", "--weight", "j=0").stdout)
+    policy = CHECKS["hybrid"].policy(chains.two_paths(), {"s"}, 0.1, weights={"a": 0.5, "j": 0})
+    released = float(release_probabilities(policy).sum())
+    assert said[:2] == [
+        "Released contexts of 3.00 on an average day:",
+        f"By weights (a 0.5, j 0), of {policy.readings:.2f}:",
+    ]
+    assert said[4].split()[:3] == ["hybrid", f"{released:.2f}", f"({released / 3:.0%})"]
+    assert said[5].split()[:4] == [
+        *("by", "weights"),
+        *(f"{policy.utility:.2f}", f"({policy.utility / policy.readings:.0%})"),
+    ]
+    assert released > policy.utility
+    assert said[8].split()[:5] == ["at", "most", "possible", "by", "weights"]
+
+
 def test_a_comparison_as_json_and_picture(run: Run, tmp_path: Path) -> None:
     checks = ["--check", "adaptive", "--check", "optimal"]
     facts = json.loads(run(*ASKED, *checks, "--weight", "a=0.5", "--picture", "c.png", "--json").stdout)
@@ -51,6 +71,7 @@ def test_a_comparison_as_json_and_picture(run: Run, tmp_path: Path) -> None:
     ]
     assert all(row["complete"] and 0 < row["share"] <= 1 and row["seconds"] > 0 for row in facts["rows"])
     assert facts["rows"][0]["readings"] == pytest.approx(2.55)
+    assert facts["rows"][0]["contexts"] == pytest.approx(3)
     assert (tmp_path / "c.png").read_bytes().startswith(PNG)
 
 

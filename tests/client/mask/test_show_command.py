@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reticent_client import FileStore, MarkovChain, MaskIt, Policy, ceiling, hybrid, mask_sensitive
+from reticent_client import FileStore, MarkovChain, MaskIt, Policy, ceiling, hybrid, mask_sensitive, optimal
+from reticent_client.mask.occupancy import release_probabilities
 from tests.client.commands import Run, furnish, lines, runner
 from tests.client.mask import chains
 
@@ -50,6 +51,22 @@ def test_a_policy_with_weights_gaps_and_steps(run: Run) -> None:
     assert "weights           x 0.5\n" in said
     assert "of 0.33 steps a day released as 'unknown'\n" in said
     assert "at most possible  not known\n" in said
+
+
+def test_weighted_numbers_have_rows_of_their_own(run: Run) -> None:
+    """What is released is a number of contexts under any weights; the ceiling is by weights."""
+    chain = chains.two_paths()
+    policy = optimal(chain, sensitive={"s"}, delta=0.1, weights={"a": 0.2})
+    policy.save("p.npz")
+    said = lines(run("show", "p.npz").stdout)
+    released = float(release_probabilities(policy).sum())
+    assert released > policy.utility
+    assert said[6:10] == [
+        f"releases          {released:.2f} of 3.00 contexts a day",
+        "weights           a 0.2",
+        f"by weights        {policy.utility:.2f} of {policy.readings:.2f} a day",
+        f"at most possible  {policy.ceiling:.2f} by weights, 0.00 more",
+    ]
 
 
 def test_a_policy_that_promises_nothing(run: Run) -> None:
