@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-all mutants check bench stubs lock python clean
 .DEFAULT_GOAL := help
 
-help: ## say what the targets do
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(STAMP) ## twenty people for a month: what each check releases, and what it leaks
@@ -33,7 +33,7 @@ test-all: $(STAMP) $(NODE_MODULES) ## all tests
 mutants: $(STAMP) ## try every mutant of tests/mutants, some minutes; ARGS="--changed-since REV" tries those of a change
 	$(PY) -m tests.mutants $(ARGS)
 
-check: $(STAMP) .stubs/.installed ## lint, format, types, who may import whom, and that the code of the wire is that of protos/
+check: $(STAMP) .stubs/.installed ## lint, format, types, import contracts, and whether the generated code matches protos/
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
@@ -41,12 +41,12 @@ check: $(STAMP) .stubs/.installed ## lint, format, types, who may import whom, a
 	@rm -rf build/stubs && mkdir -p build/stubs
 	@$(call GENERATE,build/stubs)
 	@diff -r -x __init__.py -x __pycache__ build/stubs/reticent/v1 core/reticent/v1 || \
-		{ echo "core/reticent/v1 is not what protos/ say: run 'make stubs'" >&2; exit 1; }
+		{ echo "core/reticent/v1 does not match protos/: run 'make stubs'" >&2; exit 1; }
 
 bench: $(STAMP) ## times, as ratios to what they are compared with
 	$(PY) -m benchmarks $(ARGS)
 
-stubs: .stubs/.installed ## generate the code of the wire anew from protos/
+stubs: .stubs/.installed ## generate the code in core/reticent/v1 from protos/
 	$(call GENERATE,core)
 
 lock: .lock/bin/uv ## solve the locks anew from pyproject.toml and protos/requirements.in
@@ -56,7 +56,7 @@ lock: .lock/bin/uv ## solve the locks anew from pyproject.toml and protos/requir
 	.lock/bin/uv --quiet pip compile protos/requirements.in --universal --python-version 3.11 \
 		--only-binary :all: --generate-hashes --no-header --upgrade --output-file protos/requirements.lock
 
-python: ## say which interpreter .venv would be made with
+python: ## print the interpreter for .venv
 	@WANTED="$(PYTHON)" sh -c "$$FIND_PYTHON"
 
 clean: ## remove all that the targets made
@@ -64,7 +64,7 @@ clean: ## remove all that the targets made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Tries each interpreter by running it: a shim may exist and not answer. Prints the first that
-# will do, or says in one sentence what to do about it.
+# works, or one sentence that tells what to install.
 define FIND_PYTHON
 case "$$(uname -s) $$(uname -m)" in
     "Linux x86_64" | "Linux aarch64" | "Darwin arm64") ;;
@@ -83,11 +83,11 @@ for python in $${WANTED:-$(CANDIDATES)}; do
     without_venv="$${without_venv:-$$version}"
 done
 if [ -n "$$without_venv" ]; then
-    echo "Python $$without_venv has no venv: on Debian and Ubuntu, 'sudo apt-get install python$$without_venv-venv' mends it." >&2
+    echo "Python $$without_venv has no venv. On Debian and Ubuntu, install it with 'sudo apt-get install python$$without_venv-venv'." >&2
 elif [ -n "$$WANTED" ]; then
-    echo "PYTHON=$$WANTED does not answer as Python 3.11, 3.12, 3.13 or 3.14: name one that does." >&2
+    echo "PYTHON=$$WANTED is not Python 3.11, 3.12, 3.13 or 3.14: name one that is." >&2
 else
-    echo "Reticent needs Python 3.11, 3.12, 3.13 or 3.14, and none answers: install one, or name it with PYTHON=." >&2
+    echo "Reticent needs Python 3.11, 3.12, 3.13 or 3.14, and none is found: install one, or name it with PYTHON=." >&2
 fi
 exit 1
 endef

@@ -120,7 +120,7 @@ def show_expected(
         file: The question, in TOML.
         population: The number of phones; by default, that of the file.
         key_bits: The length of the key under which phones encrypt.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     question = Question.load(file)
     if population is not None:
@@ -154,7 +154,7 @@ def new(
         yes: Do not ask for confirmation.
         wait: Wait until the query is decided. With --no-wait, get the release later by `reticent count result`.
         output: Where the statistics are written.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     output = output or StatisticsOptions()
     output.check()
@@ -190,7 +190,7 @@ def status(name: str | None = None, /, *, connection: ConnectionOptions, as_json
     Args:
         name: The query's id; all queries if not given.
         connection: The connection to the aggregation server.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     with connection.connected() as (analyst, _):
         _write_progress(analyst.queries() if name is None else [analyst.find(name).progress], as_json=as_json)
@@ -217,7 +217,7 @@ def result(
         timeout: Seconds to wait; no limit if not given.
         question: The file of the question, for its means and ratios.
         output: Where the statistics are written.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     output = output or StatisticsOptions()
     output.check()
@@ -233,7 +233,7 @@ def abort(name: str, /, *, connection: ConnectionOptions, as_json: AsJson = Fals
     Args:
         name: The query's id.
         connection: The connection to the aggregation server.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     with connection.connected() as (analyst, _):
         handle = analyst.find(name)

@@ -145,7 +145,7 @@ class CountingClient:
                 self._has_replied = True
                 return reply
             if isinstance(failure, BadCertificate) and not self._has_replied:  # waiting does not help
-                raise BadCertificate(f"the aggregation server at {self.address} is there, but {failure}")
+                raise BadCertificate(f"the aggregation server at {self.address} replies, but {failure}")
             if isinstance(failure, Refused):
                 self._has_replied = True
                 if not failure.refusal.retry:

@@ -26,6 +26,6 @@ steps.on("data", (step) => {
   console.log(step.day, step.time, step.context === "work" ? "silent" : "loud", step.context ?? "-");
 });
 steps.on("error", (error) => {
-  console.error(`the phone says: ${grpc.status[error.code]}: ${error.details}`);
+  console.error(`the phone refused: ${grpc.status[error.code]}: ${error.details}`);
   process.exit(error.code === grpc.status.UNAVAILABLE ? 0 : 1);
 });

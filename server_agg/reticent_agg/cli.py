@@ -135,7 +135,7 @@ def serve(
 
 @app.command
 def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
-    """Delete which phones contributed to queries decided long ago, and queries refused long ago.
+    """Delete the participation records of old queries, and old refused queries.
 
     The server may run meanwhile. Queries and decisions stay. If a phone sends a contribution to a pruned query again,
     the server refuses it as late.
@@ -157,9 +157,9 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
 
 @app.command
 def abort(query: str, /, *, folder: At = FOLDER) -> None:
-    """Close any analyst's query now, and have all cohorts burnt that are not decided.
+    """Close a query and burn its undecided cohorts. The query may belong to any analyst.
 
-    The server may run meanwhile: it asks the key server within half a minute.
+    A running server sends the request to the key server within 30 s.
 
     Args:
         query: The query's id.

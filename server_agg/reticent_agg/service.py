@@ -219,13 +219,13 @@ class AggregationService:
         status = await self._status(wanted, caller)
         if status.phase != wire.ANNOUNCED:
             return status
-        _log.info("%r is announced by %s", query.id, caller.name or "somebody on this machine")
+        _log.info("%r is announced by %s", query.id, caller.name or "a local caller")
         await self._driver.countersign_now(query)
         return await self._status(wanted, caller)
 
     async def _abort(self, request: wire.AbortRequest, caller: Caller) -> wire.QueryStatus:
         await self._read(self._server.replies.status, request, caller.name)  # refuses another analyst's query
-        _log.warning("%r is aborted by %s", request.id, caller.name or "somebody on this machine")
+        _log.warning("%r is aborted by %s", request.id, caller.name or "a local caller")
         await self._write(self._and_then, self._driver.decide, abort, self._server.store, request.id)
         return await self._status(request, caller)
 

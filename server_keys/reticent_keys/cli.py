@@ -139,10 +139,10 @@ def rotate(
 
     Args:
         folder: The folder with all files of the server.
-        passphrase_file: As for `serve`.
+        passphrase_file: The passphrase file, as in `keys serve`.
         key_bits: The length of the new key pair: 3072 or 4096.
         simulation: Allow 1024 and 2048 bits too, which are for simulation only.
-        retire: Decide no query any more under a former key. Needed after a restore from a copy that
+        retire: Stop decisions under former keys. Needed after a restore from a copy that
             `reticent keys backup` did not make: its journal may lack decisions.
     """
     opened = Folder(folder, bits=key_bits, simulation=simulation)
@@ -165,7 +165,7 @@ def invite(
 ) -> None:
     """Write invitations, one file for each phone, while the server runs or not.
 
-    A phone enrols with such a file, once. Deliver each file privately.
+    A phone enrols with such a file, once. Deliver each file privately. `--json` prints one object per file and line.
 
     Args:
         count: The number of invitations.
@@ -175,7 +175,7 @@ def invite(
         days: The days after which they expire, 36500 at most.
         folder: The folder with all files of the server.
         certs: The folder of certificates, whose authority the phones will trust.
-        as_json: Write JSON, one object per file and line.
+        as_json: Print JSON.
     """
     _check_days("an invitation", days)
     for address in (key_server, aggregation_server):
@@ -227,9 +227,11 @@ def backup(target: Path, /, *, folder: At = FOLDER) -> None:
 def phones(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
     """List all phones that were ever enrolled.
 
+    `--json` prints one object per line.
+
     Args:
         folder: The folder with all files of the server.
-        as_json: Write JSON, one object per line.
+        as_json: Print JSON.
     """
     with closing(Folder(folder).journal()) as journal:
         for phone in journal.phones(milliseconds(SystemClock().now())):
@@ -243,7 +245,7 @@ def status(*, folder: At = FOLDER, as_json: AsJson = False) -> None:
 
     Args:
         folder: The folder with all files of the server.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     with closing(Folder(folder).journal()) as journal:
         found = journal.summary(milliseconds(SystemClock().now()))

@@ -143,4 +143,4 @@ class Dealer:
 
 def _refuse_too_few(query: Query, members: int) -> None:
     if members < query.population:
-        raise Refused(Refusal.TOO_FEW_ENROLLED, f"the query asks {query.population} phones, and {members} are enrolled")
+        raise Refused(Refusal.TOO_FEW_ENROLLED, f"the query needs {query.population} phones: {members} are enrolled")

@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
+from reticent.console.options import AsJson
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.results import Result
 from reticent_sim.experiments.runner import PEOPLE, Runner, Settings
@@ -69,8 +70,8 @@ class Options:
     "The number of processes, by default one for each processor. It changes no result."
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER
     "The folder for the CSV, the JSON and the picture."
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
-    "Print the JSON instead of the findings."
+    as_json: AsJson = False
+    "Print JSON."
 
     @property
     def settings(self) -> Settings:

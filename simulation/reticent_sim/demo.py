@@ -10,6 +10,7 @@ import cyclopts
 from cyclopts.validators import Number
 from rich.console import Console
 
+from reticent.console.options import AsJson
 from reticent.errors import ExitCode
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.experiments.month import Score, month
@@ -32,7 +33,7 @@ def demo(
     delta: float = 0.1,
     seed: int = 1,
     output: Annotated[Path, cyclopts.Parameter(name=["--output", "-o"])] = Path("demo"),
-    as_json: Annotated[bool, cyclopts.Parameter(name="--json", negative="")] = False,
+    as_json: AsJson = False,
 ) -> int:
     """Compare the checks on simulated people for a month.
 
@@ -47,8 +48,8 @@ def demo(
         days: The number of days of each person. Habits are learned from the 84 days before.
         delta: The most by which the belief in the hospital may rise.
         seed: The seed of the people, their days and all coins.
-        output: The folder for table.json, table.csv and day.png.
-        as_json: Print the contents of table.json instead of the table.
+        output: The folder for table.json, which `--json` prints, table.csv and day.png.
+        as_json: Print JSON.
     """
     output.mkdir(parents=True, exist_ok=True)
     table, example = _run(people, days, delta, seed)

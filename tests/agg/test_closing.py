@@ -257,10 +257,10 @@ def test_burnt_is_no_answer_to_a_sum(server: AggregationServer, time: Time) -> N
     contribute(server, query, 0, 1, 2)
     (head,) = aggregation.closed(server, time, query)
     keys = KeyServer()
-    with pytest.raises(BadKeyServerReply, match="was to be decrypted, and the key server says that it was burnt"):
+    with pytest.raises(BadKeyServerReply, match="was to be decrypted, and the key server reports it as burnt"):
         server.closing.decide(keys.decision(head, outcome=wire.BURNT))
     for contributors in (2, 4):
-        with pytest.raises(BadKeyServerReply, match=f"has 3 contributions, and the key server says {contributors}"):
+        with pytest.raises(BadKeyServerReply, match=f"has 3 contributions, and the key server reports {contributors}"):
             server.closing.decide(keys.decision(head, contributors=contributors))
     assert not decisions_for_phones(server, query)
     released = decide(server, head)

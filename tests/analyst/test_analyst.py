@@ -120,7 +120,7 @@ def test_an_analyst_needs_a_certificate_of_the_same_authority(server: CountingSe
         certificate = Certificate.load(other.folder, "ann")
         with (
             Analyst(server.address, certificate, server.signer.public) as analyst,
-            pytest.raises(BadCertificate, match="is there, but another authority issued its certificate"),
+            pytest.raises(BadCertificate, match="replies, but its certificate is not accepted: another authority"),
         ):
             analyst.terms()
     assert server.calls == []

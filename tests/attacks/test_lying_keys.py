@@ -93,7 +93,7 @@ def test_a_key_server_that_has_had_a_sum_cannot_have_it_told_that_it_was_burnt(
                 while len(liar.kept) < 3:  # it is asked again and again
                     assert not await told(servers, wanted)
                     await asyncio.sleep(0.05)
-            assert "the key server says that it was burnt" in servers.aggregation.end_of_log()
+            assert "the key server reports it as burnt" in servers.aggregation.end_of_log()
             liar.lies = False
             async with asyncio.timeout(TIMEOUT):
                 while not (decisions := await told(servers, wanted)):  # noqa: ASYNC110  # nobody tells the test

@@ -128,7 +128,7 @@ def test_what_is_said_of_later_queries_does_not_include_who_is_gone(local: Local
     refused(
         Refusal.TOO_FEW_ENROLLED,
         lambda: dealt(local.server, local.query(id="b", population=24)),
-        "24 phones, and 23 are",
+        "24 phones: 23 are",
     )
     local.advance(90 * DAY)
     refused(Refusal.TOO_FEW_ENROLLED, lambda: dealt(local.server, local.query(id="c")))

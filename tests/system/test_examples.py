@@ -112,7 +112,7 @@ def test_a_wrong_token_ends_the_javascript_app_with_a_sentence(phone: tuple[str,
         check=False,
     )
     assert app.returncode == 1
-    assert app.stderr.startswith("the phone says: UNAUTHENTICATED: no app has this token")
+    assert app.stderr.startswith("the phone refused: UNAUTHENTICATED: no app has this token")
 
 
 def test_nothing_in_the_javascript_lock_is_an_address() -> None:

@@ -1,5 +1,7 @@
 """The help of every command is what the snapshots have; `python -m tests.snapshots` rewrites them."""
 
+import re
+
 import pytest
 
 from reticent.console import program
@@ -22,6 +24,12 @@ def test_the_help_of_a_command_is_that_of_its_snapshot(command: tuple[str, ...])
 
 def test_there_are_no_other_snapshots() -> None:
     assert sorted(FOLDER.glob("*.txt")) == sorted(map(file_of, COMMANDS))
+
+
+def test_all_commands_describe_json_alike() -> None:
+    """The linter wants a text beside each option, so no type can hold it once."""
+    texts = {text for command in COMMANDS for text in re.findall(r"│ +--json +(.*?) +│", help_of(command))}
+    assert {text.removesuffix(" [default: False]") for text in texts} == {"Print JSON."}
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if len(command) < 2])

@@ -161,7 +161,7 @@ class Broker:
                 await context.send_initial_metadata(())  # from here on the app misses nothing
                 async for each in messages:
                     if app not in self._apps():
-                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token was taken back")
+                        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token was revoked")
                     await context.write(each)
         except LeftBehind as error:
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))

@@ -111,7 +111,7 @@ class Connection:
 
         Raises:
             AppRefused: The user does not let this app report one of these counters, its number, or so often.
-            ConnectionError: The phone is not there.
+            ConnectionError: The phone is unreachable.
         """
         try:
             self._report(phone_pb2.ReportRequest(counters=counters), metadata=self._metadata, timeout=_DEADLINE)
@@ -154,8 +154,8 @@ def _error_of(error: grpc.RpcError) -> AppRefused | ConnectionError:
     """A failed call as an app sees it."""
     call = cast("grpc.Call", error)
     if call.code() in _UNREACHABLE:
-        return ConnectionError(f"the phone is not there: {call.details()}")
-    return AppRefused(f"the phone says: {call.details()}")
+        return ConnectionError(f"the phone is unreachable: {call.details()}")
+    return AppRefused(f"the phone refused: {call.details()}")
 
 
 def connect(address: str, token: str, *, root_certificates: bytes | None = None, timeout: float = 60.0) -> Connection:

@@ -51,7 +51,7 @@ def list_apps(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
 
     Args:
         store: The phone's store.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     with _phone_of(store) as phone:
         found = [{"name": each.name, "trusted": each.trusted} for each in Apps(phone).all()]

@@ -61,7 +61,7 @@ def audit_days(
         picture: A PNG of all days by time of day. It shows what the user did, and needs matplotlib.
         with_ceiling: Also compute the most that any private policy can release, unless the policy holds it.
         seed: A seed for the coins. For simulation only.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     outputs = [path for path in (csv, picture) if path is not None]
     files.check_distinct(outputs, [policy, days])

@@ -48,7 +48,7 @@ def compare_checks(
         weights: What the release of a context is worth, from 0 to 1, as work=0.2. May be repeated.
         time_limit: The number of seconds after which each search stops.
         picture: A PNG of the comparison. It needs matplotlib.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     outputs = [] if picture is None else [picture]
     files.check_distinct(outputs, [chain])

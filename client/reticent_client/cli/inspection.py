@@ -79,7 +79,7 @@ def inspect_traces(traces: Path | None = None, /, *, options: TraceOptions = DEF
     Args:
         traces: The traces, as for learn. The default is standard input.
         options: How they are cut into days.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     found = options.read(traces)
     if as_json:

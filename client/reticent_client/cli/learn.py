@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from reticent.console.options import in_json
+from reticent.console.options import AsJson, in_json
 from reticent.storage import files
 from reticent_client.cli.inspection import DEFAULTS, TraceOptions, busy, name_of
 from reticent_client.habits import learning
@@ -39,7 +39,7 @@ def learn(
     population: Path | None = None,
     days: Path | None = None,
     weekend_days: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative=())] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Learn a Markov chain of a user's contexts from traces, and test it on later days.
 
@@ -61,7 +61,7 @@ def learn(
         population: The chain of a population, from `learn --all`. It fills in what the user's days do not show.
         days: A file for the test days, as CSV for audit; with --weekend, for those on weekdays.
         weekend_days: With --weekend, a file for the test days on weekends.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     if weekend_days is not None and weekend is None:
         raise ValueError("--weekend-days needs --weekend")
@@ -139,7 +139,7 @@ def _show(habits: Habits, found: Inspection, *, as_json: bool) -> None:
             own = _count(each["days"], f"{kind} day" if kind == WEEKEND else kind)
             sys.stderr.write(
                 f"warning: {own} to learn from, fewer than {learning.FEW_OF_A_KIND}: "
-                f"the chain of {kind}s {'says little of them' if each['days'] else 'is that of all days'}\n"
+                f"{f'the chain of {kind}s is unreliable' if each['days'] else f'{kind}s use the chain of all days'}\n"
             )
 
 

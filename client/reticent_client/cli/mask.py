@@ -61,7 +61,7 @@ def fit(days: Path | None = None, /, *, output: Output, smoothing: float = 0.0, 
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         output: The file for the chain.
         smoothing: A number that is added to the count of every transition.
-        as_json: Write what was learned as JSON.
+        as_json: Print JSON.
     """
     files.check_distinct([output], [days])
     real = read_any_days(days)
@@ -83,14 +83,15 @@ def filter_days(
 ) -> None:
     """Run a policy over days, and write what it releases.
 
-    The output has the form of the input. A suppressed step has an empty context. A report goes to standard error.
+    The output has the form of the input. A suppressed step has an empty context. A report goes to standard
+    error; with `--output` and `--json`, to standard output.
 
     Args:
         policy: The policy.
         days: CSV with the header day,step,context; an empty context is a gap. The default is standard input.
         seed: A seed for the random decisions. For simulation only: anyone who knows the seed can undo suppressions.
         output: The file for the released days. The default is standard output.
-        as_json: Write the report as JSON; with --output, to standard output.
+        as_json: Print JSON.
     """
     files.check_distinct([output], [policy, days])
     loaded = read_policy(policy)
@@ -124,7 +125,7 @@ def explain_step(
         context: Explain this context only. May be repeated.
         released: The last release before the step, as 08:00=home or 16=home, or `start` for none since the day began.
             The default is the most likely one.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     loaded = read_policy(policy)
     step = step_at(at, loaded.horizon)

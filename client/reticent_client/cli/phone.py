@@ -72,7 +72,7 @@ def join(
         store: The phone's store: the file with its keys, contributions and spending. Each phone needs its own.
         budget_epsilon: The total epsilon that the phone may spend. It is set once, by default to 4.
         budget_delta: The total delta that the phone may spend. It is set once, by default to 1e-05.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     found, readable = read_invitation(invitation)
     if readable:
@@ -124,7 +124,7 @@ def contribute(
         simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
         seed: Draw the noise from this seed, for simulation only: whoever knows the seed can remove the noise. The
             contributions are marked.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     counted = Counted(counters, counter, noting=True)
     new_policy = None if participation is None else read_participation(participation)
@@ -180,7 +180,7 @@ def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
 
     Args:
         store: The phone's store.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     check_exists(store)
     with contextlib.closing(PhoneStore(store)) as kept:
@@ -264,7 +264,7 @@ async def _enrolled(participant: Participant) -> None:
         try:
             await enrol(participant, servers)
         except BadCertificate as error:
-            raise BadCertificate(f"{servers.keys} is there, but {error}") from error
+            raise BadCertificate(f"{servers.keys} replies, but {error}") from error
         except Unreachable as error:
             raise Unreachable(f"{servers.keys} is unreachable: run the command again ({error})") from error
 

@@ -86,7 +86,7 @@ def make_policy(
         effort: The number of rounds that a check searches.
         time_limit: The number of seconds after which a search stops.
         against: The chains that adversaries may know for certain, in place of the user's own.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     files.check_distinct([output], [chain, *(against or ())])
     options: dict[str, object] = {

@@ -49,7 +49,7 @@ def report(*, store: StoreFile = STORE, as_json: AsJson = False) -> int:
 
     Args:
         store: The phone's store.
-        as_json: Write JSON for machines.
+        as_json: Print JSON.
     """
     found = _reports(store)
     if as_json:

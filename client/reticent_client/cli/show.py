@@ -46,7 +46,7 @@ def show_file(
     Args:
         file: The file.
         with_ceiling: Of a policy, also compute the most that any private policy can release, if it is not in the file.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     with busy(f"Reading {file}"):
         found = _description(file, with_ceiling=with_ceiling)

@@ -147,8 +147,8 @@ class Enrolment:
         if held is None or not again:
             if self.current is not None:
                 raise AlreadyJoined("this phone is a member by another invitation: it has to leave first")
-            if self._owes_leaving:  # with the keys it would forget how to say so
-                raise AlreadyJoined("this phone is leaving, and the key server does not know yet: leave again")
+            if self._owes_leaving:  # the departure is signed with the keys
+                raise AlreadyJoined("the key server has not confirmed the departure: run leave again")
             self._keep(Member(invitation, SigningKey()))
         elif held.state is MembershipState.REFUSED:  # once more
             self._keep(replace(held, invitation=invitation, state=MembershipState.JOINING))

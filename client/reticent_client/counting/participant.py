@@ -239,14 +239,14 @@ class Participant:
 
         Raises:
             ForeignReply: The decision is of no query and cohort of this phone's, is not signed by the key server that
-                countersigned it, or contradicts one that was. Where the key server says after all that what it called
-                burnt was decrypted, that stands, and its cost is spent; if the cost exceeds the budget by then, the
+                countersigned it, or contradicts one that was. If the key server reports a burnt cohort as decrypted
+                after all, that stands, and its cost is spent; if the cost exceeds the budget by then, the
                 phone contributes nothing new.
         """
         with self._one_at_a_time, self._store.transaction():
             before, state = self._decide(decision)
         if before.state not in UNDECIDED and before.state is not state:
-            raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now says {state.name}")
+            raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now reports {state.name}")
         return state
 
     def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:

@@ -53,10 +53,10 @@ class Failed(NamedTuple):
 
     def __str__(self) -> str:
         if isinstance(self.error, BadCertificate):
-            return f"{self.what}: {self.server} is there, but {self.error}"
+            return f"{self.what} failed: {self.server} replies, but {self.error}"
         if isinstance(self.error, Unreachable):
-            return f"{self.what}: {self.server} is unreachable ({self.error})"
-        return f"{self.what}: {self.error}"
+            return f"{self.what} failed: {self.server} is unreachable ({self.error})"
+        return f"{self.what} failed: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -179,15 +179,15 @@ class _RoundRun:
         self._next_in = DEFAULT_INTERVAL
 
     async def run(self) -> Round:
-        with self._noting("the membership", self._servers.keys):
+        with self._noting("membership request", self._servers.keys):
             await enrol(self._participant, self._servers)
-        with self._noting("announcements", self._servers.aggregation):
+        with self._noting("request for announcements", self._servers.aggregation):
             for announcement in await self._announcements():
                 await self._contribute(announcement)
         self._decline_not_countersigned()
         for contribution in self._participant.due(self._situation):
             await self._send(contribution)
-        with self._noting("decisions", self._servers.aggregation):
+        with self._noting("request for decisions", self._servers.aggregation):
             await self._take_decisions()
         return Round(
             self._records(self._contributions),
@@ -253,7 +253,7 @@ class _RoundRun:
             await _in_thread(self._participant.not_delivered, contribution.query, error)
             for record in self._records([contribution.query]):
                 if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
-                    self._note(f"the contribution to {record.id!r}", self._servers.aggregation, error)
+                    self._note(f"contribution to {record.id!r}", self._servers.aggregation, error)
         except ForeignReply as error:
             await _in_thread(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
             self._note("an acknowledgement", self._servers.aggregation, error)

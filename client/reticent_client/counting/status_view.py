@@ -164,7 +164,7 @@ def _lines(done: Round) -> Iterator[tuple[str, str]]:
     for declined in done.declined:
         yield declined.query or "an announcement", _declined_line(declined)
     for failed in done.failures:
-        yield failed.what, f"later: {failed}"
+        yield failed.what, f"retry later: {failed}"
 
 
 def _record_line(record: Record) -> str:

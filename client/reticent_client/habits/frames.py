@@ -73,7 +73,7 @@ def days_from_frame(frame: pd.DataFrame) -> list[DatedDay]:
         if not 0 <= step < MAX_STEPS:
             raise ValueError(f"{where}: a step lies between 0 and {MAX_STEPS - 1}: got {step}")
         if step in labels:
-            raise ValueError(f"{where}: step {step} of {date} stands there twice")
+            raise ValueError(f"{where}: step {step} of {date} occurs twice")
         label = _label(context, where)
         try:
             labels[int(step)] = checked_label(label)

@@ -146,7 +146,7 @@ class Adversary:
             if all(np.isneginf(weights[m] + emitted[m]).all() for m in weights):
                 if not surprised:
                     raise ImpossibleOutput(
-                        f"step {t}: {outputs[t]!r} cannot come there, by the chain, the policy and what came before"
+                        f"output {outputs[t]!r} is impossible at step {t}, given the chain, policy and earlier outputs"
                     )
                 run.impossible.append(t)
                 if released is None:

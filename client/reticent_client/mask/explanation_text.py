@@ -20,15 +20,15 @@ def reason(explanation: ContextExplanation, horizon: int, hidden: Hidden | None 
     if explanation.suppression is None:
         return "impossible, given the last release"
     if explanation.release is None:
-        effect = "a release would reveal nothing"
+        effect = "releasing reveals nothing"
     elif explanation.release.excessive:
-        always = "a release" if explanation.suppression == 1 else "a release whatever came before"
-        effect = f"{always} would reveal too much: {_belief(explanation.release, horizon)}"
+        releasing = "releasing" if explanation.suppression == 1 else "always releasing"
+        effect = f"{releasing} would raise {_belief(explanation.release, horizon)}"
     else:
-        effect = f"a release reveals at most: {_belief(explanation.release, horizon)}"
+        effect = f"releasing raises {_belief(explanation.release, horizon, 'at most ')}"
     match explanation.reason:
         case "mask":
-            return f"sensitive, and masked whatever that reveals; {effect}"
+            return f"sensitive, and always masked; {effect}"
         case "cover":
             return f"cover: {effect}; but {_silence(explanation.silence, horizon, hidden)}"
         case _:
@@ -41,12 +41,11 @@ def _silence(effect: Effect | None, horizon: int, hidden: Hidden | None) -> str:
             return "the check found no private policy that releases it more often"
         contexts = ", ".join(map(repr, hidden.contexts))
         return f"an adversary must not tell it apart from {contexts} at {time_of(hidden.step, horizon)}"
-    return f"if it were always released, a suppression would reveal: {_belief(effect, horizon)}"
+    return f"if it were always released, suppressing it would raise {_belief(effect, horizon)}"
 
 
-def _belief(effect: Effect, horizon: int) -> str:
-    """The context, the rise of the belief in it, and the allowed belief."""
-    place = f"{effect.context!r} at {time_of(effect.step, horizon)}"
-    when = {"before": " (since the last release)", "now": "", "after": " (later)"}[effect.when]
-    allowed = "" if effect.bound is None else f", allowed {percent(effect.bound)}"
-    return f"{place}{when} from {percent(effect.prior)} to {percent(effect.belief)}{allowed}"
+def _belief(effect: Effect, horizon: int, at_most: str = "") -> str:
+    """The belief in a context, its rise, and its limit."""
+    belief = f"the belief in {effect.context!r} at {time_of(effect.step, horizon)}"
+    limit = "" if effect.bound is None else f" (limit {percent(effect.bound)})"
+    return f"{belief} from {percent(effect.prior)} to {at_most}{percent(effect.belief)}{limit}"

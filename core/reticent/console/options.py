@@ -33,7 +33,7 @@ ANALYSTS = "127.0.0.1:7202"
 MAX_DAYS = 36_500
 """The longest period that an option accepts."""
 
-AsJson = Annotated[bool, Parameter(name="--json")]
+AsJson = Annotated[bool, Parameter(name="--json", negative=())]
 
 
 def in_json(content: Any, *, indent: int | None = 2) -> str:

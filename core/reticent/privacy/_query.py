@@ -383,7 +383,7 @@ def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
         raise ValueError("a query has at least one counter: got none")
     names = [counter.name for counter in checked]
     if len(set(names)) < len(names):
-        raise ValueError(f"counters have different names: {max(names, key=names.count)!r} is there twice")
+        raise ValueError(f"counters have different names: {max(names, key=names.count)!r} occurs twice")
     return tuple(checked)
 
 

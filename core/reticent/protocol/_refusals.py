@@ -51,7 +51,7 @@ class Refusal(Enum):
         "the number of ciphertexts is not what the query asks for, or some are not ciphertexts",
         "INVALID_ARGUMENT",
     )
-    CONFLICT = "an earlier message under the same name differs, and stands", "ALREADY_EXISTS"
+    CONFLICT = "a different message with this name was accepted earlier", "ALREADY_EXISTS"
     LATE = "the query is closed", "FAILED_PRECONDITION"
     TOO_FEW_ENROLLED = "fewer phones are enrolled than the query asks for", "FAILED_PRECONDITION"
     KEY_RETIRED = "the query names a key that is not in use", "FAILED_PRECONDITION"

@@ -14,17 +14,17 @@ __all__ = ["REFUSAL", "RETRY_AFTER", "failure_of", "reply_of"]
 REFUSAL = "refusal"
 RETRY_AFTER = "retry-after-ms"
 _TOO_LARGE = "larger than max"
-_OTHER_AUTHORITY = "another authority issued its certificate: is this the right invitation, or the right certificates?"
+_OTHER_AUTHORITY = "another authority issued it. Is this the right invitation, or the right certificates?"
 _CERTIFICATE_FAULTS = {
     "unable to get local issuer certificate": _OTHER_AUTHORITY,
     "self signed certificate": _OTHER_AUTHORITY,
     "self-signed certificate": _OTHER_AUTHORITY,
     "certificate signature failure": _OTHER_AUTHORITY,
-    "certificate is not yet valid": "its certificate is not valid yet: is the clock of this machine slow?",
-    "certificate has expired": "its certificate has expired, or the clock of this machine is fast",
-    "Hostname Verification Check failed": "its certificate is for another service: is this the right address?",
+    "certificate is not yet valid": "it is not valid yet. Is the clock of this machine slow?",
+    "certificate has expired": "it has expired, or the clock of this machine is fast",
+    "Hostname Verification Check failed": "it is for another service. Is this the right address?",
 }
-"""What to tell the user, by the words of gRPC's TLS library."""
+"""The fault of a certificate, by the message of gRPC's TLS library."""
 _MAX_DIGITS = 9  # of milliseconds: eleven days
 
 Reply = TypeVar("Reply")
@@ -60,7 +60,7 @@ def failure_of(error: grpc.RpcError) -> Refused | Unreachable:
         return Unreachable(f"{status.name}: {details} Is this the address of another service?")
     for words, fault in _CERTIFICATE_FAULTS.items():
         if status is grpc.StatusCode.UNAVAILABLE and words in details:
-            return BadCertificate(fault)
+            return BadCertificate(f"its certificate is not accepted: {fault}")
     return Unreachable(f"{status.name if status else type(error).__name__}: {details}")
 
 

@@ -40,7 +40,7 @@ def init(
         host: A host name or address of the servers; this machine unless given. May be repeated.
         analyst: The name of an analyst. May be repeated.
         days: Validity of the certificates. The authority is valid for ten years.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     _print(create(folder, hosts=host or HERE, analysts=analyst or (), days=days), as_json)
 
@@ -59,7 +59,7 @@ def renew(
         host: Another host name or address of the servers. May be repeated.
         analyst: The name of a new analyst. May be repeated.
         days: Validity of the certificates.
-        as_json: Write JSON.
+        as_json: Print JSON.
     """
     _print(renew_in(folder, hosts=host or (), analysts=analyst or (), days=days), as_json)
 

@@ -27,21 +27,21 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     OUTCOME_UNSPECIFIED: _Outcome.ValueType  # 0
     RELEASED: _Outcome.ValueType  # 1
-    """Decrypted: here are the sums."""
+    """Decrypted; the decision has the sums."""
     BURNT: _Outcome.ValueType  # 2
-    """Never decrypted, and never will be: phones take their budget back."""
+    """Never decrypted, now or later: phones take their budget back."""
     VOID: _Outcome.ValueType  # 3
-    """Decrypted, and not released, for it is not the sum of these contributions: nobody takes anything back."""
+    """Decrypted but not released, because it is not the sum of these contributions: phones take nothing back."""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
 RELEASED: Outcome.ValueType  # 1
-"""Decrypted: here are the sums."""
+"""Decrypted; the decision has the sums."""
 BURNT: Outcome.ValueType  # 2
-"""Never decrypted, and never will be: phones take their budget back."""
+"""Never decrypted, now or later: phones take their budget back."""
 VOID: Outcome.ValueType  # 3
-"""Decrypted, and not released, for it is not the sum of these contributions: nobody takes anything back."""
+"""Decrypted but not released, because it is not the sum of these contributions: phones take nothing back."""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 class _Phase:
@@ -52,7 +52,7 @@ class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Phase.ValueType
     DESCRIPTOR: _descriptor.EnumDescriptor
     PHASE_UNSPECIFIED: _Phase.ValueType  # 0
     ANNOUNCED: _Phase.ValueType  # 1
-    """Written down, and not countersigned yet."""
+    """Stored, and not countersigned yet."""
     COLLECTING: _Phase.ValueType  # 2
     CLOSING: _Phase.ValueType  # 3
     DECIDED: _Phase.ValueType  # 4
@@ -65,7 +65,7 @@ class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
 
 PHASE_UNSPECIFIED: Phase.ValueType  # 0
 ANNOUNCED: Phase.ValueType  # 1
-"""Written down, and not countersigned yet."""
+"""Stored, and not countersigned yet."""
 COLLECTING: Phase.ValueType  # 2
 CLOSING: Phase.ValueType  # 3
 DECIDED: Phase.ValueType  # 4
@@ -215,7 +215,7 @@ class Terms(_message.Message):
     POPULATION_FIELD_NUMBER: _builtins.int
     PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     population: _builtins.int
-    """How many phones are enrolled."""
+    """The number of enrolled phones."""
     public_key: _builtins.bytes
     """The bytes of the active public key."""
     def __init__(
@@ -345,9 +345,9 @@ class DecideHead(_message.Message):
     """The digest of the query."""
     cohort: _builtins.int
     contributors: _builtins.int
-    """How many receipts follow. Where there are some they are checked, also if the cohort is to be burnt."""
+    """The number of receipts that follow. They are checked, also if the cohort is to be burnt."""
     ciphertexts: _builtins.bytes
-    """The sums, one ciphertext after the other; none to have the cohort burnt."""
+    """The sums, one ciphertext after the other; empty to burn the cohort."""
     def __init__(
         self,
         *,
@@ -386,7 +386,7 @@ Global___Receipts: _TypeAlias = Receipts  # noqa: Y015
 
 @_typing.final
 class Receipt(_message.Message):
-    """That a phone took part."""
+    """The proof that a phone contributed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -440,7 +440,7 @@ class Decision(_message.Message):
     seeded: _builtins.bool
     """Whether any contribution had noise that somebody could replay."""
     reason: _builtins.str
-    """In words, where it is not released."""
+    """A sentence, if it is not released."""
     request: _builtins.bytes
     """The digest of the request that was decided."""
     signature: _builtins.bytes
@@ -496,7 +496,7 @@ class AnnouncementsReply(_message.Message):
     ANNOUNCEMENTS_FIELD_NUMBER: _builtins.int
     AGAIN_IN_MS_FIELD_NUMBER: _builtins.int
     again_in_ms: _builtins.int
-    """When to ask again."""
+    """The delay before the next request."""
     @_builtins.property
     def announcements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Announcement]: ...
     def __init__(
@@ -523,7 +523,7 @@ class Announcement(_message.Message):
     COHORT_FIELD_NUMBER: _builtins.int
     CLOSES_IN_MS_FIELD_NUMBER: _builtins.int
     query: _builtins.bytes
-    """The digest of the query, which `Query` tells."""
+    """The digest of the query; `Query` returns the content."""
     agreement_key: _builtins.bytes
     """The key server's X25519 key for this query."""
     countersignature: _builtins.bytes
@@ -745,7 +745,7 @@ class DecisionsReply(_message.Message):
     DECISIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Decision]:
-        """Those of the wanted ones that are decided; not that a cohort was burnt of which the key server has had the sum."""
+        """The decisions so far. Omits *burnt* for a cohort whose sum was sent to the key server."""
 
     def __init__(
         self,
@@ -899,7 +899,7 @@ class CohortStatus(_message.Message):
     contributors: _builtins.int
     @_builtins.property
     def decision(self) -> Global___Decision:
-        """Where there is one."""
+        """The decision, if there is one."""
 
     def __init__(
         self,

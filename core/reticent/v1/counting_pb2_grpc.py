@@ -26,16 +26,16 @@ if _version_not_supported:
 
 
 class EnrolmentStub(object):
-    """How phones are counted without a trusted server.
+    """Counts of phones without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
     server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
     A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
-    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
+    If "retry-after-ms" is present, retry after this delay. A refused call changes nothing.
 
-    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
+    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. The signed
+    statements are in core/reticent/protocol/statements.py, with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -64,29 +64,29 @@ class EnrolmentStub(object):
 
 
 class EnrolmentServicer(object):
-    """How phones are counted without a trusted server.
+    """Counts of phones without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
     server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
     A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
-    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
+    If "retry-after-ms" is present, retry after this delay. A refused call changes nothing.
 
-    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
+    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. The signed
+    statements are in core/reticent/protocol/statements.py, with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
 
     def Join(self, request, context):
-        """Become one of the phones that are counted. The same invitation with the same keys gets the same answer again.
+        """Enrol the phone. A repeated request with the same keys gets the same membership.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """Stay one of them.
+        """Renew the membership.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,16 +126,16 @@ def add_EnrolmentServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Enrolment(object):
-    """How phones are counted without a trusted server.
+    """Counts of phones without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
     server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
     A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
-    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
+    If "retry-after-ms" is present, retry after this delay. A refused call changes nothing.
 
-    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
+    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. The signed
+    statements are in core/reticent/protocol/statements.py, with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -261,15 +261,15 @@ class DecidingServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Countersign(self, request, context):
-        """Have a query countersigned, and phones dealt to it. Countersigned once, a query gets the same answer for ever.
+        """Countersign a query, and deal phones to it. A repeated request gets the same reply.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Decide(self, request_iterator, context):
-        """Have the sum of one cohort decrypted, or burnt. The first message is the head; receipts follow. There is one
-        decision for each query and cohort, ever: the same request gets it again, another one is refused.
+        """Decrypt or burn the sum of one cohort. The first message is the head; receipts follow. There is only one decision
+        for each query and cohort: a repeated request gets it again, another request is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -429,14 +429,14 @@ class CollectingServicer(object):
     """
 
     def Announcements(self, request, context):
-        """Which queries were dealt to a phone and collect at present, by their digests.
+        """The open queries that were dealt to a phone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Query(self, request, context):
-        """One of them, for a phone to which it was dealt and which signs its request: a query may be large.
+        """A query, for a phone to which it was dealt. The phone signs its request, because a query may be large.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -450,15 +450,15 @@ class CollectingServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Contribute(self, request, context):
-        """Take part. What is acknowledged is on disk, and will be counted exactly once if its cohort is. The same
-        contribution gets the same acknowledgement, also after closing.
+        """Contribute to a query. An acknowledged contribution is on disk, and is counted exactly once if its cohort is. A
+        repeated contribution gets the same acknowledgement, also after closing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Decisions(self, request, context):
-        """What became of queries.
+        """The decisions on queries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -688,21 +688,21 @@ class CountingServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Announce(self, request, context):
-        """Ask a query. The same one again is answered with its status.
+        """Announce a query. A repeated announcement returns its status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """Of one of the analyst's own queries, as the next two.
+        """The status of one of the analyst's own queries.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Close a query now, and burn every cohort that is not decided yet.
+        """Close one of the analyst's own queries now, and burn its undecided cohorts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -892,7 +892,7 @@ class Counting(object):
 
 
 class SimulatedClockStub(object):
-    """Of a server that was started with a simulated clock: for tests.
+    """Of a server with a simulated clock, for tests.
     """
 
     def __init__(self, channel):
@@ -909,7 +909,7 @@ class SimulatedClockStub(object):
 
 
 class SimulatedClockServicer(object):
-    """Of a server that was started with a simulated clock: for tests.
+    """Of a server with a simulated clock, for tests.
     """
 
     def Move(self, request, context):
@@ -936,7 +936,7 @@ def add_SimulatedClockServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SimulatedClock(object):
-    """Of a server that was started with a simulated clock: for tests.
+    """Of a server with a simulated clock, for tests.
     """
 
     @staticmethod

@@ -27,16 +27,16 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class EnrolmentStub:
-    """How phones are counted without a trusted server.
+    """Counts of phones without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
     server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
     A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
-    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
+    If "retry-after-ms" is present, retry after this delay. A refused call changes nothing.
 
-    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
+    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. The signed
+    statements are in core/reticent/protocol/statements.py, with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -46,47 +46,47 @@ class EnrolmentStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EnrolmentAsyncStub: ...
     Join: _grpc.UnaryUnaryMultiCallable[_counting_pb2.JoinRequest, _counting_pb2.Membership]
-    """Become one of the phones that are counted. The same invitation with the same keys gets the same answer again."""
+    """Enrol the phone. A repeated request with the same keys gets the same membership."""
     Renew: _grpc.UnaryUnaryMultiCallable[_counting_pb2.RenewRequest, _counting_pb2.Membership]
-    """Stay one of them."""
+    """Renew the membership."""
     Leave: _grpc.UnaryUnaryMultiCallable[_counting_pb2.LeaveRequest, _counting_pb2.LeaveReply]
     """End the membership. Queries that were dealt before are not changed."""
 
 @_typing.type_check_only
 class EnrolmentAsyncStub(EnrolmentStub):
-    """How phones are counted without a trusted server.
+    """Counts of phones without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
     server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
     A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
-    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
+    If "retry-after-ms" is present, retry after this delay. A refused call changes nothing.
 
-    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
+    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. The signed
+    statements are in core/reticent/protocol/statements.py, with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_counting_pb2.JoinRequest, _counting_pb2.Membership]  # type: ignore[assignment]
-    """Become one of the phones that are counted. The same invitation with the same keys gets the same answer again."""
+    """Enrol the phone. A repeated request with the same keys gets the same membership."""
     Renew: _aio.UnaryUnaryMultiCallable[_counting_pb2.RenewRequest, _counting_pb2.Membership]  # type: ignore[assignment]
-    """Stay one of them."""
+    """Renew the membership."""
     Leave: _aio.UnaryUnaryMultiCallable[_counting_pb2.LeaveRequest, _counting_pb2.LeaveReply]  # type: ignore[assignment]
     """End the membership. Queries that were dealt before are not changed."""
 
 class EnrolmentServicer(metaclass=_abc_1.ABCMeta):
-    """How phones are counted without a trusted server.
+    """Counts of phones without a trusted server.
 
     Two servers that do not collude: the key server holds the secret key and never sees a contribution; the aggregation
     server sees contributions and can read none. docs/protocol.md lists what each party sees, and why that is private.
 
     A refused call ends with a gRPC status. The trailing metadata "refusal" names the reason (docs/protocol.md lists them).
-    If "retry-after-ms" is present, retry after this delay. A refused call has changed nothing.
+    If "retry-after-ms" is present, retry after this delay. A refused call changes nothing.
 
-    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. What exactly is
-    signed is in core/reticent/protocol/statements.py, and with examples in tests/vectors/protocol.json.
+    Ids of phones have 16 bytes; digests and public keys (Ed25519, X25519) 32; signatures (Ed25519) 64. The signed
+    statements are in core/reticent/protocol/statements.py, with examples in tests/vectors/protocol.json.
 
     Of the key server, for phones.
     """
@@ -97,7 +97,7 @@ class EnrolmentServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.JoinRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.Membership, _abc.Awaitable[_counting_pb2.Membership]]:
-        """Become one of the phones that are counted. The same invitation with the same keys gets the same answer again."""
+        """Enrol the phone. A repeated request with the same keys gets the same membership."""
 
     @_abc_1.abstractmethod
     def Renew(
@@ -105,7 +105,7 @@ class EnrolmentServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.Membership, _abc.Awaitable[_counting_pb2.Membership]]:
-        """Stay one of them."""
+        """Renew the membership."""
 
     @_abc_1.abstractmethod
     def Leave(
@@ -127,10 +127,10 @@ class DecidingStub:
     Standing: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]
     """The number of enrolled phones, and the active key."""
     Countersign: _grpc.UnaryStreamMultiCallable[_counting_pb2.CountersignRequest, _counting_pb2.Deal]
-    """Have a query countersigned, and phones dealt to it. Countersigned once, a query gets the same answer for ever."""
+    """Countersign a query, and deal phones to it. A repeated request gets the same reply."""
     Decide: _grpc.StreamUnaryMultiCallable[_counting_pb2.DecideRequest, _counting_pb2.Decision]
-    """Have the sum of one cohort decrypted, or burnt. The first message is the head; receipts follow. There is one
-    decision for each query and cohort, ever: the same request gets it again, another one is refused.
+    """Decrypt or burn the sum of one cohort. The first message is the head; receipts follow. There is only one decision
+    for each query and cohort: a repeated request gets it again, another request is refused.
     """
 
 @_typing.type_check_only
@@ -141,10 +141,10 @@ class DecidingAsyncStub(DecidingStub):
     Standing: _aio.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]  # type: ignore[assignment]
     """The number of enrolled phones, and the active key."""
     Countersign: _aio.UnaryStreamMultiCallable[_counting_pb2.CountersignRequest, _counting_pb2.Deal]  # type: ignore[assignment]
-    """Have a query countersigned, and phones dealt to it. Countersigned once, a query gets the same answer for ever."""
+    """Countersign a query, and deal phones to it. A repeated request gets the same reply."""
     Decide: _aio.StreamUnaryMultiCallable[_counting_pb2.DecideRequest, _counting_pb2.Decision]  # type: ignore[assignment]
-    """Have the sum of one cohort decrypted, or burnt. The first message is the head; receipts follow. There is one
-    decision for each query and cohort, ever: the same request gets it again, another one is refused.
+    """Decrypt or burn the sum of one cohort. The first message is the head; receipts follow. There is only one decision
+    for each query and cohort: a repeated request gets it again, another request is refused.
     """
 
 class DecidingServicer(metaclass=_abc_1.ABCMeta):
@@ -164,7 +164,7 @@ class DecidingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.CountersignRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_counting_pb2.Deal], _abc.AsyncIterator[_counting_pb2.Deal]]:
-        """Have a query countersigned, and phones dealt to it. Countersigned once, a query gets the same answer for ever."""
+        """Countersign a query, and deal phones to it. A repeated request gets the same reply."""
 
     @_abc_1.abstractmethod
     def Decide(
@@ -172,8 +172,8 @@ class DecidingServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_counting_pb2.DecideRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.Decision, _abc.Awaitable[_counting_pb2.Decision]]:
-        """Have the sum of one cohort decrypted, or burnt. The first message is the head; receipts follow. There is one
-        decision for each query and cohort, ever: the same request gets it again, another one is refused.
+        """Decrypt or burn the sum of one cohort. The first message is the head; receipts follow. There is only one decision
+        for each query and cohort: a repeated request gets it again, another request is refused.
         """
 
 def add_DecidingServicer_to_server(servicer: DecidingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
@@ -186,17 +186,17 @@ class CollectingStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CollectingAsyncStub: ...
     Announcements: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AnnouncementsRequest, _counting_pb2.AnnouncementsReply]
-    """Which queries were dealt to a phone and collect at present, by their digests."""
+    """The open queries that were dealt to a phone."""
     Query: _grpc.UnaryUnaryMultiCallable[_counting_pb2.QueryRequest, _counting_pb2.QueryReply]
-    """One of them, for a phone to which it was dealt and which signs its request: a query may be large."""
+    """A query, for a phone to which it was dealt. The phone signs its request, because a query may be large."""
     Key: _grpc.UnaryUnaryMultiCallable[_counting_pb2.KeyRequest, _counting_pb2.KeyReply]
     """A public key, by its id."""
     Contribute: _grpc.UnaryUnaryMultiCallable[_counting_pb2.Contribution, _counting_pb2.Acknowledgement]
-    """Take part. What is acknowledged is on disk, and will be counted exactly once if its cohort is. The same
-    contribution gets the same acknowledgement, also after closing.
+    """Contribute to a query. An acknowledged contribution is on disk, and is counted exactly once if its cohort is. A
+    repeated contribution gets the same acknowledgement, also after closing.
     """
     Decisions: _grpc.UnaryUnaryMultiCallable[_counting_pb2.DecisionsRequest, _counting_pb2.DecisionsReply]
-    """What became of queries."""
+    """The decisions on queries."""
 
 @_typing.type_check_only
 class CollectingAsyncStub(CollectingStub):
@@ -204,17 +204,17 @@ class CollectingAsyncStub(CollectingStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Announcements: _aio.UnaryUnaryMultiCallable[_counting_pb2.AnnouncementsRequest, _counting_pb2.AnnouncementsReply]  # type: ignore[assignment]
-    """Which queries were dealt to a phone and collect at present, by their digests."""
+    """The open queries that were dealt to a phone."""
     Query: _aio.UnaryUnaryMultiCallable[_counting_pb2.QueryRequest, _counting_pb2.QueryReply]  # type: ignore[assignment]
-    """One of them, for a phone to which it was dealt and which signs its request: a query may be large."""
+    """A query, for a phone to which it was dealt. The phone signs its request, because a query may be large."""
     Key: _aio.UnaryUnaryMultiCallable[_counting_pb2.KeyRequest, _counting_pb2.KeyReply]  # type: ignore[assignment]
     """A public key, by its id."""
     Contribute: _aio.UnaryUnaryMultiCallable[_counting_pb2.Contribution, _counting_pb2.Acknowledgement]  # type: ignore[assignment]
-    """Take part. What is acknowledged is on disk, and will be counted exactly once if its cohort is. The same
-    contribution gets the same acknowledgement, also after closing.
+    """Contribute to a query. An acknowledged contribution is on disk, and is counted exactly once if its cohort is. A
+    repeated contribution gets the same acknowledgement, also after closing.
     """
     Decisions: _aio.UnaryUnaryMultiCallable[_counting_pb2.DecisionsRequest, _counting_pb2.DecisionsReply]  # type: ignore[assignment]
-    """What became of queries."""
+    """The decisions on queries."""
 
 class CollectingServicer(metaclass=_abc_1.ABCMeta):
     """Of the aggregation server, for phones."""
@@ -225,7 +225,7 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.AnnouncementsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.AnnouncementsReply, _abc.Awaitable[_counting_pb2.AnnouncementsReply]]:
-        """Which queries were dealt to a phone and collect at present, by their digests."""
+        """The open queries that were dealt to a phone."""
 
     @_abc_1.abstractmethod
     def Query(
@@ -233,7 +233,7 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.QueryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.QueryReply, _abc.Awaitable[_counting_pb2.QueryReply]]:
-        """One of them, for a phone to which it was dealt and which signs its request: a query may be large."""
+        """A query, for a phone to which it was dealt. The phone signs its request, because a query may be large."""
 
     @_abc_1.abstractmethod
     def Key(
@@ -249,8 +249,8 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.Contribution,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.Acknowledgement, _abc.Awaitable[_counting_pb2.Acknowledgement]]:
-        """Take part. What is acknowledged is on disk, and will be counted exactly once if its cohort is. The same
-        contribution gets the same acknowledgement, also after closing.
+        """Contribute to a query. An acknowledged contribution is on disk, and is counted exactly once if its cohort is. A
+        repeated contribution gets the same acknowledgement, also after closing.
         """
 
     @_abc_1.abstractmethod
@@ -259,7 +259,7 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.DecisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.DecisionsReply, _abc.Awaitable[_counting_pb2.DecisionsReply]]:
-        """What became of queries."""
+        """The decisions on queries."""
 
 def add_CollectingServicer_to_server(servicer: CollectingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -272,11 +272,11 @@ class CountingStub:
     def __new__(cls, channel: _aio.Channel) -> CountingAsyncStub: ...
     Standing: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]
     Announce: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AnnounceRequest, _counting_pb2.QueryStatus]
-    """Ask a query. The same one again is answered with its status."""
+    """Announce a query. A repeated announcement returns its status."""
     Status: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StatusRequest, _counting_pb2.QueryStatus]
-    """Of one of the analyst's own queries, as the next two."""
+    """The status of one of the analyst's own queries."""
     Abort: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AbortRequest, _counting_pb2.QueryStatus]
-    """Close a query now, and burn every cohort that is not decided yet."""
+    """Close one of the analyst's own queries now, and burn its undecided cohorts."""
     List: _grpc.UnaryUnaryMultiCallable[_counting_pb2.ListRequest, _counting_pb2.ListReply]
     """The analyst's queries, the latest first."""
 
@@ -287,11 +287,11 @@ class CountingAsyncStub(CountingStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Standing: _aio.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]  # type: ignore[assignment]
     Announce: _aio.UnaryUnaryMultiCallable[_counting_pb2.AnnounceRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
-    """Ask a query. The same one again is answered with its status."""
+    """Announce a query. A repeated announcement returns its status."""
     Status: _aio.UnaryUnaryMultiCallable[_counting_pb2.StatusRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
-    """Of one of the analyst's own queries, as the next two."""
+    """The status of one of the analyst's own queries."""
     Abort: _aio.UnaryUnaryMultiCallable[_counting_pb2.AbortRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
-    """Close a query now, and burn every cohort that is not decided yet."""
+    """Close one of the analyst's own queries now, and burn its undecided cohorts."""
     List: _aio.UnaryUnaryMultiCallable[_counting_pb2.ListRequest, _counting_pb2.ListReply]  # type: ignore[assignment]
     """The analyst's queries, the latest first."""
 
@@ -311,7 +311,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.AnnounceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.QueryStatus, _abc.Awaitable[_counting_pb2.QueryStatus]]:
-        """Ask a query. The same one again is answered with its status."""
+        """Announce a query. A repeated announcement returns its status."""
 
     @_abc_1.abstractmethod
     def Status(
@@ -319,7 +319,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.StatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.QueryStatus, _abc.Awaitable[_counting_pb2.QueryStatus]]:
-        """Of one of the analyst's own queries, as the next two."""
+        """The status of one of the analyst's own queries."""
 
     @_abc_1.abstractmethod
     def Abort(
@@ -327,7 +327,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.QueryStatus, _abc.Awaitable[_counting_pb2.QueryStatus]]:
-        """Close a query now, and burn every cohort that is not decided yet."""
+        """Close one of the analyst's own queries now, and burn its undecided cohorts."""
 
     @_abc_1.abstractmethod
     def List(
@@ -340,7 +340,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
 def add_CountingServicer_to_server(servicer: CountingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class SimulatedClockStub:
-    """Of a server that was started with a simulated clock: for tests."""
+    """Of a server with a simulated clock, for tests."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -351,14 +351,14 @@ class SimulatedClockStub:
 
 @_typing.type_check_only
 class SimulatedClockAsyncStub(SimulatedClockStub):
-    """Of a server that was started with a simulated clock: for tests."""
+    """Of a server with a simulated clock, for tests."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Move: _aio.UnaryUnaryMultiCallable[_counting_pb2.Instant, _counting_pb2.Instant]  # type: ignore[assignment]
     """Set the clock forward."""
 
 class SimulatedClockServicer(metaclass=_abc_1.ABCMeta):
-    """Of a server that was started with a simulated clock: for tests."""
+    """Of a server with a simulated clock, for tests."""
 
     @_abc_1.abstractmethod
     def Move(

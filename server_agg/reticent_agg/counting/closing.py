@@ -130,15 +130,13 @@ def abort(store: AggregationStore, query_id: str) -> StoredQuery:
 def _refuse_mismatch(decision: wire.Decision, request: StoredRequest) -> None:
     """Refuse a decision that does not answer the request.
 
-    A key server that has the ciphertexts could keep them and say that the cohort was burnt: phones would take their
+    A key server that has the ciphertexts could keep them and report the cohort as burnt: phones would take their
     budget back.
     """
     if decision.outcome == wire.BURNT and request.head.ciphertexts and not request.burn:
-        raise BadKeyServerReply(
-            f"cohort {decision.cohort} was to be decrypted, and the key server says that it was burnt"
-        )
+        raise BadKeyServerReply(f"cohort {decision.cohort} was to be decrypted, and the key server reports it as burnt")
     if decision.contributors != request.head.contributors:
         raise BadKeyServerReply(
-            f"cohort {decision.cohort} has {request.head.contributors} contributions, and the key server says "
+            f"cohort {decision.cohort} has {request.head.contributors} contributions, and the key server reports "
             f"{decision.contributors}"
         )

@@ -52,7 +52,7 @@ def test_a_token_that_is_taken_back_ends_a_stream_of_a_running_phone(folder: Pat
             stream = connection.stream()
             next(stream)
             run("apps", "remove", "weather")
-            with pytest.raises(AppRefused, match="the token was taken back"):
+            with pytest.raises(AppRefused, match="the token was revoked"):
                 list(stream)
         assert phone.stop()[0] == 0
 

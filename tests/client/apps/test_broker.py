@@ -241,7 +241,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams_at_the_next_step(how:
         await asyncio.sleep(1.05)  # what the broker knows of its apps is at most a second old
         await home.live("work")
         refusal = await status(call.read())
-        assert (refusal.code(), refusal.details()) == (CODE.UNAUTHENTICATED, "the token was taken back")
+        assert (refusal.code(), refusal.details()) == (CODE.UNAUTHENTICATED, "the token was revoked")
         assert (await status(app.current())).code() is CODE.UNAUTHENTICATED
         assert told(await read(unaffected, 2)) == [(25, "home"), (26, "work")]
         assert home.broker.streams == 1

@@ -138,7 +138,7 @@ async def test_the_timeout_ends() -> None:
         reader = StreamReader(connection.stream())
         assert isinstance(await reader.fails(), ConnectionError)
         assert 0.4 < time.monotonic() - began < 10
-        assert str(reader.error).startswith("the phone is not there: ")
+        assert str(reader.error).startswith("the phone is unreachable: ")
 
 
 @pytest.mark.parametrize("seconds", [0, 60, float("inf")])
@@ -146,7 +146,7 @@ async def test_the_timeout_ends() -> None:
 async def test_current_does_not_wait(seconds: float) -> None:
     with (
         connect(free_address(), "token", timeout=seconds) as connection,
-        pytest.raises(ConnectionError, match=r"^the phone is not there: "),
+        pytest.raises(ConnectionError, match=r"^the phone is unreachable: "),
     ):
         await asyncio.to_thread(connection.current)
 
@@ -156,7 +156,7 @@ async def test_a_refused_app_is_told_why_at_once() -> None:
     async with served_phone() as home:
         with connect(home.broker.address, "wrong") as connection:
             for refused in (connection.current, lambda: next(connection.stream()), lambda: next(connection.stream(5))):
-                with pytest.raises(AppRefused, match=r"^the phone says: no app has this token"):
+                with pytest.raises(AppRefused, match=r"^the phone refused: no app has this token"):
                     await asyncio.to_thread(refused)
 
 
@@ -178,7 +178,7 @@ async def test_a_stream_that_the_phone_refuses_as_one_too_many_ends_after_the_ti
         _ = [await app.listen() for _ in range(STREAMS_PER_APP)]
         began = time.monotonic()
         error = await StreamReader(connection.stream(0)).fails()
-        assert str(error) == "the phone says: 'weather' has 8 streams open already"
+        assert str(error) == "the phone refused: 'weather' has 8 streams open already"
         assert isinstance(error, AppRefused)
         assert time.monotonic() - began > 1
 
@@ -193,7 +193,7 @@ async def test_an_app_whose_token_is_taken_back_is_told_so() -> None:
         home.phone.apps.remove("weather")
         await asyncio.sleep(1.05)
         await home.live("home")
-        assert str(await reader.fails()) == "the phone says: the token was taken back"
+        assert str(await reader.fails()) == "the phone refused: the token was revoked"
 
 
 @limited
@@ -201,7 +201,7 @@ async def test_an_app_that_was_away_for_too_long_is_told_so() -> None:
     async with served_phone(releasing(4), held_days=1) as home, connected(home) as connection:
         await home.live("home", 10)
         reader = StreamReader(connection.stream(position(MONDAY, 3)))
-        assert str(await reader.fails()) == "the phone says: steps after this position are no longer held"
+        assert str(await reader.fails()) == "the phone refused: steps after this position are no longer held"
         assert isinstance(reader.error, AppRefused)
 
 

@@ -175,7 +175,7 @@ async def test_a_damaged_policy_is_no_business_of_apps() -> None:
         home.phone.store.slot(PARTICIPATION).write('{"max_epsilon": "secret"}')
         with home.app() as app, pytest.raises(AppRefused) as refused:
             await reported(app, visits=1)
-    assert str(refused.value) == "the phone says: the phone has a fault of its own"
+    assert str(refused.value) == "the phone refused: the phone has a fault of its own"
 
 
 def test_a_removed_app_leaves_no_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def test_it_serves_what_is_read_and_ends_when_told(folder: Path, number: signal.
                 time.sleep(0.01)
             code, seconds = phone.stop(number)
             assert (code, seconds < 5) == (0, True)
-            with pytest.raises(ConnectionError, match="the phone is not there: the phone shuts down"):
+            with pytest.raises(ConnectionError, match="the phone is unreachable: the phone shuts down"):
                 list(stream)
         assert DARK + "\n" not in phone.said
         assert [line[:6] for line in phone.complained] == ["1 day:"]

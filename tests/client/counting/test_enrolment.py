@@ -145,7 +145,7 @@ def test_who_owes_a_key_server_its_leaving_joins_nobody_else_before(tmp_path: Pa
         owed = _enrolment(phone).leave()
         other = Servers().invitation(bytes(15) + b"1")
         for _ in range(2):
-            with pytest.raises(AlreadyJoined, match="the key server does not know yet"):
+            with pytest.raises(AlreadyJoined, match="the key server has not confirmed the departure"):
                 _enrolment(phone).join(other)
             assert _enrolment(phone).request() == owed
             phone.restart()

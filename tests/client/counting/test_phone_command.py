@@ -143,7 +143,7 @@ def test_what_was_said_to_a_busy_server_is_said_again_by_the_next_process(tmp_pa
             network.queries = [query()]
             network.refusals = {"Contribute": Refused(Refusal.BUSY)}
             out, _ = await told(tmp_path, "contribute", "visits=3", "--simulation", code=4)
-            assert "later: the contribution to 'gym': BUSY" in out
+            assert "retry later: contribution to 'gym' failed: BUSY" in out
             network.refusals = {}
             await asyncio.sleep(1.1)
             out, _ = await told(tmp_path, "contribute", "visits=0", "--simulation")
@@ -186,10 +186,10 @@ def test_a_server_that_replies_again_is_reported(tmp_path: Path) -> None:
             process = await started(tmp_path, "run")
             assert process.stdout is not None
             lines = [(await process.stdout.readline()).decode() for _ in range(2)]
-            assert lines[1].startswith("later: announcements: BUSY: ")
+            assert lines[1].startswith("retry later: request for announcements failed: BUSY: ")
             network.refusals = {}
             line = (await process.stdout.readline()).decode()
-            assert line == f"announcements: the aggregation server at {network.collecting} replies again\n"
+            assert line == f"request for announcements: the aggregation server at {network.collecting} replies again\n"
             process.send_signal(signal.SIGTERM)
             out, _ = await process.communicate()
             assert b"again" not in out
@@ -256,7 +256,9 @@ def test_where_nobody_listens_nothing_is_lost(tmp_path: Path, ask: Ask) -> None:
     key = membership(tmp_path)["signing"]
     done = ask("contribute", "visits=1")
     assert (done.returncode, done.stderr) == (4, "reticent: a call failed: run the command again later\n")
-    assert done.stdout.startswith("later: the membership: the key server at localhost:1 is unreachable (UNAVAILABLE: ")
+    assert done.stdout.startswith(
+        "retry later: membership request failed: the key server at localhost:1 is unreachable (UNAVAILABLE: "
+    )
     ask("join", "invitation.json")
     assert membership(tmp_path)["signing"] == key
     done = ask("leave")
@@ -280,13 +282,13 @@ def test_a_server_whose_certificate_is_not_accepted_is_not_called_unreachable(
             held = network.invitation if days else replace(network.invitation, authority=authority())
             invitation(tmp_path, held)
             _, complained = await told(tmp_path, "join", "invitation.json", code=3)
-            fault = "another authority issued its certificate: is this the right invitation, or the right certificates?"
+            fault = "another authority issued it. Is this the right invitation, or the right certificates?"
             if days:
-                fault = "its certificate is not valid yet: is the clock of this machine slow?"
-            server = f"the key server at {network.address} is there, but {fault}\n"
+                fault = "it is not valid yet. Is the clock of this machine slow?"
+            server = f"the key server at {network.address} replies, but its certificate is not accepted: {fault}\n"
             assert complained == f"reticent: {server}"
             out, _ = await told(tmp_path, "contribute", "visits=1", code=3)
-            assert out == f"later: the membership: {server}"
+            assert out == f"retry later: membership request failed: {server}"
 
     within(live())
 

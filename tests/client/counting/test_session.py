@@ -210,7 +210,7 @@ def test_a_phone_that_was_taken_off_the_list_knows_it(tmp_path: Path, refusal: R
                 phone.pass_time(days=80)
                 network.refusals = {"Renew": Refused(refusal)}
                 done = await take_part(phone.participant, servers, NOW)
-                assert "the membership" in [trouble.what for trouble in done.failures]
+                assert "membership request" in [trouble.what for trouble in done.failures]
                 member = phone.participant.enrolment.member
                 assert member is not None
                 assert member.state is MembershipState.EXPELLED
@@ -254,7 +254,7 @@ def test_a_key_server_whose_clock_is_ahead_expels_nobody(tmp_path: Path) -> None
                 network.queries = [query()]
                 network.refusals = {"Renew": Refused(Refusal.EXPIRED)}
                 done = await take_part(phone.participant, servers, NOW)
-                assert [trouble.what for trouble in done.failures] == ["the membership"]
+                assert [trouble.what for trouble in done.failures] == ["membership request"]
                 assert [record.state for record in done.contributions] == [ContributionState.ACKNOWLEDGED]
                 phone.restart()
                 network.refusals = {}  # its clock was set

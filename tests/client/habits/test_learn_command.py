@@ -207,7 +207,7 @@ def test_few_days_of_a_kind_are_warned_of(run: Run, train: str, warnings: dict[s
     assert [line.split(" to learn")[0] for line in warned] == [
         f"warning: {count} {kind}{'' if count == 1 else 's'}" for kind, count in warnings.items()
     ]
-    assert ("is that of all days" in errors) == (0 in warnings.values())
+    assert ("use the chain of all days" in errors) == (0 in warnings.values())
     code, output, _ = run(*options, "--json")
     few = {kind: each["few"] for kind, each in json.loads(output)["chains"].items()}
     assert few == {"weekday": False, "weekend": bool(warnings)}

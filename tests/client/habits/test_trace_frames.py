@@ -113,7 +113,7 @@ def test_days_survive_frames() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"step": [0, 0]}, "the frame, row 1: step 0 of 2027-03-01 stands there twice"),
+        ({"step": [0, 0]}, "the frame, row 1: step 0 of 2027-03-01 occurs twice"),
         ({"step": [0, -1]}, "the frame, row 1: a step lies between 0 and *: got -1"),
         ({"step": ["0", "1"]}, "the frame: the column 'step' must hold whole numbers: *"),
         ({"day": [1, 2]}, "the frame, row 0: a day is a date: got 1"),

@@ -220,36 +220,31 @@ def test_plain_data() -> None:
     assert {explanation["context"]: explanation["reason"] for explanation in plain["contexts"]}["s"] == "reveals"
 
 
-REVEALED = "'s' at 12:00 from 10% to 20%"
-SILENCE = "'s' at 00:00 (since the last release) from 10% to 50%, allowed 30%"
+RELEASING = "releasing raises the belief in 's' at 12:00 from 10% to at most 20%"
+TOO_MUCH = "would raise the belief in 's' at 12:00 from 10% to 20% (limit 15%)"
+SILENCE = "suppressing it would raise the belief in 's' at 00:00 from 10% to 50% (limit 30%)"
 
 
 @pytest.mark.parametrize(
     ("bound", "explanation", "sentence"),
     [
-        (0.3, {"suppression": 0.0}, f"a release reveals at most: {REVEALED}, allowed 30%"),
-        (0.15, {"suppression": 1.0}, f"a release would reveal too much: {REVEALED}, allowed 15%"),
-        (0.15, {"suppression": 0.5}, f"a release whatever came before would reveal too much: {REVEALED}, allowed 15%"),
+        (0.3, {"suppression": 0.0}, f"{RELEASING} (limit 30%)"),
+        (0.15, {"suppression": 1.0}, f"releasing {TOO_MUCH}"),
+        (0.15, {"suppression": 0.5}, f"always releasing {TOO_MUCH}"),
         (
             None,
             {"suppression": 1.0, "sensitive": True},
-            f"sensitive, and masked whatever that reveals; a release reveals at most: {REVEALED}",
+            f"sensitive, and always masked; {RELEASING}",
         ),
         (
             0.3,
             {"suppression": 0.5, "silence": Effect("s", 0, "before", 0.1, 0.5, 0.3, 0)},
-            (
-                f"cover: a release reveals at most: {REVEALED}, allowed 30%; "
-                f"but if it were always released, a suppression would reveal: {SILENCE}"
-            ),
+            (f"cover: {RELEASING} (limit 30%); but if it were always released, {SILENCE}"),
         ),
         (
             0.3,
             {"suppression": 1.0},
-            (
-                f"cover: a release reveals at most: {REVEALED}, allowed 30%; "
-                "but the check found no private policy that releases it more often"
-            ),
+            (f"cover: {RELEASING} (limit 30%); but the check found no private policy that releases it more often"),
         ),
         (0.3, {"suppression": None}, "impossible, given the last release"),
     ],
@@ -288,5 +283,5 @@ def test_nothing_to_tell() -> None:
     assert explain(policy, 0).contexts[0].release is not None
     later = explanations(policy, 1, (0, "x"))
     assert all(later[label].release is None for label in "yz")
-    assert reason(later["y"], 2) == "a release would reveal nothing"
+    assert reason(later["y"], 2) == "releasing reveals nothing"
     assert [a.reason for a in itertools.chain(later.values())].count("released") == 2

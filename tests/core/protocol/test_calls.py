@@ -46,9 +46,9 @@ def test_a_call_that_grpc_has_dropped_is_like_a_lost_connection() -> None:
     ("words", "sentence"),
     [
         ("CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK", "another authority issued"),
-        ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid: OK", "is the clock of this machine slow?"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid: OK", "Is the clock of this machine slow?"),
         ("CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "the clock of this machine is fast"),
-        ("UNAUTHENTICATED: Hostname Verification Check failed.", "is this the right address?"),
+        ("UNAUTHENTICATED: Hostname Verification Check failed.", "Is this the right address?"),
     ],
 )
 def test_a_certificate_that_is_not_accepted_is_named(words: str, sentence: str) -> None:
