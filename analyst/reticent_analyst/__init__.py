@@ -1,6 +1,8 @@
 """The analyst: plan a query, announce it through an aggregation server, and read its release."""
 
+from reticent.errors import ReticentError
 from reticent.privacy import Release
+from reticent.tls.certificates import Certificate, CertificateError
 from reticent_analyst.analyst import Analyst, Terms
 from reticent_analyst.client import Timeouts
 from reticent_analyst.errors import AnalystError, BadReply, NeverDecided, NotConfirmed, NotDecided
@@ -13,6 +15,8 @@ __all__ = [
     "Analyst",
     "AnalystError",
     "BadReply",
+    "Certificate",
+    "CertificateError",
     "Handle",
     "NeverDecided",
     "NotConfirmed",
@@ -22,6 +26,7 @@ __all__ = [
     "Question",
     "QuestionSequence",
     "Release",
+    "ReticentError",
     "Statistic",
     "Terms",
     "Timeouts",

@@ -15,6 +15,7 @@ from reticent.privacy import (
     DEFAULT_BUDGET,
     OUTLIER_DEVIATIONS,
     OUTLIER_PHONES,
+    THESIS_EPSILON,
     Counter,
     Query,
     Release,
@@ -24,7 +25,6 @@ from reticent.privacy import (
     thesis_sigma,
     variance_of_normal_median,
 )
-from reticent.privacy.mechanisms.gaussian import THESIS_EPSILON
 from reticent_analyst import cohort_odds
 from reticent_analyst.expected_refusals import ExpectedRefusal, expected_refusals
 from reticent_analyst.phone_budget import BudgetForecast, forecast_budget

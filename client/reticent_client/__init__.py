@@ -10,7 +10,26 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reticent_client.errors import ClientError, FileError, ImpossibleOutput, StepError, TooLarge
+from reticent.errors import ReticentError
+from reticent_client.errors import (
+    AlreadyJoined,
+    AppRefused,
+    BadMembership,
+    ClientError,
+    CounterNotAllowed,
+    CounterOutOfBounds,
+    Declined,
+    FileError,
+    ForeignReply,
+    ImpossibleOutput,
+    NotJoined,
+    Reason,
+    StepError,
+    TooFewDays,
+    TooLarge,
+    TooManyReports,
+    UnknownApp,
+)
 from reticent_client.habits.daily import Daily, LearnedDay, LearningAdversary, daily
 from reticent_client.mask.adversary import Adversary
 from reticent_client.mask.audit import Audit, Gain, audit, breaches
@@ -27,45 +46,67 @@ from reticent_client.mask.staleness import Recent
 from reticent_client.mask.state_store import FileStore, Store
 
 if TYPE_CHECKING:
+    from reticent.address import AddressError
+    from reticent.protocol.invitation import Invitation
+    from reticent.storage.database import InUse
     from reticent_client.apps.broker import Broker
     from reticent_client.apps.connection import Connection, connect
     from reticent_client.apps.messages import Step
-    from reticent_client.counting.consent import Participation, Situation
+    from reticent_client.counting.consent import AppReports, Participation, Situation
     from reticent_client.counting.participant import Participant
-    from reticent_client.errors import Declined
+    from reticent_client.counting.records import ContributionState
+    from reticent_client.counting.session import Round
     from reticent_client.phone import Phone
     from reticent_client.store import PhoneStore
 
 __all__ = [
     "TOLERANCE",
+    "AddressError",
     "Adversary",
+    "AlreadyJoined",
+    "AppRefused",
+    "AppReports",
     "Audit",
+    "BadMembership",
     "Broker",
     "ClientError",
     "Connection",
+    "ContributionState",
+    "CounterNotAllowed",
+    "CounterOutOfBounds",
     "Daily",
     "Declined",
     "FileError",
     "FileStore",
+    "ForeignReply",
     "Gain",
     "ImpossibleOutput",
+    "InUse",
+    "Invitation",
     "LearnedDay",
     "LearningAdversary",
     "MarkovChain",
     "MaskIt",
     "MaskReport",
+    "NotJoined",
     "Participant",
     "Participation",
     "Phone",
     "PhoneStore",
     "Policy",
+    "Reason",
     "Recent",
+    "ReticentError",
+    "Round",
     "Schedule",
     "Situation",
     "Step",
     "StepError",
     "Store",
+    "TooFewDays",
     "TooLarge",
+    "TooManyReports",
+    "UnknownApp",
     "audit",
     "breaches",
     "ceiling",
@@ -76,16 +117,21 @@ __all__ = [
 __all__ += registry.__all__
 
 _ON_USE = {
-    "Broker": "apps.broker",
-    "Connection": "apps.connection",
-    "Declined": "counting.consent",
-    "Participant": "counting.participant",
-    "Participation": "counting.consent",
-    "Phone": "phone",
-    "Situation": "counting.consent",
-    "PhoneStore": "store",
-    "Step": "apps.messages",
-    "connect": "apps.connection",
+    "AddressError": "reticent.address",
+    "AppReports": "reticent_client.counting.consent",
+    "Broker": "reticent_client.apps.broker",
+    "Connection": "reticent_client.apps.connection",
+    "ContributionState": "reticent_client.counting.records",
+    "InUse": "reticent.storage.database",
+    "Invitation": "reticent.protocol.invitation",
+    "Participant": "reticent_client.counting.participant",
+    "Participation": "reticent_client.counting.consent",
+    "Phone": "reticent_client.phone",
+    "PhoneStore": "reticent_client.store",
+    "Round": "reticent_client.counting.session",
+    "Situation": "reticent_client.counting.consent",
+    "Step": "reticent_client.apps.messages",
+    "connect": "reticent_client.apps.connection",
 }
 
 
@@ -93,4 +139,4 @@ def __getattr__(name: str) -> Any:
     """What speaks over the wire is imported when it is used: whoever computes policies needs no gRPC."""
     if name not in _ON_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"reticent_client.{_ON_USE[name]}"), name)
+    return getattr(import_module(_ON_USE[name]), name)

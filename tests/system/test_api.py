@@ -98,18 +98,42 @@ def test_a_module_whose_name_says_the_wrong_thing_is_found() -> None:
     assert set(misnamed(package, inside).values()) == {"no other package imports it"}
 
 
-def test_names_that_a_package_of_the_core_exports_are_imported_from_it() -> None:
-    exported = {
-        f"reticent.{package.name}": getattr(import_module(f"reticent.{package.name}"), "__all__", ())
-        for package in CORE
-    }
-    assert [
+def bypassing(found: Sequence[Import]) -> list[Import]:
+    """Imports from inside a package of the core of a name that the package exports, at any depth."""
+    packages = sorted(init.parent for init in (ROOT / "core" / "reticent").rglob("__init__.py"))
+    names = {".".join(package.relative_to(ROOT / "core").parts): package for package in packages}
+    exported = {name: set(getattr(import_module(name), "__all__", ())) for name in names}
+    return [
         each
-        for each in imports()
-        if (package := each.module.rpartition(".")[0]) in exported
-        and each.name in exported[package]
-        and ROOT / "core" / Path(*package.split(".")) not in each.file.parents
-    ] == []
+        for each in found
+        if any(
+            each.module.startswith(f"{name}.") and each.name in exported[name] and package not in each.file.parents
+            for name, package in names.items()
+        )
+    ]
+
+
+def test_names_that_a_package_of_the_core_exports_are_imported_from_it() -> None:
+    assert bypassing(imports()) == []
+
+
+@pytest.mark.parametrize("module", ["reticent.privacy._query", "reticent.privacy.mechanisms.gaussian"])
+def test_an_import_past_the_package_that_exports_the_name_is_found(module: str) -> None:
+    name = "Query" if module.endswith("_query") else "THESIS_EPSILON"
+    stranger = Import(ROOT / "analyst" / "reticent_analyst" / "plan.py", module, name)
+    assert bypassing([stranger, stranger._replace(name="other")]) == [stranger]
+    inside = stranger._replace(file=ROOT / "core" / "reticent" / "privacy" / "_limits.py")
+    assert bypassing([inside]) == []
+
+
+def test_the_test_of_types_uses_public_names_only() -> None:
+    path = ROOT / "tests" / "typing" / "test_public_api.py"
+    used = {
+        node.module
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("reticent")
+    }
+    assert used <= set(PACKAGES)
 
 
 def test_a_class_name_means_one_thing_in_all_packages() -> None:

@@ -1,10 +1,14 @@
 """The public names as an app uses them: mypy checks every type here in strict mode, and the tests run the code."""
 
 import asyncio
+import contextlib
 import datetime as dt
+import subprocess
+import sys
 from pathlib import Path
 from typing import assert_type
 
+import grpc
 import numpy as np
 import numpy.typing as npt
 
@@ -19,20 +23,44 @@ from reticent.privacy import (
     Release,
     gaussian_sigma,
     mechanism_of,
+    secure,
     skellam_variance,
 )
-from reticent.randomness import secure
-from reticent_analyst import Analyst, Handle, Plan, Progress, Question, plan
+from reticent.protocol import Refused, Unreachable
+from reticent_analyst import (
+    Analyst,
+    Certificate,
+    CertificateError,
+    Handle,
+    NotDecided,
+    Plan,
+    Progress,
+    Question,
+    plan,
+)
 from reticent_client import (
+    AlreadyJoined,
+    AppRefused,
+    AppReports,
     Audit,
+    BadMembership,
     Broker,
     Connection,
+    CounterNotAllowed,
+    InUse,
+    Invitation,
     MarkovChain,
     MaskIt,
+    NotJoined,
+    Participation,
     Phone,
     PhoneStore,
     Policy,
+    ReticentError,
+    Round,
+    Situation,
     Step,
+    UnknownApp,
     audit,
     connect,
     hybrid,
@@ -94,10 +122,93 @@ async def _current(policy: Policy, store: PhoneStore) -> Step | None:
     return assert_type(step, Step | None)
 
 
-def count(address: str, identity: Path, question: Question, ledger: Ledger) -> Release:
+def certified(folder: Path, name: str) -> Certificate:
+    """A certificate of a new authority."""
+    certs = folder / "certs"
+    subprocess.run([sys.executable, "-m", "reticent", "certs", "init", certs, "--analyst", "ada"], check=True)
+    return assert_type(Certificate.load(certs, name), Certificate)
+
+
+def test_an_app_reports_what_it_has_counted(tmp_path: Path) -> None:
+    certificate = certified(tmp_path, "keys")  # it names this machine
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+        assert asyncio.run(_report(store, certificate, {"visits": 1.0})) == "kept"
+        assert asyncio.run(_report(store, certificate, {"else": 1.0})) == "not allowed, nor over the wire"
+
+
+async def _report(store: PhoneStore, certificate: Certificate, counters: dict[str, float]) -> str:
+    allowed = Participation(apps={"app": AppReports(counters={"visits": (0, 7)})})
+    credentials = grpc.ssl_server_credentials([(certificate.key, certificate.certificate)])
+    async with (
+        Phone(store=store, participation=allowed) as phone,
+        Broker(phone, "127.0.0.1:0", credentials=credentials) as broker,
+    ):
+        with contextlib.suppress(UnknownApp):
+            phone.apps.remove("app")
+        token = phone.apps.add("app", trusted=True)
+        with connect(broker.address, token, root_certificates=certificate.authority) as connection:
+            try:
+                phone.report("app", counters)
+                await asyncio.to_thread(connection.report, counters)
+            except CounterNotAllowed:
+                try:
+                    await asyncio.to_thread(connection.report, counters)
+                except AppRefused:
+                    return "not allowed, nor over the wire"
+        return "kept"
+
+
+def test_an_app_joins_and_leaves_as_the_servers_allow(tmp_path: Path) -> None:
+    authority = certified(tmp_path, "ada").authority.decode()
+    invitation = Invitation(bytes(16), bytes(32), authority, "127.0.0.1:1", "127.0.0.1:1")  # nobody listens there
+    assert Invitation.from_text(invitation.to_text()) == invitation
+    rounds: list[Round] = []
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+        assert asyncio.run(_leave(store)) == "not joined"
+        assert asyncio.run(_join(store, invitation, rounds)) == "unreachable"
+
+
+async def _join(store: PhoneStore, invitation: Invitation, rounds: list[Round]) -> str:
+    situation = Situation(charging=True, unmetered=True)
+    async with Phone(
+        store=store, participation=Participation(), situation=lambda: situation, on_round=rounds.append
+    ) as phone:
+        for _ in range(20):
+            try:
+                await phone.counting.join(invitation)
+            except AlreadyJoined:
+                return "joined before"
+            except (BadMembership, Refused) as error:
+                return str(error)
+            except Unreachable:
+                return "unreachable"
+            except InUse:  # a round is being made
+                await asyncio.sleep(0.1)
+        return "joined"
+
+
+async def _leave(store: PhoneStore) -> str:
+    async with Phone(store=store) as phone:
+        try:
+            await phone.counting.leave()
+        except NotJoined:
+            return "not joined"
+        except ReticentError as error:  # the base of all
+            return str(error)
+    return "left"
+
+
+def count(address: str, certs: Path, identity: Path, question: Question, ledger: Ledger) -> Release | None:
     """Needs servers: mypy checks it, and nothing calls it."""
-    with Analyst(address, None, identity=identity, ledger=ledger) as analyst:
+    try:
+        certificate = assert_type(Certificate.load(certs, "ada"), Certificate)
+    except CertificateError:
+        certificate = None  # a server on this machine may require none
+    with Analyst(address, certificate, identity=identity, ledger=ledger) as analyst:
         query = assert_type(analyst.query(question), Query)
         handle = assert_type(analyst.start(query), Handle)
         assert_type(handle.status(), Progress)
-        return assert_type(handle.result(timeout=60.0), Release)
+        try:
+            return assert_type(handle.result(timeout=60.0), Release)
+        except (NotDecided, Refused, Unreachable):
+            return None

@@ -44,6 +44,7 @@ from reticent.privacy.mechanisms.gaussian import (
 )
 from reticent.privacy.mechanisms.mechanism import share_variance
 from reticent.privacy.mechanisms.skellam import skellam_delta, skellam_share, skellam_variance
+from reticent.randomness import is_seeded, secure, seeded
 
 __all__ = [
     "COST_RANGES",
@@ -90,8 +91,11 @@ __all__ = [
     "gaussian_delta",
     "gaussian_share",
     "gaussian_sigma",
+    "is_seeded",
     "mechanism_of",
     "min_liars",
+    "secure",
+    "seeded",
     "sequence_sigma",
     "share_variance",
     "skellam_delta",
