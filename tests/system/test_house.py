@@ -79,6 +79,35 @@ def test_the_import_contract_breaks(copy: Path) -> None:
         assert f"{package}.offender{number} -> {imported}" in run.stdout
 
 
+CIRCLES = {
+    "reticent_client.mask": ("client/reticent_client/mask/planning/solver.py", "reticent_client.mask.checks.registry"),
+    "reticent_client.counting": ("client/reticent_client/counting/records.py", "reticent_client.counting.session"),
+    "reticent_client.apps": ("client/reticent_client/apps/tokens.py", "reticent_client.apps.broker"),
+    "reticent_agg.counting": ("server_agg/reticent_agg/counting/queries.py", "reticent_agg.counting.closing"),
+    "reticent.rpc": ("core/reticent/rpc/_rates.py", "reticent.rpc.listener"),
+}
+FORBIDDEN = [
+    ("simulation/reticent_sim/experiments/statistics.py", "reticent_sim.experiments.runner"),
+    ("client/reticent_client/mask/maskit.py", "phe"),
+    ("analyst/reticent_analyst/plan.py", "phe"),
+    ("server_agg/reticent_agg/counting/replies.py", "sqlite3"),
+    ("server_agg/reticent_agg/driver.py", "reticent.storage.database"),
+    ("server_keys/reticent_keys/dealing.py", "reticent.storage.database"),
+]
+
+
+def test_a_circle_within_a_package_and_a_forbidden_library_are_found(copy: Path) -> None:
+    for importer, imported in [*CIRCLES.values(), *FORBIDDEN]:
+        with (copy / importer).open("a") as module:
+            module.write(f"\n\ndef hide():\n    import {imported}\n")
+    run = lint_imports(copy)
+    assert run.returncode == 1, run.stdout
+    for package in CIRCLES:
+        assert f"No cycles are allowed in {package}." in run.stdout
+    for importer, imported in FORBIDDEN:
+        assert f"{'.'.join(Path(importer).with_suffix('').parts[1:])} -> {imported} (l." in run.stdout
+
+
 def test_a_new_module_needs_a_layer(copy: Path) -> None:
     for package in PACKAGES:
         (copy / package / "newcomer.py").write_text("")
