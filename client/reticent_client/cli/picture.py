@@ -30,7 +30,8 @@ def draw_picture(
 ) -> None:
     """Draw days under a policy as a PNG: what happened, what was released, and why the rest was silent.
 
-    A single day is drawn with the beliefs of an adversary. The picture shows what the user did.
+    A single day is drawn with the beliefs of an adversary: of several, the one whose belief rises most. The picture
+    shows what the user did.
 
     Args:
         policy: The policy.

@@ -175,12 +175,22 @@ class MarkovChain:
         >>> MarkovChain.fit([["home", "work"]]).can_produce(["work", "work"])
         False
         """
-        walk = [self.find(UNKNOWN if label is None else label) for label in day]
-        if len(walk) != self.horizon or None in walk:
-            return False
-        states = np.array(walk, dtype=np.intp)
-        moves = self.transitions[np.arange(self.horizon - 1), states[:-1], states[1:]]
-        return bool(self.initial[states[0]] > 0 and (moves > 0).all())
+        return len(day) == self.horizon and self.first_off_model(day) is None
+
+    def first_off_model(self, day: Sequence[str | None]) -> int | None:
+        """The first step of a day that the chain rules out after the step before it, or None.
+
+        >>> MarkovChain.fit([["home", "work"]]).first_off_model(["home", "gym"])
+        1
+        """
+        onward = self.initial
+        for t, label in enumerate(day):
+            index = self.find(UNKNOWN if label is None else label)
+            if index is None or onward[index] == 0:
+                return t
+            if t + 1 < self.horizon:
+                onward = self.transitions[t, index]
+        return None
 
     def frequencies(self) -> MarkovChain:
         """The same prior without memory: the chain of an adversary who knows only the frequency of each context."""

@@ -9,23 +9,31 @@ from typing import Literal
 import numpy as np
 
 from reticent_client.mask.adversary import Adversary
-from reticent_client.mask.chain import UNKNOWN, Floats
+from reticent_client.mask.chain import UNKNOWN, Bools, Floats
 from reticent_client.mask.explanation import explain
 from reticent_client.mask.maskit import Decision, MaskIt
 from reticent_client.mask.policy import Policy
 
-Reason = Literal["released", "reveals", "cover", "mask", "off_model", "gap", "suspended"]
+Reason = Literal["released", "reveals", "cover", "mask", "off_model", "after_off_model", "gap", "suspended"]
 """Why a step was released or silent: `explain`'s reasons, or what kept the policy from deciding."""
 
 
 @dataclass(frozen=True, eq=False)
 class BeliefView:
-    """The belief in a sensitive context during a day."""
+    """The belief of an adversary in a sensitive context during a day."""
 
     context: str
+    adversary: int
+    """The position of the adversary in the policy's list."""
+    sensitive: Bools  # (T,): the steps at which the context is sensitive
     prior: Floats  # (T,)
     belief: Floats  # (T,): after the whole day
     bound: Floats  # (T,): the largest allowed belief, 1 where nothing is promised
+
+    @property
+    def rise(self) -> float:
+        """The largest rise of the belief at a step where the context is sensitive."""
+        return float((self.belief - self.prior)[self.sensitive].max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +46,12 @@ class DayView:
     outputs: tuple[str | None, ...]
     reasons: tuple[Reason, ...]
     beliefs: tuple[BeliefView, ...]
-    """One for each sensitive context, of the first adversary."""
+    """One for each sensitive context, of the adversary whose belief in it rises most."""
 
     @property
-    def largest_rise(self) -> float:
-        """The largest rise of the belief in a sensitive context."""
-        return max(float((each.belief - each.prior).max()) for each in self.beliefs)
+    def worst(self) -> BeliefView:
+        """The belief that rises most."""
+        return max(self.beliefs, key=lambda each: each.rise)
 
 
 def view_days(
@@ -58,31 +66,41 @@ def view_days(
 class _Viewer:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._adversary = Adversary(policy, policy.against[0] if policy.against else None)
+        self._adversaries = [Adversary(policy, chain) for chain in policy.against or (policy.chain,)]
         self._known: dict[tuple[int, tuple[int, str] | None, str], Reason] = {}
 
     def view(self, name: str, labels: Sequence[str | None], decisions: Sequence[Decision]) -> DayView:
         """A day that was decided."""
         outputs = tuple(decision.output for decision in decisions)
-        beliefs, impossible = self._adversary.beliefs_of_real_day(outputs)
+        learned = [adversary.beliefs_of_real_day(outputs) for adversary in self._adversaries]
+        off_model = self._policy.chain.first_off_model(labels)
+        on_model = off_model is None and not all(impossible for _, impossible in learned)
+        # the promise does not cover an adversary whose chain rules out the outputs of a day on the model
+        judged = [
+            (number, beliefs) for number, (beliefs, impossible) in enumerate(learned) if not (on_model and impossible)
+        ]
         reasons: list[Reason] = []
         last: tuple[int, str] | None = None
         for t, (label, decision) in enumerate(zip(labels, decisions, strict=True)):
-            reasons.append(self._reason(t, last, label, decision))
+            after = off_model is not None and off_model < t
+            reasons.append(self._reason(t, last, label, decision, after_off_model=after))
             if decision.output is not None:
                 last = t, decision.output
         return DayView(
             name,
-            not impossible and self._policy.chain.can_produce(labels),
+            on_model,
             tuple(None if label == UNKNOWN else label for label in labels),
             outputs,
             tuple(reasons),
             tuple(
-                self._belief(i, beliefs) for i in np.flatnonzero(~np.isnan(self._policy.deltas).all(axis=0)).tolist()
+                max((self._belief(i, number, beliefs) for number, beliefs in judged), key=lambda each: each.rise)
+                for i in np.flatnonzero(~np.isnan(self._policy.deltas).all(axis=0)).tolist()
             ),
         )
 
-    def _reason(self, t: int, last: tuple[int, str] | None, label: str | None, decision: Decision) -> Reason:
+    def _reason(
+        self, t: int, last: tuple[int, str] | None, label: str | None, decision: Decision, *, after_off_model: bool
+    ) -> Reason:
         match decision.outcome:
             case "released":
                 return "released"
@@ -95,16 +113,16 @@ class _Viewer:
         key = t, last, UNKNOWN if label is None else label
         if key not in self._known:
             self._known[key] = self._explained(*key)
-        return self._known[key]
+        return "after_off_model" if after_off_model and self._known[key] == "off_model" else self._known[key]
 
     def _explained(self, t: int, last: tuple[int, str] | None, label: str) -> Reason:
         try:
             (found,) = explain(self._policy, t, "start" if last is None else last, contexts=[label]).contexts
-        except ValueError:  # the policy would have released something since: an earlier step was off the model
+        except ValueError:  # the policy would have released something since
             return "off_model"
         return "off_model" if found.reason == "impossible" else found.reason
 
-    def _belief(self, index: int, beliefs: Floats) -> BeliefView:
-        prior = self._adversary.prior[:, index]
-        bound = np.minimum(np.nan_to_num(prior + self._policy.deltas[:, index], nan=1.0, posinf=1.0), 1.0)
-        return BeliefView(self._policy.contexts[index], prior, beliefs[:, index], bound)
+    def _belief(self, index: int, adversary: int, beliefs: Floats) -> BeliefView:
+        prior, deltas = self._adversaries[adversary].prior[:, index], self._policy.deltas[:, index]
+        bound = np.minimum(np.nan_to_num(prior + deltas, nan=1.0, posinf=1.0), 1.0)
+        return BeliefView(self._policy.contexts[index], adversary, ~np.isnan(deltas), prior, beliefs[:, index], bound)

@@ -48,6 +48,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     "cover": ("silent: cover for others", "#eeeeee"),
     "mask": ("silent: sensitive", "#f7c9b9"),
     "off_model": ("silent: off the model", "#fdf0b8"),
+    "after_off_model": ("silent: an earlier step was off the model", "#fdf9e3"),
     "suspended": ("silent: memory lost", "#dbe7f5"),
     "gap": ("no reading", BLANK),
 }
@@ -65,9 +66,10 @@ def draw_days(policy: Policy, days: Sequence[DayView], path: Path) -> None:
         if context is not None
     ]
     title = days[0].day if len(days) == 1 else f"{days[0].day} to {days[-1].day}"
+    worst = max((day.worst for day in days), key=lambda belief: belief.rise)
     subtitle = (
         f"{policy.check} releases {sum(contexts)} of {len(contexts)} contexts; "
-        f"the belief in a sensitive context rises by {max(day.largest_rise for day in days):.2f} at most"
+        f"the belief{_adversary(policy, worst)} in a sensitive context rises by {worst.rise:.3f} at most"
     )
     with picture(path, height, title, subtitle) as figure:
         _legend(figure, days, colours, height)
@@ -78,7 +80,7 @@ def draw_days(policy: Policy, days: Sequence[DayView], path: Path) -> None:
             top += PITCH
         for each in beliefs:
             top += SPACE
-            _draw_belief(axes_at(figure, top, PANEL), each)
+            _draw_belief(axes_at(figure, top, PANEL), each, _adversary(policy, each))
             top += PANEL
 
 
@@ -167,7 +169,13 @@ def _draw_strip(axes: Axes, cells: Sequence[Cell], bottom: float, height: float)
         start += steps
 
 
-def _draw_belief(axes: Axes, belief: BeliefView) -> None:
+def _adversary(policy: Policy, belief: BeliefView) -> str:
+    """Whose belief it is, if the policy is against several adversaries."""
+    several = len(policy.against) > 1
+    return f" of adversary {belief.adversary + 1} of {len(policy.against)}" if several else ""
+
+
+def _draw_belief(axes: Axes, belief: BeliefView, adversary: str) -> None:
     """Prior, bound and belief of one sensitive context."""
     horizon = len(belief.prior)
     edges = np.arange(horizon + 1)
@@ -178,7 +186,8 @@ def _draw_belief(axes: Axes, belief: BeliefView) -> None:
     axes.step(
         edges, after, where="post", color=ALARM if broken else CALM, linewidth=2, label="after the day's releases"
     )
-    axes.set_title(f"belief in {plain(belief.context)}", loc="left", fontsize=SMALL + 1, fontweight="bold", pad=4)
+    title = f"belief{adversary} in {plain(belief.context)}"
+    axes.set_title(title, loc="left", fontsize=SMALL + 1, fontweight="bold", pad=4)
     axes.set_ylim(-0.015, 1.03)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"], fontsize=SMALL)
     axes.grid(axis="y", color=HAIR, linewidth=0.6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from reticent.randomness import seeded
-from reticent_client import Adversary, MarkovChain, MaskIt, Policy, adaptive, mask_sensitive
+from reticent_client import Adversary, MarkovChain, MaskIt, adaptive, audit, mask_sensitive
 from reticent_client.mask.day_view import view_days
 from reticent_client.mask.explanation import explain
 from tests.client.commands import Run, days, furnish, runner
@@ -43,7 +43,7 @@ def test_silence_has_the_reason_that_explain_gives() -> None:
         exact = Adversary(policy).beliefs(view.outputs)[:, policy.index("s")]
         assert belief.belief == pytest.approx(exact)
         assert belief.bound == pytest.approx(np.minimum(belief.prior + 0.1, 1))
-        assert view.largest_rise <= 0.1 + 1e-9
+        assert view.worst.rise <= 0.1 + 1e-9
         assert view.on_model
     assert seen == {"reveals", "cover"}
 
@@ -59,13 +59,13 @@ def test_other_silence_has_a_reason_too() -> None:
 
 
 def test_silence_after_a_step_off_the_model() -> None:
-    """The policy would have released the step before; what it thinks of silence since then is undefined."""
+    """The policy would have released the step before; the chain allows the context that follows."""
     rows = np.array([[[1, 0, 0]] * 3, [[0.5, 0, 0.5]] * 3])
     chain = MarkovChain(["x", "y", "s"], [1, 0, 0], rows)
     policy = mask_sensitive(chain, sensitive={"s"})
     assert MaskIt(policy).filter_day(["x", "y", "s"]) == ["x", None, None]
     (day,) = view_days(policy, [("mon", ["x", "y", "s"])])
-    assert day.reasons == ("released", "off_model", "off_model")
+    assert day.reasons == ("released", "off_model", "after_off_model")
 
 
 @pytest.mark.parametrize("chosen", [["--day", "day 3"], ["--day", "day 3", "--day", "day 5"], ["--last", "2"], []])
@@ -113,11 +113,28 @@ def test_without_matplotlib(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_policy_of_several_adversaries(run: Run, tmp_path: Path) -> None:
-    """The beliefs are those of the first."""
+    """The belief is that of the adversary who learns most, as in an audit, wherever they stand in the list."""
     chain = chains.two_paths()
-    adaptive(chain, sensitive={"s"}, delta=0.3, against=[chain.frequencies(), chain]).save("both.npz")
-    policy = Policy.load("both.npz")
-    (day,) = view_days(policy, [("mon", ["a", "s", "j"])], seeded(1))
-    assert day.beliefs[0].prior == pytest.approx(chain.prior[:, 2])
+    real = [(day.name, day.labels) for day in days(20)]
+    for number, against in enumerate([[chain, chain.frequencies()], [chain.frequencies(), chain]]):
+        policy = adaptive(chain, sensitive={"s"}, delta=0.1, against=against)
+        worst = max((view.worst for view in view_days(policy, real, seeded(1))), key=lambda belief: belief.rise)
+        audited = audit(policy, [labels for _, labels in real], rng=seeded(1)).on_model.largest
+        assert audited is not None
+        assert worst.rise == pytest.approx(audited.rise)
+        assert worst.adversary == number
+        policy.save("both.npz")
     run("picture", "both.npz", "days.csv", "--day", "day 1", "-o", "p.png")
     assert (tmp_path / "p.png").exists()
+
+
+def test_only_sensitive_steps_count() -> None:
+    """The belief may rise at will where the context is not sensitive."""
+    chain = chains.layered({"s": 0.5, "x": 0.5}, {"s": {"s": 0.5, "x": 0.5}, "x": {"s": 0.5, "x": 0.5}})
+    policy = adaptive(chain, sensitive={(1, "s")}, delta=0.1)
+    (view,) = view_days(policy, [("mon", ["s", "x"])], seeded(1))
+    audited = audit(policy, [["s", "x"]], rng=seeded(1)).on_model.largest
+    assert audited is not None
+    assert view.outputs[0] == "s"
+    assert view.worst.rise == pytest.approx(audited.rise)
+    assert view.worst.rise <= 0.1 + 1e-9
