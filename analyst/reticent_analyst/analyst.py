@@ -27,7 +27,7 @@ __all__ = ["Analyst", "Terms"]
 
 @dataclass(frozen=True)
 class Terms:
-    """What a question needs to become a query.
+    """The numbers that turn a question into a query.
 
     Args:
         population: The number of enrolled phones.

@@ -80,7 +80,7 @@ class ConnectionOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class StatisticsOptions:
-    """Where the statistics of a release are written: totals, means, shares and ratios, with simultaneous intervals.
+    """The files for the statistics of a release: totals, means, shares and ratios, with simultaneous intervals.
 
     Args:
         csv: A file for the statistics as CSV.

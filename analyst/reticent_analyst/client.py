@@ -41,7 +41,7 @@ OnOutage = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long an analyst waits, in seconds.
+    """The timeouts of an analyst, in seconds.
 
     Args:
         call: For the reply to one call, and for a server that has never replied; at most `max_outage`.

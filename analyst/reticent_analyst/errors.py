@@ -1,4 +1,4 @@
-"""What can go wrong for an analyst, as one family.
+"""The exceptions of an analyst.
 
     ReticentError
     └── AnalystError

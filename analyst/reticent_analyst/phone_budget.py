@@ -12,7 +12,7 @@ __all__ = ["BudgetForecast", "forecast_budget"]
 
 @dataclass(frozen=True)
 class BudgetForecast:
-    """What is left of the default budget of a phone that contributed to all earlier queries of the analyst.
+    """The rest of the default budget of a phone that contributed to all earlier queries of the analyst.
 
     Phones may have other budgets, and may have spent on queries of other analysts, which this analyst cannot see.
 

@@ -1,4 +1,4 @@
-"""What to expect of a query before it is announced: errors, the risk of no release, liars, resources."""
+"""The expected results of a query before it is announced: errors, the risk of no release, liars, resources."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CounterAccuracy:
 
 @dataclass(frozen=True)
 class LiarRisk:
-    """What a number of liars can do.
+    """The possible effect of a number of liars.
 
     Args:
         count: The number of liars.
@@ -99,7 +99,7 @@ class LiarRisk:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of a query.
+    """The expected errors, risks and resources of a query.
 
     Args:
         query: The query.
@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the query is not worth its cost, or gets few contributions; a sentence each."""
+        """The reasons why the query is not worth its cost, or gets few contributions; a sentence each."""
         return tuple(_warnings(self))
 
     def to_json(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def plan(
     phone_seconds: float | None = None,
     earlier: Iterable[Query] = (),
 ) -> Plan:
-    """What to expect of a query.
+    """Compute the plan of a query.
 
     Args:
         query: The query.

@@ -135,7 +135,7 @@ class ProgressDisplay:
 
 
 def _description(progress: Progress) -> tuple[str, str]:
-    """What a query waits for, and how far it is."""
+    """The step that a query waits for, and its progress."""
     outage = f"; {KEY_SERVER_AWAY}" if progress.is_key_server_unavailable else ""
     if progress.phase == "announced":
         return "waiting for the key server", f" to countersign{outage}"

@@ -36,14 +36,14 @@ RISK = 1e-3
 """The default of the accepted probability that nothing is released."""
 
 Scaling = Literal["none", "balanced"]
-"""How a question sets the scales of its counters."""
+"""The ways in which a question sets the scales of its counters."""
 
 _AT_LEAST_ONE = ("l2_squared", "l1", "population", "cohorts", "enough")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What to count, its cost, and what to expect of phones. What is None is chosen from the number of phones.
+    """The counters, their cost, and assumptions about the phones. Values of None are chosen from the number of phones.
 
     Args:
         id: The query's name. A second attempt needs another one.

@@ -54,7 +54,7 @@ def fields_of(text: str) -> dict[str, Any]:
 
 
 def _statistics(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Which statistics to make of the release."""
+    """The statistics to compute from the release."""
     number = (int, float)
     return {
         "means": _list("means", content.get("means", []), str),

@@ -134,7 +134,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _budget(plan: Plan) -> str:
-    """How many such queries a phone with the default budget can join."""
+    """The number of such queries that a phone with the default budget can join."""
     budget = plan.budget
     limit = f"the default budget of a phone, ({DEFAULT_BUDGET.epsilon:g}, {DEFAULT_BUDGET.delta:g})"
     if budget.is_paid:

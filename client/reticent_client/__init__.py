@@ -1,4 +1,4 @@
-"""What a phone runs and an app embeds: policies that decide what of a user's stream of contexts may be released.
+"""The library of a phone, for apps to embed: policies decide which of a user's contexts may be released.
 
 >>> from reticent_client import MaskIt, MarkovChain, hybrid
 >>> chain = MarkovChain(["cafe", "hospital"], [0.5, 0.5], [[[0.5, 0.5], [0.5, 0.5]]])
@@ -136,7 +136,7 @@ _ON_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What speaks over the wire is imported when it is used: whoever computes policies needs no gRPC."""
+    """Import a name of the network code when it is used: computing policies needs no gRPC."""
     if name not in _ON_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ON_USE[name]), name)

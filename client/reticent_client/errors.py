@@ -1,4 +1,4 @@
-"""What can go wrong on a phone, as one family.
+"""The exceptions of a phone.
 
     ReticentError
     └── ClientError
@@ -105,7 +105,7 @@ class Closed(ClientError):
 
 
 class Reason(Enum):
-    """Why a phone declines a query."""
+    """The reason of a phone for declining a query."""
 
     NOT_A_MEMBER = "the phone is not enrolled"
     MALFORMED = "the announcement or its query is invalid"
@@ -182,7 +182,7 @@ class AlreadyJoined(ClientError):
 
 
 class BadMembership(ClientError):
-    """What came as a membership is none of this phone's, or not signed by the key server."""
+    """The reply is not a membership of this phone, or not signed by the key server."""
 
 
 class ForeignReply(ClientError):

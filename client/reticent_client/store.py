@@ -1,4 +1,4 @@
-"""What phones must not forget: one SQLite file, for one phone or for many."""
+"""The persistent state of phones: one SQLite file, for one phone or for many."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _KIND = FileFormat("a phone's store", APPLICATION, VERSION, _SCHEMA, FileError)
 
 
 class PhoneStore:
-    """What one phone must not forget, in a file that is readable by its owner only and may hold many phones.
+    """The persistent state of one phone, in a file that is readable by its owner only and may hold many phones.
 
     What a method has written is on disk when it returns; within `transaction`, when that ends. Phones of one process
     that write from several threads at the same time wait for the disk together.
@@ -84,7 +84,7 @@ class PhoneStore:
 
     @property
     def path(self) -> Path | None:
-        """Where the file is."""
+        """The path of the file."""
         return self.database.path
 
     def transaction(self) -> contextlib.AbstractContextManager[Execute]:

@@ -1,3 +1,3 @@
-"""What all roles of Reticent agree on."""
+"""The code that all roles of Reticent share."""
 
 __version__ = "0.1.0"

@@ -12,7 +12,7 @@ __all__ = ["ExitCode", "MissingExtra", "ReticentError"]
 
 
 class ExitCode(IntEnum):
-    """How a command ended: the same codes for all commands. docs/exit-codes.md explains them."""
+    """The exit code of a command: the same codes for all commands. docs/exit-codes.md explains them."""
 
     DONE = 0
     BAD_ANSWER = 1
@@ -40,7 +40,7 @@ class ReticentError(Exception):
     """The base of all exceptions of Reticent."""
 
     exit_code = ExitCode.REFUSED
-    """How a command ends that raises this."""
+    """The exit code of a command that raises this."""
 
 
 class MissingExtra(ReticentError, ImportError):

@@ -1,4 +1,4 @@
-"""What the operator of an aggregation server sees of its queries."""
+"""The view of the operator of an aggregation server on its queries."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class _Pause(NamedTuple):
 
 
 class RetryQueue(Generic[Item]):
-    """When to try items again. An item that fails keeps no other waiting.
+    """The times at which to retry items. An item that fails keeps no other waiting.
 
     >>> queue = RetryQueue[str]()
     >>> queue.failed("a", 5.0, Backoff(first=0.1, limit=30.0), retry_after=2.0)

@@ -17,7 +17,7 @@ from reticent_agg.store import AggregationStore
 __all__ = ["POLL_INTERVAL", "AggregationServer"]
 
 POLL_INTERVAL = dt.timedelta(seconds=60)
-"""How long phones wait before they ask for announcements again."""
+"""The delay before phones request announcements again."""
 
 
 class AggregationServer:

@@ -152,7 +152,7 @@ class AggregationService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _collecting(self, limits: Limits) -> Methods:
-        """What phones call."""
+        """The methods for phones."""
         admission = Admission(limits=limits)
 
         async def announcements(request: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
@@ -186,7 +186,7 @@ class AggregationService:
         }
 
     def _counting(self, admission: Admission) -> Methods:
-        """What analysts call."""
+        """The methods for analysts."""
 
         async def standing(_: wire.StandingRequest, _caller: Caller) -> wire.Terms:
             return await self._driver.terms()

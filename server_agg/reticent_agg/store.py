@@ -114,7 +114,7 @@ class DealtQuery(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What tells one contribution of a phone from another: parts of its receipt."""
+    """The parts of a receipt that distinguish contributions of one phone."""
 
     agreement_key: bytes
     ciphertexts_hash: bytes
@@ -138,7 +138,7 @@ class EncryptedSum(NamedTuple):
 
 
 class CohortState(NamedTuple):
-    """How many phones of a cohort have contributed, and its decision."""
+    """The number of contributors to a cohort, and its decision."""
 
     contributors: int
     decision: wire.Decision | None
@@ -205,7 +205,7 @@ class Lease(NamedTuple):
 
 
 class AggregationStore(Protocol):
-    """What an aggregation server keeps."""
+    """The storage of an aggregation server."""
 
     # Public keys.
 
@@ -273,7 +273,7 @@ class AggregationStore(Protocol):
         """The digests of the queries to close: their time is over, or each cohort has enough contributions."""
 
     def next_due(self) -> int | None:
-        """When collecting ends next."""
+        """The next time at which collecting ends."""
 
     def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
         """Close a query that collects, and keep the request to decide of each cohort; False if it does not collect.

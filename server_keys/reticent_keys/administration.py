@@ -1,4 +1,4 @@
-"""What an operator changes in a journal while the server runs or not; none of it needs a secret key."""
+"""An operator's changes to a journal, while the server runs or not; none of them needs a secret key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reticent_keys.membership import end_membership, invitation_hash
 __all__ = ["find_phone", "invite", "revoke"]
 
 MIN_PREFIX = 16
-"""How many digits of a phone's id are enough to name it, if they name no other phone."""
+"""The number of digits of a phone's id that suffice to name it, if they name no other phone."""
 
 
 def invite(journal: Journal, count: int, *, expires: dt.datetime) -> list[bytes]:

@@ -49,7 +49,7 @@ class Cohort(NamedTuple):
 
 
 class ExpectedSum:
-    """What the plaintexts of a cohort's sum contain beside the counters, as its receipts tell.
+    """The parts of a cohort's plaintexts beside the counters, computed from its receipts.
 
     Args:
         cohort: The cohort.

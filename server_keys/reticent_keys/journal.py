@@ -1,4 +1,4 @@
-"""What the key server must never forget, and which of its changes happen together.
+"""The persistent state of the key server, and its transactions.
 
 A journal records the phones that were enrolled, the key pairs, the queries that were countersigned, the phones that
 were dealt to them, and the decisions. Each method is atomic: it changes all that it describes, or nothing where it
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 Ending = Literal["left", "revoked"]
-"""How a membership ended before it expired."""
+"""The end of a membership before it expired."""
 
 
 class KeyState(Enum):
-    """What a key pair may still be used for."""
+    """The permitted use of a key pair."""
 
     ACTIVE = "queries are countersigned and decided under it"
     DRAINING = "the queries that were countersigned under it are decided"
@@ -62,7 +62,7 @@ class EnrolledPhone(NamedTuple):
     enrolled: int
     expires: int
     renewed_from: int | None = None
-    """When the membership would have expired, as the phone stated in its last renewal."""
+    """The former expiry of the membership, as the phone stated in its last renewal."""
     ended: Ending | None = None
 
 
@@ -260,7 +260,7 @@ class Journal(ABC):
 
     @abstractmethod
     def member_count(self, now: int) -> int:
-        """How many phones can be dealt to queries."""
+        """The number of phones that can be dealt to queries."""
 
     # Key pairs
 
@@ -288,7 +288,7 @@ class Journal(ABC):
 
     @abstractmethod
     def countersigned(self, query: Query) -> CountersignedQuery | None:
-        """What was recorded of this query, if it was countersigned.
+        """The record of this query, if it was countersigned.
 
         Raises:
             Refused: CONFLICT: another query has its id. KEY_RETIRED.

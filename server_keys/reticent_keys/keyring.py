@@ -1,4 +1,4 @@
-"""Which key pairs a key server uses: one is active, former ones drain until all their queries are decided."""
+"""The key pairs of a key server: one is active, former ones drain until all their queries are decided."""
 
 from __future__ import annotations
 

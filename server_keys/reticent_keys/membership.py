@@ -17,7 +17,7 @@ from reticent_keys.journal import Ending, EnrolledPhone, Journal
 __all__ = ["MEMBERSHIP", "SECOND", "Members", "end_membership", "invitation_hash"]
 
 MEMBERSHIP = dt.timedelta(days=90)
-"""How long a phone is a member without renewing."""
+"""The duration of a membership without renewal."""
 
 SECOND = 1000
 """Of the journal's milliseconds."""
@@ -93,7 +93,7 @@ class Members:
         return wire.LeaveReply()
 
     def _expiry(self, now: int) -> int:
-        """When a membership expires that begins or is renewed now: a whole second, since seconds are signed."""
+        """The expiry of a membership that begins or is renewed now: a whole second, since seconds are signed."""
         return (now + self._lifetime // dt.timedelta(milliseconds=1)) // SECOND * SECOND
 
     def _membership(self, phone: EnrolledPhone) -> wire.Membership:

@@ -21,7 +21,7 @@ __all__ = ["IDENTITY", "KEY_PAIR", "SecretKind", "opened", "sealed"]
 
 
 class SecretKind(NamedTuple):
-    """Which secret a file holds; each kind has its own header."""
+    """The kind of secret in a file; each kind has its own header."""
 
     format: bytes
     name: str  # as in "this is no key pair"

@@ -93,7 +93,7 @@ class LocalCounts:
         self._terms: dict[str, tuple[float | str, ...]] = {}  # of a sequence
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
-        """What the phones would have released.
+        """Compute the release of a query.
 
         Args:
             query: What is asked.
@@ -166,7 +166,7 @@ class LocalCounts:
         ]
 
     def _used_before(self, query: Query) -> npt.NDArray[np.int64]:
-        """What the phones have contributed to the other queries of its sequence: both norms.  # (2, N)."""
+        """The contributions of the phones to the other queries of its sequence: both norms.  # (2, N)."""
         nothing = np.broadcast_to(np.int64(0), (2, query.population))
         used = self._used.get(query.account, nothing) if query.sequence is not None else nothing
         if used.shape != nothing.shape:

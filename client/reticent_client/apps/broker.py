@@ -55,7 +55,7 @@ Request = TypeVar("Request", bound=Message)
 
 
 class Served(Protocol):
-    """What a broker serves: a `reticent_client.Phone`."""
+    """The interface that a broker serves: a `reticent_client.Phone`."""
 
     apps: Apps
     mask: MaskRunner | None

@@ -34,7 +34,7 @@ class App:
     digest: str
     """The digest of its token; the token itself is not stored."""
     since: str | None = None
-    """When it got the token, in UTC; None for an app of a phone in development, which may receive earlier steps."""
+    """The time of issue, in UTC; None for an app of a phone in development, which may receive earlier steps."""
 
 
 class Apps:

@@ -54,7 +54,7 @@ class TraceSensor:
         if traces.table is not None:
             readings = tuple(Reading(time - 2 * LEAD, context) for time, context in readings)
         self.readings = tuple(each for each in readings if not self._is_out(each.time, outages))
-        """What it will read."""
+        """The readings to come."""
         self.first_day = Timetable(1, self.zone).date(traces.of_user(user)[0].time)
         """The local date of the first reading."""
         self._end = readings[-1].time

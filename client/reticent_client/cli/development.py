@@ -22,7 +22,7 @@ FAST = 600.0
 
 @dataclass(frozen=True)
 class Development:
-    """What replaces the machine's clock and the standard input of a phone."""
+    """The replacements of the machine's clock and of the standard input of a phone."""
 
     sensor: TraceSensor
     clock: PacedClock
@@ -69,7 +69,7 @@ def _first(sensor: TraceSensor, horizon: int) -> dt.datetime:
 
 
 def _begin_of(step: Step, zone: dt.tzinfo) -> dt.datetime:
-    """When a step began, or the last one before it that the clock did not skip."""
+    """The time at which a step began, or the last one before it that the clock did not skip."""
     midnight = dt.datetime.combine(step.date, dt.time(), zone).astimezone(dt.UTC)
     beginnings = Timetable(step.steps, zone).day(step.date)[: step.step + 1]
     return max((at for at in beginnings if at is not None), default=midnight)

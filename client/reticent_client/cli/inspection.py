@@ -29,7 +29,7 @@ _USERS = 20
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TraceOptions:
-    """How traces are read and cut into days.
+    """The options for reading traces and cutting them into days.
 
     Args:
         user: The user, if the traces hold several.

@@ -98,7 +98,7 @@ def learn(
 def _contents(
     habits: Habits, output: Path, weekend: Path | None, days: Path | None, weekend_days: Path | None
 ) -> list[tuple[Path, bytes]]:
-    """What goes where; all of it is made before anything is written."""
+    """The contents by file; all of them are made before any file is written."""
     main = WEEKDAY if WEEKDAY in habits.chains else DAY
     outputs = [(output, _chain_text, main), (weekend, _chain_text, WEEKEND)]
     outputs += [(days, _days_text, main), (weekend_days, _days_text, WEEKEND)]
@@ -144,7 +144,7 @@ def _show(habits: Habits, found: Inspection, *, as_json: bool) -> None:
 
 
 def _facts(habits: Habits, found: Inspection) -> dict[str, Any]:
-    """What was learned, for machines."""
+    """The results, for machines."""
     evaluation = habits.evaluation
     sampled = [each.sampled for each in found.users.values()]
     return {
@@ -172,7 +172,7 @@ def _facts(habits: Habits, found: Inspection) -> dict[str, Any]:
 
 
 def _facts_of_kind(habits: Habits, kind: str) -> dict[str, Any]:
-    """What was learned of one kind of days."""
+    """The results for one kind of days."""
     days = sum(kind_of(day, habits.chains) == kind for day in habits.training)
     return {
         "steps": habits.chains[kind].horizon,

@@ -1,4 +1,4 @@
-"""What the commands of `reticent mask` share: reading files, progress and tables."""
+"""Shared by the commands of `reticent mask`: reading files, progress and tables."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ LONGER = "optimal"
 """The check that releases most, and may take minutes."""
 
 BOUND_SECONDS = 5.0
-"""How long a policy and the most that any policy can release may take together; the bound is looser otherwise."""
+"""The time limit for a policy and its upper bound together; the bound is looser if it is exceeded."""
 
 SHOWN = 10  # contexts
 CLOSE = 0.0005  # of the bound: a policy that is nearer is said to reach it
@@ -205,7 +205,7 @@ def _show(found: Policy, bound: float | None) -> None:
 
 
 def _bound_text(found: Policy, bound: float, how: str) -> str:
-    """How far the policy is from the most that is possible."""
+    """The distance of the policy from the best possible one."""
     if bound - found.utility <= CLOSE * bound:
         return f"No private policy releases more{how}."
     most = f"No private policy releases more than {math.ceil(100 * bound) / 100:.2f}{how}"

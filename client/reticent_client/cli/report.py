@@ -22,7 +22,7 @@ _SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart
 
 @dataclass(frozen=True)
 class PolicyReport:
-    """What became of the steps that one policy decided."""
+    """The outcomes of the steps that one policy decided."""
 
     policy: str
     """Its fingerprint."""

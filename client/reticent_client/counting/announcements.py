@@ -1,4 +1,4 @@
-"""What a phone reads and checks of an announcement: its countersignature, its query and the query's public key."""
+"""The parts of an announcement that a phone checks: the countersignature, the query and the query's public key."""
 
 from __future__ import annotations
 

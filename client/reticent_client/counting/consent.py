@@ -27,7 +27,7 @@ class Situation:
 
 @dataclass(frozen=True, kw_only=True)
 class AppReports:
-    """What an app may report for counts.
+    """The counters that an app may report.
 
     Args:
         counters: The counters, with the smallest and the largest number of each.
@@ -48,7 +48,7 @@ class AppReports:
 
 @dataclass(frozen=True, kw_only=True)
 class Participation:
-    """What a user allows. A limit that is None does not apply; the budget always does.
+    """The policy of a user for counts. A limit that is None does not apply; the budget always does.
 
     The defaults of min_honest and min_liars_share are those of all parties: see `reticent.privacy.min_liars`.
 

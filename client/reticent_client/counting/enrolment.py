@@ -1,4 +1,4 @@
-"""How a phone enrols with a key server, renews its membership, and leaves."""
+"""The membership of a phone: it enrols with a key server, renews and leaves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RENEWED_AT = 3
 
 
 class MembershipState(Enum):
-    """How far the membership of a phone has come."""
+    """The state of a phone's membership."""
 
     JOINING = "has asked to join"
     MEMBER = "is a member"
@@ -72,7 +72,7 @@ class Member:
 
     @classmethod
     def from_text(cls, text: str) -> Member:
-        """What `to_text` wrote.
+        """Parse the output of `to_text`.
 
         Raises:
             FileError: The text is damaged.

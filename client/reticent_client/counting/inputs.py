@@ -1,4 +1,4 @@
-"""What a user gives the command line: counters in files, and an invitation."""
+"""The input of a user on the command line: counters in files, and an invitation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Counted:
         return counted
 
     def notes(self, contributed: Collection[bytes]) -> Iterator[str]:
-        """Where the contributed numbers are not those that the user gave; a sentence each.
+        """The differences between the contributed numbers and the user's; a sentence each.
 
         The phone contributes all the same: both servers see who takes part, so it must not depend on the numbers.
 
@@ -93,7 +93,7 @@ def read_invitation(path: Path) -> tuple[Invitation, bool]:
 
 
 def read_participation(path: Path) -> Participation:
-    """What a TOML file allows."""
+    """Read a policy from a TOML file."""
     try:
         return Participation.from_toml(path.read_text(encoding="utf-8"))
     except ValueError as error:

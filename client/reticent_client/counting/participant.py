@@ -41,7 +41,7 @@ from reticent_client.store import PhoneStore
 __all__ = ["Counters", "Participant"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
-"""What an app has counted, by the names of a query's counters; what it leaves out is 0.
+"""The numbers that an app has counted, by the names of a query's counters; a missing one is 0.
 
 None, where the app contributes nothing to this query. That may depend on the query and on the app, and never on what
 was counted: both servers see which phones contribute, and no noise hides it. Nor may it raise.
@@ -379,7 +379,7 @@ class Participant:
 
 
 def _message(record: Record) -> wire.Contribution:
-    """What was kept, byte for byte."""
+    """The stored message, byte for byte."""
     return wire.Contribution.FromString(record.message or b"")
 
 

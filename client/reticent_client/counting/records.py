@@ -20,7 +20,7 @@ REMEMBERED = 1000
 
 
 class ContributionState(Enum):
-    """What has become of a contribution."""
+    """The state of a contribution."""
 
     STORED = "not acknowledged yet"
     ACKNOWLEDGED = "acknowledged"
@@ -153,7 +153,7 @@ class Records:
         return self._where(f"state IN ({marks}) AND (? IS NULL OR account = ?)", [*names, account, account])
 
     def since(self, instant: dt.datetime) -> tuple[int, int]:
-        """How many were made since then, and the bytes that sending those took, every time."""
+        """The number of contributions since then, and the bytes of all attempts to send them."""
         with self._database.reading() as run:
             row = run(
                 "SELECT count(*), coalesce(sum(size * max(1, attempts)), 0) FROM contributions "
@@ -176,7 +176,7 @@ class Records:
 
 
 class DeclinedQueries:
-    """What a phone has declined of what its key server has countersigned: for the user to see, and not to look again.
+    """The countersigned queries that a phone has declined: shown to the user, and not fetched again.
 
     An announcement goes by its digest.
     """
@@ -204,7 +204,7 @@ class DeclinedQueries:
             )
 
     def lasting(self, announcement: bytes, policy: str) -> Declined | None:
-        """Why an announcement is declined for good under this policy, where it is."""
+        """The reason why an announcement is declined for good under this policy, if any."""
         found = self._find("policy = ?", announcement, (policy,))
         return None if found is None or found.reason.passing else found
 

@@ -73,12 +73,12 @@ class Servers:
 
     @property
     def keys(self) -> str:
-        """What to call the key server."""
+        """The name of the key server in messages."""
         return f"the key server at {self.invitation.key_server}"
 
     @property
     def aggregation(self) -> str:
-        """What to call the aggregation server."""
+        """The name of the aggregation server in messages."""
         return f"the aggregation server at {self.invitation.aggregation_server}"
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a user has set once for a phone's part in counts: the budget, and what is allowed. It is kept in the store."""
+"""A user's settings for counts, kept in the store: the budget and the policy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kept_budget(store: PhoneStore, epsilon: float | None = None, delta: float | 
 
 
 def kept_participation(store: PhoneStore, policy: Participation | None = None) -> Participation:
-    """What the user allows: the policy that is given now, which is kept, or the last one that was."""
+    """The user's policy: the given one, which is then kept, or the last one that was kept."""
     slot = store.slot(PARTICIPATION)
     if policy is None:
         text = slot.read()

@@ -18,7 +18,7 @@ Labels = Sequence[str | None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well chains predict test days."""
+    """The quality of the predictions of chains for test days."""
 
     days: int
     steps: int

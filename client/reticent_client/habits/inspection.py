@@ -1,4 +1,4 @@
-"""What traces hold and what is left out of them, before anything is learned."""
+"""The contents of traces, and their ignored parts, before anything is learned."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class UserReadings:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What traces hold, for some of their users, and how it is cut into days."""
+    """The contents of traces for some of their users, and the cut into days."""
 
     users: Mapping[str, UserReadings]
     sampling: Sampling
@@ -97,7 +97,7 @@ class Inspection:
         return f"{self.day(local.date())} {local:%H:%M}"
 
     def notes(self) -> Iterator[str]:
-        """What is left out or changed, and why, in sentences."""
+        """The parts that are left out or changed, and the reasons, in sentences."""
         rule = f"fewer than {self.sampling.min_filled:.0%} of the steps"
         if too_empty := [(user, day.date) for user, each in self.users.items() for day in each.sampled.too_empty]:
             several = len(self.users) > 1

@@ -186,7 +186,7 @@ def _lines(file: BinaryIO, place: str) -> Iterator[str]:
 
 
 def _columns(header: list[str], names: Sequence[str], where: str) -> tuple[int, ...]:
-    """Where the columns stand."""
+    """The positions of the columns."""
     for name in names:
         if header.count(name) != 1:
             has = "no column" if name not in header else f"{header.count(name)} columns"

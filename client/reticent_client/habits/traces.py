@@ -27,7 +27,7 @@ MAX_NAME = 200
 """The longest name of a user, in characters."""
 
 PLACEHOLDERS = frozenset({"nan", "na", "n/a", "#n/a", "<na>", "null", "none", "nil", "nat"})
-"""What programs write for a missing value, in small letters."""
+"""The texts that programs write for a missing value, in small letters."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
@@ -71,11 +71,11 @@ class SlotTable(NamedTuple):
 
 @dataclass(frozen=True)
 class IgnoredReadings:
-    """What was read as nothing, though something stood there."""
+    """The values that are read as a gap, although they are not empty."""
 
     conflicts: tuple[Conflict, ...] = ()
     placeholders: Mapping[str, int] = field(default_factory=dict)
-    """How often each text for a missing value stood there, such as NaN."""
+    """The number of occurrences of each text for a missing value, such as NaN."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class DayAudit:
     On such a day, adversaries whose chain rules the output out are left out: the promise does not cover them.
     """
     contexts: tuple[str | None, ...]
-    """What happened; None for a gap, as for the context "unknown"."""
+    """The user's contexts; None for a gap, as for the context "unknown"."""
     decisions: tuple[Decision, ...]
     visits: tuple[int, ...]
     """The steps of visits to sensitive states."""
@@ -275,7 +275,7 @@ class _Reviewer:
         self._adversaries = [WindowBeliefs(policy, chain, watched) for chain in against or (policy.chain,)]
 
     def review(self, name: str, day: Day, decisions: Sequence[Decision]) -> DayAudit:
-        """What the adversaries learn from a day that was decided."""
+        """The gains of the adversaries from a day that was decided."""
         learned = [adversary.of_day([decision.output for decision in decisions]) for adversary in self._adversaries]
         on_model = self._chain.can_produce(day) and not all(each.impossible for each in learned)
         judged = [

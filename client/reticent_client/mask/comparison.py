@@ -19,7 +19,7 @@ Progress = Callable[[str, float | None], None]
 
 @dataclass(frozen=True)
 class ComparedPolicy:
-    """What a check releases on an average day, for a delta."""
+    """The releases of a check on an average day, for a delta."""
 
     check: str
     delta: float | None

@@ -15,7 +15,7 @@ from reticent_client.mask.maskit import Decision, MaskIt
 from reticent_client.mask.policy import Policy
 
 Reason = Literal["released", "reveals", "cover", "mask", "off_model", "after_off_model", "gap", "suspended"]
-"""Why a step was released or silent: `explain`'s reasons, or what kept the policy from deciding."""
+"""The reason for a release or silence at a step: one of `explain`'s, or the obstacle to a decision."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ def write_days(file: TextIO, days: Iterable[DayRecord], comment: str | None = No
 
 
 def _rows(file: Iterable[str], place: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Where each line stands, and its three fields."""
+    """The place and the three fields of each line."""
     line = 0
 
     def lines() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a chain, a policy, a stored state or a file of days is, in rows for people and facts for machines."""
+"""Descriptions of a chain, a policy, a stored state or a file of days: rows for people, facts for machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHORT = 8  # characters of a fingerprint that tell a phone's few policies apart
 
 @dataclass(frozen=True)
 class Description:
-    """What a file is."""
+    """The description of a file."""
 
     kind: str
     rows: list[tuple[str, str]]
@@ -121,7 +121,7 @@ def describe_policy(policy: Policy, ceiling: float | None) -> Description:
 
 
 def describe_days(days: Sequence[DayRecord]) -> Description:
-    """How many days, of how many steps, and what happened on them."""
+    """Describe days: their number, their steps and their contexts."""
     steps = len(days[0].labels) if days else 0
     labels = Counter(label for day in days for label in day.labels)
     gaps = labels.pop(None, 0) + labels.pop(UNKNOWN, 0)
@@ -140,7 +140,7 @@ def describe_days(days: Sequence[DayRecord]) -> Description:
 
 
 def describe_state(snapshot: str) -> Description:
-    """Where a mask stands, and what became of its steps."""
+    """Describe the state of a mask: its position, and the outcomes of its steps."""
     day, report = report_of(snapshot)
     state = SNAPSHOT.parse(snapshot)
     rows = [

@@ -1,4 +1,4 @@
-"""Why a context is suppressed: what an adversary would believe if it were released.
+"""The reasons for suppressing a context: the beliefs of an adversary if it were released.
 
 A release of (t, x) *reveals* too much if by itself it raises the belief in a sensitive state above prior + delta: at t,
 before t (since the last release), or after t even if nothing more is released. Other suppressed contexts are *cover*:
@@ -84,7 +84,7 @@ class Hidden(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a policy does at a step, given the last release before it."""
+    """The decisions of a policy at a step, given the last release before it."""
 
     step: int
     released: tuple[int, str] | None
@@ -111,7 +111,7 @@ def explain(
     *,
     contexts: Sequence[str] | None = None,
 ) -> Explanation:
-    """Why the policy suppresses or releases each context at a step.
+    """Explain why the policy suppresses or releases each context at a step.
 
     Args:
         policy: Any policy.

@@ -16,7 +16,7 @@ def percent(share: float) -> str:
 
 
 def reason(explanation: ContextExplanation, horizon: int, hidden: Hidden | None = None) -> str:
-    """Why a context is released or suppressed."""
+    """The reason for releasing or suppressing a context."""
     if explanation.suppression is None:
         return "impossible, given the last release"
     if explanation.release is None:

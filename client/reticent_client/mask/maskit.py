@@ -39,7 +39,7 @@ MAX_DAYS = 60
 
 
 class Decision(NamedTuple):
-    """What became of a step."""
+    """The outcome of a step."""
 
     output: str | None
     """The released context, None for silence."""

@@ -1,4 +1,4 @@
-"""What a policy does on an average day that follows the chain: its memories, and its releases."""
+"""The memories and releases of a policy on an average day that follows the chain."""
 
 from __future__ import annotations
 

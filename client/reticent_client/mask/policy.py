@@ -123,7 +123,7 @@ class Policy(ABC):
 
     @property
     def weights(self) -> dict[str, float]:
-        """What the release of each context is worth: 1 unless chosen otherwise, and 0 for "unknown"."""
+        """The weight of the release of each context: 1 unless chosen otherwise, and 0 for "unknown"."""
         return dict(zip(self.contexts, self.provenance.weighting.tolist(), strict=True))
 
     @property

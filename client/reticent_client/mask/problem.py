@@ -42,7 +42,7 @@ STEPS_COUNT: Mapping[str, float] = {UNKNOWN: 1.0}
 """The weights of the published measure, in which a gap that is released counts like a context."""
 
 Weights = Mapping[str, float]
-"""What the release of a context is worth, between 0 and 1: by default 1, and 0 for "unknown", which is no context."""
+"""The weight of a released context, between 0 and 1: by default 1, and 0 for "unknown", which is no context."""
 
 
 def split_delta(delta: float, among: int | Collection[object]) -> float:

@@ -45,8 +45,8 @@ FIRST_DAYS = 14
 A policy that has only some of them counts those: these take seven weeks for one that has the weekends."""
 
 RARE = 0.03
-"""What the chain gives less than this at a step is unusual there. Where a chain was smoothed nothing that it knows is
-off the model, and without this a change of habits would not be seen in it."""
+"""A context with a lower probability at a step is unusual there. A smoothed chain has no known context off the model:
+only this limit shows a change of habits."""
 
 FACTOR = 2.0
 MARGIN = 0.05
@@ -57,13 +57,13 @@ MAX_USUAL = 0.25
 all steps are unusual does not describe its user."""
 
 MAX_OFF_MODEL = 0.25
-"""Where more than this share is off the model the chain does not describe its user, whatever was so at first: habits
-may have changed before the first of those days."""
+"""If a larger share is off the model, the chain does not describe its user, whatever the first days were like: habits
+may have changed before them."""
 
 
 @dataclass(frozen=True)
 class Recent:
-    """How much of the last finished days was unusual: off the model, or rare at that step by the chain.
+    """The unusual share of the last finished days: off the model, or rare at that step by the chain.
 
     Only steps with a reading that was decided count: not what was missing, missed or suspended.
 

@@ -1,4 +1,4 @@
-"""When steps begin: local wall clock, through the days on which it jumps.
+"""The times at which steps begin: local wall clock, through the days on which it jumps.
 
 The steps of a day share its 24 hours of wall clock equally. Where the clock is set back, a step that has begun does not
 begin again; where it is set forward, the steps that the clock leaves out never begin.

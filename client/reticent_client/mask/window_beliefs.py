@@ -1,4 +1,4 @@
-"""What an adversary learns from real days, computed once for each window between two releases.
+"""The beliefs of an adversary on real days, computed once for each window between two releases.
 
 Given the releases at its ends, beliefs about the steps of a window are independent of the rest of the day. So each pair
 of consecutive releases is judged once, on however many days it occurs.
@@ -20,7 +20,7 @@ from reticent_client.mask.rest_of_day import RestOfDay, chain_after, memory_afte
 
 @dataclass(frozen=True)
 class Learned:
-    """What an adversary learned from the outputs of a day, or of a window of it."""
+    """The gain of an adversary from the outputs of a day, or of a window of it."""
 
     rise: Floats  # (steps, k): by how much the belief in each sensitive context rose
     impossible: int
@@ -44,7 +44,7 @@ class WindowBeliefs:
         self.some_before = np.array([whole.some([], label, steps) for label, steps in self._watched.items()])
 
     def of_day(self, outputs: Outputs) -> Learned:
-        """What the outputs of a whole day reveal."""
+        """The gain from the outputs of a whole day."""
         windows, last = [], DAY_START
         for t, label in enumerate(outputs):
             if label is not None:
@@ -66,7 +66,7 @@ class WindowBeliefs:
         return found
 
     def _judge(self, begin: Release, end: Release | None) -> Learned:
-        """What the window after one release, up to and with the next one, reveals."""
+        """The gain from the window after one release, up to and with the next one."""
         first, stop = begin[0] + 1, self._chain.horizon if end is None else end[0] + 1
         own = chain_after(self._policy.chain, begin, stop - 1)
         rest = RestOfDay(self._policy, own, first, memory_after(self._policy, begin))

@@ -1,4 +1,4 @@
-"""What the pictures share: colours, fonts and the axis of the time of day.
+"""Shared by the pictures: colours, fonts and the axis of the time of day.
 
 Colours follow Paul Tol's light scheme, which is made for labelled cells and for colour-blind eyes.
 """

@@ -57,7 +57,7 @@ def within(steps: Integers, bounds: Norms, used: Norms | tuple[Integers, Integer
 
 
 def _excess(steps: Integers, l1: Integers, l2_squared: Integers) -> npt.NDArray[np.bool_]:
-    """Which rows of absolute values exceed a bound."""
+    """The rows of absolute values that exceed a bound."""
     return np.asarray((steps.sum(axis=1) > l1) | (np.square(steps).sum(axis=1) > l2_squared))
 
 

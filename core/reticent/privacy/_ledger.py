@@ -24,7 +24,7 @@ from reticent.privacy._cost import Cost, decimal, epsilon_of, log_delta_of, reny
 from reticent.storage.database import Database, Execute, FileFormat
 
 Composition = Literal["addition", "renyi"]
-"""How a ledger adds up costs."""
+"""The rule by which a ledger adds up costs."""
 
 EntryState = Literal["reserved", "spent"]
 
@@ -165,7 +165,7 @@ class Ledger:
         self.path = self._database.path
 
     def quote(self, query: str, cost: Cost, *, subject: str | None = None) -> Quote:
-        """What a query would take, without taking it.
+        """The cost of a query, without reserving it.
 
         Raises:
             Contradiction: The query is there, at another cost.
@@ -219,7 +219,7 @@ class Ledger:
                 raise Contradiction(f"{query!r} cannot be given back to {subject!r}: it was spent")
 
     def entries(self, *, subject: str | None = None) -> tuple[Entry, ...]:
-        """What is reserved and spent, by subject and query; of one subject, or of all."""
+        """The reserved and spent costs, by subject and query; of one subject, or of all."""
         with self._database.reading() as run:
             return self._entries(run, subject)
 

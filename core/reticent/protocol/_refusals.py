@@ -1,4 +1,4 @@
-"""Why a server refuses a call, by name: the same names on the wire, in logs and in exceptions.
+"""The refusals of servers, by name: the same names on the wire, in logs and in exceptions.
 
 ReticentError
 ├── Refused      a server refused the call
@@ -16,7 +16,7 @@ __all__ = ["BadCertificate", "Refusal", "Refused", "Remedy", "Unreachable"]
 
 
 class Remedy(Enum):
-    """What must change before a refused call can succeed."""
+    """The change that lets a refused call succeed."""
 
     TIME = "nothing: retry later"
     MESSAGE = "the message"

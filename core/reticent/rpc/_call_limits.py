@@ -98,7 +98,7 @@ class CallLimits:
         self._limit = limit
         self._limit_per_network = limit_per_network
         self.size = 0
-        """How many calls are admitted now."""
+        """The number of calls admitted now."""
         self._admitted: Counter[str] = Counter()  # by network
         self._waiting: dict[str, _WaitingCalls] = {}  # by network
 

@@ -329,7 +329,7 @@ def _has_role(name: str | None, role: str) -> bool:
 async def _failure(
     request_type: type[Message], handling: Awaitable[None]
 ) -> tuple[grpc.StatusCode, str, Trailing] | None:
-    """How a call failed: the status, a detail, and trailing metadata; None if it succeeded.
+    """The failure of a call: the status, a detail, and trailing metadata; None if it succeeded.
 
     The exception ends here: the frames of its traceback hold messages, which must not stay in memory until the caller
     reads the refusal.

@@ -304,7 +304,7 @@ def claimed(path: Path, occupied: Exception | None = None) -> Iterator[None]:
 
 
 def _os_error(error: sqlite3.OperationalError, path: Path | None) -> OSError:
-    """What the system would say of a file that SQLite cannot use now."""
+    """The system's error for a file that SQLite cannot use now."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
     return OSError(_ERRNO.get(code, errno.EIO), str(error), str(path))
 

@@ -1,4 +1,4 @@
-"""How text that others may have written is parsed, and JSON documents that name their format and its version."""
+"""Parsers of text that others may have written, and JSON documents that name their format and its version."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Closing:
         return closed
 
     def next_due(self) -> dt.datetime | None:
-        """When the time of a query is over next."""
+        """The next time at which a query closes."""
         due = self._store.next_due()
         return None if due is None else instant(due)
 

@@ -34,7 +34,7 @@ Cached = TypeVar("Cached")
 
 @dataclass(frozen=True)
 class AnnouncedQuery:
-    """What never changes about a query.
+    """The constant part of a query.
 
     Args:
         query: The query.
@@ -142,7 +142,7 @@ class Queries:
         self._store.countersign(query.digest, deal)
 
     def announced(self, digest: bytes) -> AnnouncedQuery:
-        """What never changes about a query.
+        """The constant part of a query.
 
         Raises:
             Refused: There is no such query.

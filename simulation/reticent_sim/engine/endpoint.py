@@ -24,7 +24,7 @@ _OPTIONS = (
 
 @dataclass
 class Endpoint:
-    """Where a server serves one kind of callers.
+    """The address at which a server serves one kind of callers.
 
     Args:
         address: On this machine.

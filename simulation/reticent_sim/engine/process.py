@@ -58,7 +58,7 @@ class ServerProcess:
         self.clock = clock
         """The instant of its simulated clock, at which it starts again."""
         self.after_kill: Callable[[], object] = lambda: None
-        """What follows each kill: a test may let the machine lose power."""
+        """Called after each kill: a test may let the machine lose power."""
         self._folder = folder
         self._command = command
         self._endpoints = endpoints

@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Totals:
-    """What a check did on some days: either days that follow the chain, or days that leave it."""
+    """The results of a check on some days: either days that follow the chain, or days that leave it."""
 
     days: int = 0
     released: int = 0

@@ -85,7 +85,7 @@ class StepCounts:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What an adversary learned on some days: either days that follow the chain, or days that leave it."""
+    """The gain of an adversary on some days: either days that follow the chain, or days that leave it."""
 
     breaches: int = 0
     """The number of sensitive states in which the belief rose by more than delta."""
@@ -98,7 +98,7 @@ class Leakage:
 
 @dataclass(frozen=True)
 class SplitLeakage:
-    """What an adversary learned on the days that follow the chain, and on those that leave it."""
+    """The gain of an adversary on the days that follow the chain, and on those that leave it."""
 
     followed: Leakage
     strayed: Leakage
@@ -206,6 +206,6 @@ class PolicyRun:
         return counts, taken
 
     def leakage(self) -> Leakage:
-        """What an adversary learned on these days."""
+        """The gain of an adversary on these days."""
         found = audit(self.policy, self.days, delta=self.trial.delta, rng=seeded(*self.coins), window=())
         return Leakage(len(found.breaches), found.total.largest.rise if found.total.largest else 0.0)

@@ -19,7 +19,7 @@ MIN_PEOPLE = 6
 
 
 class Verdict(Enum):
-    """What a run says about a claim."""
+    """The verdict of a run on a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"

@@ -1,1 +1,1 @@
-"""What people read of a run: the tables on the terminal and the pictures."""
+"""The report of a run: the tables on the terminal and the pictures."""

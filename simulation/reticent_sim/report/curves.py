@@ -18,12 +18,12 @@ GAP = 0.05  # between panels, of the width
 
 @dataclass(frozen=True)
 class Scale:
-    """What varies."""
+    """The quantity on the axis."""
 
     varies: str
     label: str
     offset: float
-    """How far the systems stand apart at each value, so that their bars do not cover one another."""
+    """The distance between the systems at each value, so that their bars do not cover one another."""
 
 
 OVER_DELTA = Scale("delta", "delta", 0.0022)

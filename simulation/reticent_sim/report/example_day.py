@@ -21,7 +21,7 @@ CANDIDATES, RUNS = 3, 3
 
 @dataclass(frozen=True)
 class CheckedDay:
-    """What one check released of a day, and the adversary's belief in the hospital."""
+    """The releases of one check on a day, and the adversary's belief in the hospital."""
 
     check: str
     outputs: Day

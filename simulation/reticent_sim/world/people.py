@@ -29,23 +29,23 @@ Day = list[str | None]
 
 @dataclass(frozen=True)
 class Habit:
-    """What a person does on some days instead of anything else.
+    """An activity that replaces all others on some days.
 
     Where hours are given, each is equally likely; one that is given twice is twice as likely.
     """
 
     context: str | None
-    """Where they are; None for hours without a reading, wherever they are."""
+    """The person's place; None for hours without a reading, wherever they are."""
     weekdays: tuple[int, ...]
     """Monday is 0."""
     chance: float
-    """How likely they do it on such a day."""
+    """The probability of the activity on such a day."""
     starts: tuple[int, ...]
-    """When it begins."""
+    """The time at which it begins."""
     lasts: tuple[int, ...] = (1,)
     """For how many hours; midnight ends it."""
     before: str | None = None
-    """Where they are in the hour before, if that is part of it."""
+    """The person's place in the hour before, if that is part of it."""
     after: str | None = None
     """The same for the hour after."""
 

@@ -1,4 +1,4 @@
-"""What a resident does with the phone, and how they move: the contexts of section 3.7.2's last experiment.
+"""A resident's use of the phone and way of moving: the contexts of section 3.7.2's last experiment.
 
 An activity context is a combination such as "riding, app". How somebody moves follows from where they are; what they
 do with the phone has habits of its own.
@@ -21,7 +21,7 @@ ON_FOOT = ("shop", "park")
 
 
 def uses(rng: np.random.Generator) -> tuple[Habit, ...]:
-    """When a resident uses the phone, and for what."""
+    """The times and kinds of a resident's use of the phone."""
     return tuple(_uses(rng))
 
 

@@ -1,4 +1,4 @@
-"""Where a resident goes: home, a few places that everybody has, and more of the kinds that there are."""
+"""A resident's places: home, a few places that everybody has, and more of the kinds that there are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kind:
 
     name: str
     share: float
-    """How common it is among the places that are not everybody's."""
+    """Its frequency among the places that are not everybody's."""
     hours: tuple[int, ...]
     lasts: tuple[int, ...] = (1,)
     weekdays: tuple[int, ...] = EVERY_DAY
@@ -43,7 +43,7 @@ KINDS = (
     Kind("church", 0.02, (9, 10, 18), (1, 2), (2, 6)),
     Kind("family", 0.03, (11, 12, 16), (4, 5, 6), WEEKEND),
 )
-"""What a resident's places are, besides those that everybody has."""
+"""The kinds of a resident's places, besides those that everybody has."""
 
 EVERYBODY = (HOME, WORK, STATION, SHOP, CAFE, FRIEND)
 """The places that everybody has; for the retired, `work` is where they help out."""

@@ -14,7 +14,7 @@ from reticent_sim.world.places import places
 from reticent_sim.world.routine import habits
 
 MIN_DAYS, MAX_DAYS = 36, 269
-"""How long a phone recorded. In Reality Mining it is 30 to 269 days; here some days of everybody have few readings."""
+"""The days that a phone recorded. In Reality Mining, they are 30 to 269; here, some of them have few readings."""
 LENGTHS = (1.15, 1.84)
 """The beta distribution between the two whose average is that of Reality Mining, 122 days, and a few more."""
 
@@ -46,15 +46,15 @@ class Resident:
     recorded: int
     holidays: tuple[Holiday, ...]
     uses: tuple[Habit, ...]
-    """What they do with the phone; empty where that was not recorded."""
+    """Their use of the phone; empty where that was not recorded."""
 
     @property
     def name(self) -> str:
-        """What traces call them."""
+        """Their name in traces."""
         return f"p{self.person.number:02}"
 
     def day(self, number: int) -> Day:
-        """Where they were in each hour of a day, None where nothing was read; day 0 is a Monday."""
+        """Their places in each hour of a day, None where nothing was read; day 0 is a Monday."""
         lived = self.person.day(number)
         for holiday in self.holidays:
             if holiday.covers(number):
@@ -67,7 +67,7 @@ class Resident:
         return [self.day(number) for number in (range(self.recorded) if numbers is None else numbers)]
 
     def activities(self, number: int) -> Day:
-        """What they did with the phone in each hour of a day, and how they moved."""
+        """Their use of the phone and way of moving in each hour of a day."""
         if not self.uses:
             raise ValueError(f"the activities of {self.name} were not recorded")
         rng = seeded(self.person.seed, "resident", self.person.number, "activities", number)

@@ -1,1 +1,1 @@
-"""How checks compute policies: windows between releases, searches over them, and linear programs to the optimum."""
+"""The planning of checks: windows between releases, searches over them, and linear programs to the optimum."""

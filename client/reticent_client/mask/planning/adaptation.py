@@ -25,7 +25,7 @@ from reticent_client.mask.problem import SEARCH, SLACK, TINY, BoundedAdversary, 
 SWEEPS = 2  # times that a round goes through a table; a third time hardly ever finds more
 
 FADED = 1e-10
-"""When no more than this of a window is still suppressed, the rest of it may as well stay so."""
+"""If at most this share of a window is still suppressed, the rest of it stays suppressed."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ def best_table(window: Window, safe: Bools, vector: Floats, sweeps: int) -> tupl
 
 
 def _candidates(window: Window, safe: Bools, vector: Floats, sweeps: int) -> Iterator[Table]:
-    """Where the search begins, and how far each beginning can be improved."""
+    """The starting points of the search, and the possible improvement of each."""
     known = [_safe_table(window, safe), window.as_run(vector[window.first :])]
     starts = [table for table in known if window.private(table)]
     yield from starts
@@ -193,7 +193,7 @@ class _Search:
 
 @dataclass
 class _Future:
-    """What follows a step, for one adversary: the probabilities, all steps after it being suppressed as the table says.
+    """The steps after a step, for one adversary: the probabilities, all of them being suppressed as the table says.
 
     A target is a later release, or the end of the day. Every column is scaled to a largest entry of 1: what is compared
     with a target's mass is scaled with it.

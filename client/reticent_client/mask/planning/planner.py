@@ -137,12 +137,12 @@ class Planner:
         return solution, bound
 
     def _limit(self) -> int:
-        """How large the next program may be: early ones must leave something for those that begin the day."""
+        """The largest size of the next program: early ones must leave something for those that begin the day."""
         left = (BUDGET * self.effort - self.spent) // SHARE
         return min(max(left, MIN_ENTRIES * self.effort), MAX_ENTRIES * self.effort)
 
     def _unprotected(self, window: Window) -> float:
-        """What no policy can exceed in the window, since none exceeds it even if nothing has to be protected."""
+        """An upper bound for every policy in the window: none exceeds it even if nothing has to be protected."""
         first = window.first
         gain = np.where(self.problem.releasable[first], self.most[first], 0.0)
         return float(window.opening(self.problem.chain) @ np.maximum(gain, self.after[first]))
@@ -181,7 +181,7 @@ class Planner:
         return best
 
     def _bound(self, program: Program, promised: float | None = None) -> float:
-        """What no policy can exceed in the program's window.
+        """An upper bound for every policy in the program's window.
 
         The value that the program promised will do where later releases cannot be worth more than they are.
         """

@@ -140,7 +140,7 @@ class Program:
         return found
 
     def _within_bounds(self, level: Level, mass: Floats, released: Floats, allowed: Bools) -> Floats:
-        """What is released at a step, moved as little as it takes for each release, and the end, to keep its bounds."""
+        """The releases at a step, moved as little as necessary so that each release, and the end, keeps its bounds."""
         bits, caps = self._earlier(level)
         excess = level.has(bits) - caps  # (m, k)
         released = released.copy()
@@ -172,7 +172,7 @@ class Program:
         return bits, np.array([self._adversary.cap[self.tracked[bit]] for bit in bits])
 
     def _flow(self, offsets: Ints, release: Ints) -> csr_array:
-        """What is suppressed and released at a state is what was suppressed before it."""
+        """Conservation of mass: the mass suppressed and released at a state is the mass suppressed before it."""
         total = len(release)
         free = np.flatnonzero(release >= 0)
         rows, cols = [np.arange(total), free], [np.arange(total), release[free]]

@@ -85,7 +85,7 @@ def unfold(window: Window, tracked: list[State], limit: int, until: int) -> tupl
 
 @dataclass
 class Solution:
-    """How much of each state is suppressed, of what arrives there; everything after the last level is."""
+    """The suppressed share of the mass that arrives at each state; after the last level, all of it."""
 
     levels: list[Level]
     suppression: list[Floats]  # per level (m,)

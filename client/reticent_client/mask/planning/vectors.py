@@ -173,7 +173,7 @@ class Lowering:
 
     @property
     def work(self) -> float:
-        """How many beliefs were looked at: the cost of the way down, the same on every machine."""
+        """The number of beliefs examined: the cost of the way down, the same on every machine."""
         return sum(view.work for view in self._views)
 
     def copy(self) -> Lowering:

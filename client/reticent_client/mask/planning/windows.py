@@ -36,7 +36,7 @@ class Window:
 
     @property
     def length(self) -> int:
-        """How many steps are left of the day."""
+        """The number of steps left in the day."""
         return self.problem.chain.horizon - self.first
 
     def opening(self, chain: MarkovChain) -> Floats:
@@ -69,7 +69,7 @@ class Window:
         return ran
 
     def value(self, table: Table) -> float:
-        """What the table's releases are worth."""
+        """The value of the table's releases."""
         value, mass = 0.0, 1.0
         for level in Masses.run(self, self.problem.chain, table):
             row = table[level.step - self.first]

@@ -1,4 +1,4 @@
-"""What the calibrations of all mechanisms use: a search to the last bit, and the ranges of what can be computed."""
+"""Shared by the calibrations of all mechanisms: a search to the last bit, and the ranges of computable parameters."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What Skellam noise promises at every variance from a given one on, for any vector that one user may change.
+"""The guarantee of Skellam noise at every variance from a given one on, for any vector that one user may change.
 
 Two bounds that only fall as the variance grows. The first compares with Gaussian noise: whatever can be told
 from Skellam noise of variance mu can be told from Gaussian noise of a variance near mu - 1/3 (docs/privacy.md has the

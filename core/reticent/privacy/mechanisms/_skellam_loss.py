@@ -91,7 +91,7 @@ def last_variance(step: int, epsilon: float) -> float:
 
 
 def losses(tails: Tails, change: int, reach: int) -> Atoms:
-    """What each noise of at most `reach` either way loses when one counter changes by `change`."""
+    """The privacy loss of each noise of at most `reach` either way when one counter changes by `change`."""
     noise = np.arange(-reach, reach + 1)
     log_mass = tails.log_mass[np.abs(noise)]
     return log_mass - tails.log_mass[np.abs(noise - change)], np.exp(log_mass)

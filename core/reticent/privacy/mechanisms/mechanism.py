@@ -1,4 +1,4 @@
-"""What a mechanism of noise provides: its calibration, its cost, its tails, and one phone's share of it.
+"""The interface of a mechanism of noise: its calibration, its cost, its tails, and one phone's share of it.
 
 Noise consists of integers, since only integers are encrypted, and since the last bits of floating-point noise reveal
 what it hides (Mironov, "On Significance of the Least Significant Bits for Differential Privacy", 2012). A share may
@@ -46,7 +46,7 @@ class Mechanism(ABC):
     """The name in queries and their canonical bytes."""
 
     unit: ClassVar[Unit] = Unit.USER
-    """What the calibration hides."""
+    """The change that the calibration hides."""
 
     whole: ClassVar[bool] = False
     """Whether the noise hides whole numbers only, without fraction bits."""

@@ -26,11 +26,11 @@ TITLE = "Released and suppressed states, and breaches (figure 3.5)"
 SENSITIVE = 3
 
 LARGE_SHARE = 0.25
-"""What we call a large share of the sensitive states: half of the published one, and certain to be more."""
+"""A large share of the sensitive states: half of the published one, and certain to be more."""
 PRICES = {SIMULATABLE: 0.13, PROBABILISTIC: 0.31}
 """The part of MaskSensitive's utility that each check gives up, as published."""
 ROOM = 0.05
-"""What a check may give up beyond the published part: without it, no number of people could confirm that part."""
+"""The tolerance beyond the published loss of a check: without it, no number of people could confirm that loss."""
 NEARLY = 0.05
 """Hybrid almost matches MaskSensitive: it gives up no more than this part (published: less than 1 %)."""
 
@@ -85,7 +85,7 @@ def _breaches(group: Group, system: str) -> list[int]:
 
 
 def _learned(group: Group, *systems: str) -> tuple[Leakage, Leakage]:
-    """What adversaries learned of everybody: on the days that follow the chains, and on the others."""
+    """The gains of adversaries on everybody: on the days that follow the chains, and on the others."""
     leakage = [each for system in systems for each in group.leakage(system)]
     return sum((each.followed for each in leakage), Leakage()), sum((each.strayed for each in leakage), Leakage())
 

@@ -47,7 +47,7 @@ def run(runner: Runner) -> Result:
 
 
 def lost(sweep: Sweep, system: str = HYBRID) -> Estimate:
-    """How much less is released with a small delta than with a generous one, of all steps."""
+    """The loss of released steps from a generous delta to a small one, as a share of all steps."""
     pairs = zip(sweep[GENEROUS].values(system, "utility"), sweep[SMALL].values(system, "utility"), strict=True)
     return statistics.mean([one - other for one, other in pairs])
 

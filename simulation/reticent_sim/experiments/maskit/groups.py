@@ -75,7 +75,7 @@ class Group:
         return [self.result(subject, system) for subject in self.people if (subject, system) in self._trials]
 
     def leakage(self, system: str) -> list[SplitLeakage]:
-        """What an adversary learned of each person from the releases of a system."""
+        """The gain of an adversary on each person from the releases of a system."""
         found = [result.leakage for result in self.results(system)]
         return [leakage for leakage in found if leakage is not None]
 
@@ -100,7 +100,7 @@ class Group:
         return self.estimate(system, measure) if self.values(system, measure, computed) else None
 
     def differences(self, one: str, other: str, measure: str = "utility") -> list[float]:
-        """How much more the first system releases than the second, for each person."""
+        """The difference between the releases of two systems, for each person."""
         return [a - b for a, b in zip(self.values(one, measure), self.values(other, measure), strict=True)]
 
 

@@ -25,7 +25,7 @@ PICKED = "hybrid picks the better check"
 
 
 def better(check: str) -> str:
-    """What the share of the people is called for whom a check releases most."""
+    """The name of the share of people for whom a check releases most."""
     return f"better check: {check}"
 
 
