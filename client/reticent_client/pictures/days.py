@@ -170,7 +170,7 @@ def _draw_strip(axes: Axes, cells: Sequence[Cell], bottom: float, height: float)
 
 
 def _adversary(policy: Policy, belief: BeliefView) -> str:
-    """Whose belief it is, if the policy is against several adversaries."""
+    """The name of the adversary with this belief, if the policy is against several."""
     several = len(policy.against) > 1
     return f" of adversary {belief.adversary + 1} of {len(policy.against)}" if several else ""
 
