@@ -18,7 +18,7 @@ from reticent.console.program import COMMANDS, EXTRAS
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(sys.argv[1]).resolve()
 [WHEEL] = FOLDER.glob("reticent-*.whl")
-BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli", "frames": "", "plot": "analyst"}
+BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli", "frames": "", "plot": "", "server": "cli"}
 """Of each extra, the environment that it extends. `sim` is tested with the README's example."""
 
 SECONDS = 60.0
@@ -129,34 +129,54 @@ def check_frames() -> None:
 
 def check_plot() -> None:
     """Pictures, of releases and of masks."""
-    run_python("plot", "import reticent_analyst.plot, reticent_client.pictures.days")
+    run_python(
+        "plot",
+        "from pathlib import Path\n"
+        "from reticent.privacy import seeded\n"
+        "from reticent_analyst import Statistic\n"
+        "from reticent_analyst.plot import save_plot\n"
+        "from reticent_client import MarkovChain, hybrid\n"
+        "from reticent_client.mask.day_view import view_days\n"
+        "from reticent_client.pictures.days import draw_days\n"
+        "save_plot([Statistic('total', 'visits', 12.0, 11.0, 13.0)], Path('release.png'), title='gym')\n"
+        "days = [['home', 'work'], ['home', 'hospital']]\n"
+        "policy = hybrid(MarkovChain.fit(days), sensitive={'hospital'}, delta=0.1)\n"
+        "draw_days(policy, view_days(policy, [('2027-03-01', days[0])], seeded(1)), Path('mask.png'))\n",
+    )
 
 
-def check_analyst() -> None:
+def check_analyst(extra: str = "analyst") -> None:
     """A plan, without a server."""
-    plan = reticent("analyst", "count", "plan", ROOT / "examples" / "queries" / "walking.toml", "--population", 1000)
+    plan = reticent(extra, "count", "plan", ROOT / "examples" / "queries" / "walking.toml", "--population", 1000)
     if "cohorts" not in plan.stdout:
-        sys.exit(f"[analyst] this is no plan: {plan.stdout}")
+        sys.exit(f"[{extra}] this is no plan: {plan.stdout}")
 
 
-def check_keys() -> None:
-    """A key server with a folder of its own, which the aggregation server's check reads."""
-    passphrase = FOLDER / "keys" / "passphrase"
+def check_keys(extra: str = "keys") -> None:
+    """A key server with a folder of its own."""
+    passphrase = FOLDER / extra / "passphrase"
     passphrase.touch(mode=0o600)
     passphrase.write_text("correct horse battery staple\n")
     serve(
-        *("keys", "keys", "serve", "--folder", FOLDER / "keyfolder", "--certs", FOLDER / "certs"),
+        *(extra, "keys", "serve", "--folder", FOLDER / extra / "keyfolder", "--certs", FOLDER / "certs"),
         *("--passphrase-file", passphrase, "--phones", address(), "--decisions", address()),
         *("--simulation", "--key-bits", 1024),
     )
 
 
-def check_agg() -> None:
+def check_agg(extra: str = "agg") -> None:
     """An aggregation server, whose key server does not answer."""
     serve(
-        *("agg", "agg", "serve", "--folder", FOLDER / "aggfolder", "--certs", FOLDER / "certs"),
+        *(extra, "agg", "serve", "--folder", FOLDER / extra / "aggfolder", "--certs", FOLDER / "certs"),
         *("--identity", "ab" * 32, "--key-server", address(), "--phones", address(), "--analysts", address()),
     )
+
+
+def check_server() -> None:
+    """Both servers and a plan."""
+    check_keys("server")
+    check_agg("server")
+    check_analyst("server")
 
 
 CHECKS = {
@@ -167,6 +187,7 @@ CHECKS = {
     "keys": check_keys,
     "frames": check_frames,
     "plot": check_plot,
+    "server": check_server,
 }
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, bdtrc, gammaln, xlog1py, xlogy
 
 from reticent.privacy import min_liars, share_variance
 
@@ -74,6 +73,8 @@ def cohort_sizes(population: int, cohorts: int) -> dict[int, int]:
 
 def short_probability(size: int, min_contributions: int, absent: float) -> float:
     """The probability that a cohort has fewer than `min_contributions`: a binomial tail."""
+    from scipy.special import bdtr  # noqa: PLC0415  # only plans need SciPy: releases are read and drawn without it
+
     return float(bdtr(min(min_contributions - 1, size), size, 1 - absent))
 
 
@@ -320,6 +321,8 @@ def _hit_distributions(population: int, cohorts: int) -> Iterator[tuple[int, Flo
 
 def _no_release_given_hits(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
     """The probability that fewer than half are left, by the number of void cohorts.  # (G + 1,)."""
+    from scipy.special import bdtrc  # noqa: PLC0415  # only plans need SciPy
+
     is_short = sum(
         number * short_probability(size, min_contributions, absent) / cohorts
         for size, number in cohort_sizes(population, cohorts).items()
@@ -354,9 +357,13 @@ def _probability_of_more_liars(population: int, size: int, liars: int, allowed: 
 
 def _binomial(number: int, chance: float) -> Floats:
     """The probabilities of 0, 1, ..., number."""
+    from scipy.special import xlog1py, xlogy  # noqa: PLC0415  # only plans need SciPy
+
     counts = np.arange(number + 1)
     return np.asarray(np.exp(_log_choices(number, counts) + xlogy(counts, chance) + xlog1py(number - counts, -chance)))
 
 
 def _log_choices(number: int, counts: npt.NDArray[np.int_]) -> Floats:
+    from scipy.special import gammaln  # noqa: PLC0415  # only plans need SciPy
+
     return np.asarray(gammaln(number + 1) - gammaln(counts + 1) - gammaln(number - counts + 1))

@@ -47,6 +47,19 @@ def test_a_plot_has_a_panel_for_each_unit_and_each_value_in_it(tmp_path: Path) -
     assert "\x1b" not in text
 
 
+def test_a_plot_needs_no_library_of_another_extra(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('scipy', 'cyclopts', 'rich', 'pandas', 'phe', 'grpc_health')))\n"
+        "from pathlib import Path\n"
+        "from reticent_analyst import Statistic\n"
+        "from reticent_analyst.plot import save_plot\n"
+        "save_plot([Statistic('total', 'visits', 12.0, 11.0, 13.0)], Path('gym.png'), title='gym')\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    assert (tmp_path / "gym.png").stat().st_size > 5000
+
+
 @pytest.mark.parametrize("statistic", MIXED)
 def test_each_statistic_has_a_plot_of_its_own(tmp_path: Path, statistic: Statistic) -> None:
     save_plot([statistic], tmp_path / "one.png", title="one")
