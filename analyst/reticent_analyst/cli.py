@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 
 from reticent.console.configuration import configured
 from reticent.console.options import ANALYSTS, CERTIFICATES, AsJson, in_json
-from reticent.console.text import printable
+from reticent.console.text import printable, write_notes
 from reticent.errors import ExitCode
 from reticent.paillier import KEY_BITS
 from reticent.privacy import Query, QueryBurnt
@@ -168,7 +168,7 @@ def new(
         expected = _plan(question, terms.population, terms.key_id, terms.public_key.bits, earlier)
         if as_json:
             for warning in expected.warnings:
-                sys.stderr.write(f"warning: {printable(warning)}\n")
+                write_notes(f"warning: {printable(warning)}\n")
         else:
             show_plan(terminal(), expected)
         _confirm(expected, terms, yes=yes)
@@ -241,7 +241,7 @@ def abort(name: str, /, *, connection: ConnectionOptions, as_json: AsJson = Fals
         after = handle.abort()
         if before.phase in {"decided", "lost"}:
             why = "was decided before" if before.phase == "decided" else "can no longer be burnt"
-            sys.stderr.write(f"{printable(repr(handle.query.id))} {why}: nothing changed\n")
+            write_notes(f"{printable(repr(handle.query.id))} {why}: nothing changed\n")
         _write_progress([after], as_json=as_json)
 
 
@@ -295,9 +295,7 @@ def _write_result(
         return _stopped(f"the query continues: reticent count result {handle.query.id}")
     except QueryBurnt as burnt:
         if not any(handle.progress.contributors):
-            sys.stderr.write(
-                "no phone contributed: phones that decline look like absent ones, see `reticent count plan`\n"
-            )
+            write_notes("no phone contributed: phones that decline look like absent ones, see `reticent count plan`\n")
         if not as_json:
             raise
         _write(_plain_burnt(burnt))
@@ -314,7 +312,7 @@ def _write_result(
 
 
 def _stopped(rest: str) -> int:
-    sys.stderr.write(f"stopped; {printable(rest)}\n")
+    write_notes(f"stopped; {printable(rest)}\n")
     return ExitCode.STOPPED
 
 

@@ -150,9 +150,9 @@ def prune(*, folder: At = FOLDER, days: float = KEPT_DAYS) -> None:
     with _store_of(folder) as store:
         pruned = store.prune(milliseconds(before))
     for query_id in pruned:
-        process.print_line(f"{printable(query_id)}  pruned")
+        sys.stdout.write(f"{printable(query_id)}  pruned\n")
     if not pruned:
-        process.print_line(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC")
+        sys.stdout.write(f"nothing to prune: no query was decided or refused before {before:%Y-%m-%d %H:%M:%S} UTC\n")
 
 
 @app.command
@@ -167,7 +167,7 @@ def abort(query: str, /, *, folder: At = FOLDER) -> None:
     """
     with _store_of(folder) as store:
         found = abort_query(store, query)
-    process.print_line(f"{printable(query)}  {PHASES[phase_of(found.phase, is_refused=found.refused is not None)]}")
+    sys.stdout.write(f"{printable(query)}  {PHASES[phase_of(found.phase, is_refused=found.refused is not None)]}\n")
 
 
 @app.command
@@ -185,7 +185,7 @@ def backup(target: Path, /, *, folder: At = FOLDER) -> None:
         if (folder / _IDENTITY).exists():  # the first start may have been interrupted
             create(draft / _IDENTITY, (folder / _IDENTITY).read_bytes(), PUBLIC)
         store.backup(draft / _FILE)
-    process.print_line(f"copied to {target}")
+    sys.stdout.write(f"copied to {target}\n")
 
 
 @app.command
@@ -204,7 +204,7 @@ def restored(*, folder: At = FOLDER) -> None:
     with _store_of(folder) as store:
         aborted = store.abort_restored()
     for query in aborted:
-        process.print_line(f"{printable(query)}  aborted")
+        sys.stdout.write(f"{printable(query)}  aborted\n")
 
 
 @app.command

@@ -148,7 +148,7 @@ def rotate(
     opened = Folder(folder, bits=key_bits, simulation=simulation)
     opened.journal().close()  # fails early if there is no server
     made = opened.rotate(process.passphrase(passphrase_file), SystemClock().now, retire=retire)
-    process.print_line(f"the active key is {made}")
+    sys.stdout.write(f"the active key is {made}\n")
 
 
 @app.command
@@ -187,11 +187,14 @@ def invite(
         output.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
         expires = now + days * _DAY
         content = {"expires": expires, "key_server": key_server, "aggregation_server": aggregation_server}
+        files = []
         for token in administration.invite(journal, count, expires=expires):
             invitation = Invitation(token, identity, authority, key_server, aggregation_server)
             path = output / f"{invitation_hash(token).hex()[:16]}.json"
             create(path, invitation.to_text().encode())
-            process.print_line(in_json({"file": str(path)} | content, indent=None) if as_json else str(path))
+            files.append(str(path))
+    for file in files:  # once all are made: the output may be lost
+        sys.stdout.write(f"{in_json({'file': file} | content, indent=None) if as_json else file}\n")
 
 
 @app.command
@@ -205,7 +208,7 @@ def revoke(phone: str, /, *, folder: At = FOLDER) -> None:
     with closing(Folder(folder).journal()) as journal:
         phone_id = administration.find_phone(journal, phone.rstrip("…"))
         is_new = administration.revoke(journal, phone_id)
-    process.print_line(f"phone {phone_id.hex()} {'is' if is_new else 'was'} revoked{'' if is_new else ' before'}")
+    sys.stdout.write(f"phone {phone_id.hex()} {'is' if is_new else 'was'} revoked{'' if is_new else ' before'}\n")
 
 
 @app.command
@@ -220,7 +223,7 @@ def backup(target: Path, /, *, folder: At = FOLDER) -> None:
         folder: The folder with all files of the server.
     """
     Folder(folder).backup(target, SystemClock().now())
-    process.print_line(f"copied to {target}")
+    sys.stdout.write(f"copied to {target}\n")
 
 
 @app.command

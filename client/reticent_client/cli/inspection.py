@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rich.table import Table
 
 from reticent.console.options import AsJson, in_json
 from reticent.times import duration
+from reticent_client.cli.mask_files import busy
 from reticent_client.habits.inspection import Inspection, inspect
 from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, DEFAULT_STEP, Sampling
 from reticent_client.habits.trace_files import read_traces
@@ -94,13 +94,6 @@ def inspect_traces(traces: Path | None = None, /, *, options: TraceOptions = DEF
 def name_of(traces: Path | None) -> str:
     """The name of the traces, for people."""
     return "standard input" if traces is None else str(traces)
-
-
-@contextlib.contextmanager
-def busy(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner with a text, which can be replaced."""
-    with Console(stderr=True).status(text) as status:
-        yield status.update
 
 
 def _tables(found: Inspection) -> Iterator[Table]:

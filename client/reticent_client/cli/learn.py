@@ -14,8 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from reticent.console.options import AsJson, in_json
+from reticent.console.text import write_notes
 from reticent.storage import files
-from reticent_client.cli.inspection import DEFAULTS, TraceOptions, busy, name_of
+from reticent_client.cli.inspection import DEFAULTS, TraceOptions, name_of
+from reticent_client.cli.mask_files import busy
 from reticent_client.habits import learning
 from reticent_client.habits.inspection import Inspection
 from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_of
@@ -79,7 +81,7 @@ def learn(
     table = found.traces.table
     if weekend is not None and table is not None and table.numbered:
         raise ValueError(f"the days of {name_of(traces)} are numbered: nobody knows which are weekends")
-    sys.stderr.writelines(f"note: {note}\n" for note in found.notes())
+    write_notes("".join(f"note: {note}\n" for note in found.notes()))
     with busy("Learning"):
         habits = learning.learn(
             {name: each.sampled.days for name, each in found.users.items()},
@@ -130,14 +132,14 @@ def _show(habits: Habits, found: Inspection, *, as_json: bool) -> None:
         table.add_row(name, value)
     console.print(table)
     if facts["few"]:
-        sys.stderr.write(
+        write_notes(
             f"warning: {_count(len(habits.training), 'day')} to learn from, fewer than {learning.DEFAULT_MIN_DAYS}: "
             "expect fewer releases than the policy states\n"
         )
     for kind, each in facts["chains"].items():
         if kind != DAY and each["few"]:
             own = _count(each["days"], f"{kind} day" if kind == WEEKEND else kind)
-            sys.stderr.write(
+            write_notes(
                 f"warning: {own} to learn from, fewer than {learning.FEW_OF_A_KIND}: "
                 f"{f'the chain of {kind}s is unreliable' if each['days'] else f'{kind}s use the chain of all days'}\n"
             )

@@ -9,6 +9,7 @@ from typing import Literal
 from cyclopts import App, Parameter
 
 from reticent.console.options import AsJson, in_json
+from reticent.console.text import write_notes
 from reticent.randomness import secure, seeded
 from reticent.storage import files
 from reticent_client.cli.audit import audit_days
@@ -104,7 +105,7 @@ def filter_days(
         with output.open("w", encoding="utf-8", newline="") as file:
             write_days(file, masked, comment)
     report = f"{in_json(mask.report().to_json()) if as_json else mask.report()}\n"
-    (sys.stderr if output is None or not as_json else sys.stdout).write(report)
+    (write_notes if output is None or not as_json else sys.stdout.write)(report)
 
 
 @app.command(name="explain")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,6 @@ import numpy as np
 from cyclopts import App, Parameter
 
 from reticent.clock import SystemClock
-from reticent.console import process
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson, in_json
 from reticent.console.text import print_note
@@ -89,7 +89,7 @@ def join(
         member = participant.enrolment.member
         if member is not None:
             shown = in_json(status_view.member_to_json(member)) if as_json else status_view.membership(member)
-            process.print_line(shown)
+            sys.stdout.write(f"{shown}\n")
 
 
 @app.command
@@ -171,7 +171,7 @@ def leave(*, store: StoreFile = STORE) -> None:
         participant = open_()
         participant.enrolment.leave()
         asyncio.run(_enrolled(participant))
-        process.print_line("left")
+        sys.stdout.write("left\n")
 
 
 @app.command
@@ -192,7 +192,7 @@ def status(*, store: StoreFile = STORE, as_json: AsJson = False) -> None:
             Records(kept).all(),
             status_view.declined(kept),
         )
-    process.print_line(in_json(shown.to_json()) if as_json else shown.to_text())
+    sys.stdout.write(f"{in_json(shown.to_json()) if as_json else shown.to_text()}\n")
 
 
 class _Opening:

@@ -16,7 +16,7 @@ import grpc
 
 from reticent.clock import SystemClock, first_of
 from reticent.console.process import open_many_files
-from reticent.console.text import print_note
+from reticent.console.text import print_note, write_notes
 from reticent.times import duration
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.mask_runner import MaskRunner
@@ -143,7 +143,7 @@ def run(
         asyncio.run(_serve(phone, broker, app or [], development, printer))
         printer.finish()
         for report in [] if phone.mask is None else phone.mask.reports():
-            sys.stderr.write(f"{report if sys.stderr.isatty() else replace(report, off_model_contexts=())}\n")
+            write_notes(f"{report if sys.stderr.isatty() else replace(report, off_model_contexts=())}\n")
 
 
 async def _serve(

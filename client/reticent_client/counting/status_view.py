@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reticent.console.process import print_line
 from reticent.console.text import printable
 from reticent.privacy import Cost, Entry, sum_of_costs
 from reticent_client.counting.budget import unrecorded
@@ -64,7 +63,7 @@ class RoundPrinter:
         as_json: In JSON, a line for each round.
     """
 
-    def __init__(self, output: Callable[[str], None] = print_line, *, as_json: bool = False) -> None:
+    def __init__(self, output: Callable[[str], None] = print, *, as_json: bool = False) -> None:
         self._print = output
         self._as_json = as_json
         self._printed: dict[str, str] = {}

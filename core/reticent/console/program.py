@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from reticent import __version__
 from reticent.console.text import print_note
@@ -110,28 +110,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `reticent` with these arguments, or the process's own; returns the exit code."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would write its own lines into the logs
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    _open_missing_streams()
     try:
         code = _run(arguments)
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001  # every end has a code
-        return _ended_by(error)
+        code = _ended_by(error)
+    for stream in (sys.stdout, sys.stderr):
+        _discard_lost_text(stream)
     return code
+
+
+def _open_missing_streams() -> None:
+    """Discard the output if the parent process has closed the stream."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(_null_device(), "w"))
+
+
+def _discard_lost_text(stream: TextIO) -> None:
+    """Discard text that cannot be written. Otherwise the interpreter fails at its end, with an exit code of its own."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(_null_device(), stream.fileno())
+
+
+def _null_device() -> int:
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def _ended_by(error: BaseException) -> ExitCode:
     """Report what has ended a run; returns the exit code."""
     code = _code_of(error)
-    if code is ExitCode.BROKEN_PIPE:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    elif code is ExitCode.STOPPED:
+    if code is ExitCode.STOPPED:
         print_note("stopped")
     elif code is ExitCode.DEFECT:
         sys.excepthook(type(error), error, error.__traceback__)  # a traceback, or a line in the log of a server
-    elif isinstance(error, OSError) and not isinstance(error, ReticentError) and error.filename:
-        print_note(f"{error.filename}: {error.strerror}")
-    else:
-        print_note(str(error))
+    elif code is not ExitCode.BROKEN_PIPE:
+        print_note(_sentence(error))
     return code
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, OSError) and not isinstance(error, ReticentError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _code_of(error: BaseException) -> ExitCode:

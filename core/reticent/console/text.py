@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
-__all__ = ["print_note", "printable"]
+__all__ = ["print_note", "printable", "write_notes"]
 
 
 def printable(text: str) -> str:
@@ -18,5 +19,11 @@ def printable(text: str) -> str:
 
 def print_note(sentence: str) -> None:
     """Print a sentence for the user on standard error, at once."""
-    sys.stderr.write(f"reticent: {printable(sentence)}\n")
-    sys.stderr.flush()
+    write_notes(f"reticent: {printable(sentence)}\n")
+
+
+def write_notes(text: str) -> None:
+    """Write text on standard error, at once. If it is lost, the program continues, and its exit code stays."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

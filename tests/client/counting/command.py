@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from reticent.protocol import SigningKey
 from reticent.protocol.invitation import Invitation
@@ -21,9 +21,11 @@ DEADLINE = 60.0  # seconds for a process, or for a test that runs some
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
 
 
-async def started(folder: Path, *arguments: str) -> asyncio.subprocess.Process:
+async def started(
+    folder: Path, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        PROGRAM, "phone", *arguments, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        PROGRAM, "phone", *arguments, cwd=folder, env=ENVIRONMENT, stdout=stdout, stderr=subprocess.PIPE
     )
 
 

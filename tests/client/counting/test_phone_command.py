@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -222,6 +222,24 @@ def test_a_process_that_is_killed_while_it_sends_goes_on_with_the_same_bytes(tmp
             assert len(set(network.taken[query().digest])) == 1
 
     within(live())
+
+
+def test_a_command_that_loses_its_output_fails_after_its_work(tmp_path: Path) -> None:
+    async def live(full: IO[bytes]) -> None:
+        network = Network(Servers())
+        network.queries = [query()]
+        async with network.listening(tmp_path / "certs"):
+            invitation(tmp_path, network.invitation)
+            for arguments in (["join", "invitation.json"], ["contribute", "visits=3", "--simulation"], ["leave"]):
+                process = await started(tmp_path, *arguments, stdout=full)
+                _, complained = await process.communicate()
+                assert (process.returncode, complained) == (7, b"reticent: [Errno 28] No space left on device\n")
+            out, _ = await told(tmp_path, "status")
+            assert "left" in out.splitlines()[0]
+            assert len(network.taken[query().digest]) == 1
+
+    with Path("/dev/full").open("wb") as full:
+        within(live(full))
 
 
 def test_seeded_noise_is_marked_and_differs_between_queries(tmp_path: Path) -> None:
