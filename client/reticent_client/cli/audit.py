@@ -21,11 +21,10 @@ from reticent_client.cli.mask_files import (
     terminal,
     write_json,
 )
+from reticent_client.cli.policy import BOUND_SECONDS, policy_ceiling, reaches_ceiling
 from reticent_client.mask import audit_text
 from reticent_client.mask.audit import Audit, audit
-from reticent_client.mask.checks.optimal import ceiling
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_client.mask.policy import Policy
 
 LISTED = 20
 """The number of breaches that are listed as text."""
@@ -44,6 +43,7 @@ def audit_days(
     csv: Path | None = None,
     picture: Path | None = None,
     with_ceiling: Annotated[bool, Parameter(name="--ceiling")] = False,
+    time_limit: float = BOUND_SECONDS,
     seed: int | None = None,
     as_json: AsJson = False,
 ) -> int:
@@ -59,7 +59,8 @@ def audit_days(
         by: Also show a row for each day, or for each time of day.
         csv: A file for a line for each step. It contains what the user did.
         picture: A PNG of all days by time of day. It shows what the user did, and needs matplotlib.
-        with_ceiling: Also compute the most that any private policy can release, unless the policy holds it.
+        with_ceiling: Also compute the most that any private policy can release, unless the policy reaches it.
+        time_limit: With --ceiling, the number of seconds after which its search stops, with a looser bound.
         seed: A seed for the coins. For simulation only.
         as_json: Print JSON.
     """
@@ -75,7 +76,8 @@ def audit_days(
         raise ValueError(f"{place_of(days)}: there are no days to audit")
     with busy("Auditing") as show:
         known = loaded.ceiling if delta is None else None  # the policy's own is for its own deltas
-        most = policy_ceiling(loaded, delta) if with_ceiling and known is None else known
+        searched = with_ceiling and (known is None or not reaches_ceiling(loaded))
+        most = policy_ceiling(loaded, delta, time_limit) if searched else known
         found = audit(
             loaded,
             [day.labels for day in real],
@@ -126,12 +128,3 @@ def _show(found: Audit, by: Literal["day", "time"] | None) -> None:
         for row in audit_text.group_rows(found, by):
             grouped.add_row(*row)
         screen.print("", grouped)
-
-
-def policy_ceiling(policy: Policy, delta: float | None) -> float:
-    """The most that a policy with these deltas can release."""
-    own = policy.chain.to_json()
-    if policy.against and all(other.to_json() != own for other in policy.against):
-        raise ValueError("--ceiling is for policies made against the user's own chain")
-    deltas = {state: limit if delta is None else delta for state, limit in policy.sensitive.items()}
-    return ceiling(policy.chain, sensitive=deltas, weights=policy.weights)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,14 +24,13 @@ from reticent_client.cli.mask_files import (
     terminal,
     write_json,
 )
-from reticent_client.mask.chain import UNKNOWN, MarkovChain
+from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.optimal import ceiling
 from reticent_client.mask.checks.registry import CHECKS, Check
 from reticent_client.mask.description import weights_text
 from reticent_client.mask.explanation_text import percent
 from reticent_client.mask.occupancy import AverageDay
 from reticent_client.mask.policy import Policy
-from reticent_client.mask.problem import SensitiveState
 
 DEFAULT = "adaptive"
 """The check that releases most within seconds, on every chain."""
@@ -39,8 +39,9 @@ LONGER = "optimal"
 """The check that releases most, and may take minutes."""
 
 BOUND_SECONDS = 5.0
-"""The time limit for a policy and its upper bound together; the bound is looser if it is exceeded."""
+"""The time limit for a policy and its ceiling together; the ceiling is looser if it is exceeded."""
 
+SLOW = 10.0  # seconds: a search without a limit that takes longer is worth a note
 SHOWN = 10  # contexts
 CLOSE = 0.0005  # of the bound: a policy that is nearer is said to reach it
 
@@ -109,16 +110,22 @@ def make_policy(
     with busy(f"Computing the {check} policy") as show:
         found = CHECKS[check].compute(user, sensitive=states, weights=worth, **options)
         found.save(output)
-        bound = found.ceiling
-        if check == DEFAULT and against is None and delta is not None:
+        taken = time.monotonic() - begin
+        if check == DEFAULT and against is None:
             show("Looking for what a longer search may add")
             # the search for the bound begins with the same work
-            left = BOUND_SECONDS - (time.monotonic() - begin)
-            bound = _bound(user, states, delta, worth, left if time_limit is None else min(left, time_limit))
+            left = BOUND_SECONDS - taken
+            _add_ceiling(found, max(left if time_limit is None else min(left, time_limit), 0.0))
+            found.save(output)
+    if taken > SLOW and time_limit is None and "time_limit" in CHECKS[check].options:
+        sys.stderr.write(
+            f"note: this took {taken:.0f} s. --time-limit stops the search earlier, with a private policy that may "
+            "release less\n"
+        )
     if as_json:
-        write_json(_facts(found, bound))
+        write_json(_facts(found))
     else:
-        _show(found, bound)
+        _show(found)
 
 
 def read_weights(given: Sequence[str] | None) -> dict[str, float]:
@@ -145,21 +152,38 @@ def check_options(check: Check, options: Collection[str]) -> None:
         raise ValueError(f"--delta is missing: the check {check.name} needs it")
 
 
-def _bound(
-    chain: MarkovChain,
-    states: Collection[SensitiveState],
-    delta: float,
-    weights: Mapping[str, float],
-    seconds: float,
-) -> float:
-    """The most that any policy can release, as far as it is found in this time."""
-    if seconds > 0:
-        with contextlib.suppress(MissingExtra):
-            return ceiling(chain, sensitive=states, delta=delta, weights=weights, time_limit=seconds)
-    return ceiling(chain, sensitive=states, delta=delta, weights=weights, effort=0)
+def _add_ceiling(found: Policy, seconds: float) -> None:
+    """Look for the ceiling of a policy in this time; without the solver, take a looser one."""
+    try:
+        most = policy_ceiling(found, seconds=seconds)
+    except MissingExtra:
+        most = policy_ceiling(found, seconds=0)
+    found.provenance = replace(found.provenance, ceiling=most)
 
 
-def _facts(found: Policy, bound: float | None) -> dict[str, Any]:
+def policy_ceiling(policy: Policy, delta: float | None = None, seconds: float = BOUND_SECONDS) -> float:
+    """The most that a private policy for the same chain can release, as far as it is found in this time.
+
+    The policy's own deltas are used unless another is given.
+    """
+    own = policy.chain.to_json()
+    if policy.against and all(other.to_json() != own for other in policy.against):
+        raise ValueError("--ceiling is for policies made against the user's own chain")
+    deltas = {state: limit if delta is None else delta for state, limit in policy.sensitive.items()}
+    if math.inf in deltas.values():
+        raise ValueError(f"--ceiling is for policies with a delta: {policy.check} promises none, so it has no ceiling")
+    effort = 0 if seconds == 0 else 1
+    found = ceiling(policy.chain, sensitive=deltas, effort=effort, time_limit=seconds, weights=policy.weights)
+    known = policy.ceiling if delta is None else None
+    return found if known is None else min(found, known)
+
+
+def reaches_ceiling(policy: Policy) -> bool:
+    """Whether no private policy releases notably more than this one."""
+    return policy.ceiling is not None and policy.ceiling - policy.utility <= CLOSE * policy.ceiling
+
+
+def _facts(found: Policy) -> dict[str, Any]:
     day = AverageDay.of(found)
     return {
         "check": found.check,
@@ -167,7 +191,6 @@ def _facts(found: Policy, bound: float | None) -> dict[str, Any]:
         "readings": found.readings,
         "utility": found.utility,
         "ceiling": found.ceiling,
-        "at_most_possible": bound,
         "complete": found.complete,
         "contexts": [
             {"context": label, "weight": found.weights[label], "expected": often, "released": seen}
@@ -176,7 +199,7 @@ def _facts(found: Policy, bound: float | None) -> dict[str, Any]:
     }
 
 
-def _show(found: Policy, bound: float | None) -> None:
+def _show(found: Policy) -> None:
     """Print a policy's expected releases a day, and those of each context."""
     screen = terminal()
     day = AverageDay.of(found)
@@ -195,8 +218,8 @@ def _show(found: Policy, bound: float | None) -> None:
         screen.print(f"Of {gaps:.2f} steps without a reading, {told:.2f} are released as {UNKNOWN!r}.")
     if not found.complete:
         screen.print("The search was cut short. The policy is private; a longer search may release more.")
-    if bound is not None:
-        screen.print(_bound_text(found, bound, how))
+    if found.ceiling is not None:
+        screen.print(_ceiling_text(found, found.ceiling, how))
     screen.print("Most suppressed contexts:\n")
     table = new_table("context", "steps a day", "suppressed")
     for label, occurs, told in sorted(contexts, key=lambda row: row[2] - row[1])[:SHOWN]:
@@ -204,13 +227,13 @@ def _show(found: Policy, bound: float | None) -> None:
     screen.print(table)
 
 
-def _bound_text(found: Policy, bound: float, how: str) -> str:
+def _ceiling_text(found: Policy, most: float, how: str) -> str:
     """The distance of the policy from the best possible one."""
-    if bound - found.utility <= CLOSE * bound:
+    if reaches_ceiling(found):
         return f"No private policy releases more{how}."
-    most = f"No private policy releases more than {math.ceil(100 * bound) / 100:.2f}{how}"
+    text = f"No private policy releases more than {math.ceil(100 * most) / 100:.2f}{how}"
     return (
-        f"{most}." if found.check == LONGER else f"{most}: --check {LONGER} may add up to {bound - found.utility:.2f}."
+        f"{text}." if found.check == LONGER else f"{text}: --check {LONGER} may add up to {most - found.utility:.2f}."
     )
 
 

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from reticent.console.options import AsJson
 from reticent.storage.documents import parse_json
-from reticent_client.cli.audit import policy_ceiling
 from reticent_client.cli.mask_files import (
     bad_file,
     busy,
@@ -20,6 +19,7 @@ from reticent_client.cli.mask_files import (
     terminal,
     write_json,
 )
+from reticent_client.cli.policy import BOUND_SECONDS, policy_ceiling, reaches_ceiling
 from reticent_client.mask.chain import FORMAT as CHAIN
 from reticent_client.mask.description import (
     Description,
@@ -39,17 +39,19 @@ def show_file(
     /,
     *,
     with_ceiling: Annotated[bool, Parameter(name="--ceiling")] = False,
+    time_limit: float = BOUND_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Show what a file is: a chain, a policy, the stored state of a mask, or days.
 
     Args:
         file: The file.
-        with_ceiling: Of a policy, also compute the most that any private policy can release, if it is not in the file.
+        with_ceiling: Of a policy, also compute the most that any private policy can release, unless it reaches it.
+        time_limit: With --ceiling, the number of seconds after which its search stops, with a looser bound.
         as_json: Print JSON.
     """
     with busy(f"Reading {file}"):
-        found = _description(file, with_ceiling=with_ceiling)
+        found = _description(file, time_limit if with_ceiling else None)
     if as_json:
         write_json(found.to_json())
         return
@@ -64,13 +66,15 @@ def show_file(
         screen.print("", contexts)
 
 
-def _description(file: Path, *, with_ceiling: bool) -> Description:
+def _description(file: Path, seconds: float | None) -> Description:
+    """What a file is; the ceiling of a policy is searched for so many seconds."""
     with file.open("rb") as opened:
         head = opened.read(_HEAD)
     if head.startswith(_POLICY):
         policy = read_policy(file)
-        ceiling = policy_ceiling(policy, None) if with_ceiling and policy.ceiling is None else policy.ceiling
-        return describe_policy(policy, ceiling)
+        if seconds is None or reaches_ceiling(policy):
+            return describe_policy(policy, policy.ceiling)
+        return describe_policy(policy, policy_ceiling(policy, seconds=seconds))
     if head.startswith(_STORE):
         raise ValueError(f"{file} is the store of a phone: reticent phone report shows it")
     if head.lstrip().startswith(b"{"):

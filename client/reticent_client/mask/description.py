@@ -85,7 +85,7 @@ def describe_policy(policy: Policy, ceiling: float | None) -> Description:
         how = " by weights"
         rows.append(("weights", weights_text(policy.chosen_weights)))
         rows.append(("by weights", f"{policy.utility:.2f} of {policy.readings:.2f} a day"))
-    most = "not known" if ceiling is None else f"{ceiling:.2f}{how}, {ceiling - policy.utility:.2f} more"
+    most = "not known" if ceiling is None else f"{ceiling:.2f}{how}, {max(ceiling - policy.utility, 0):.2f} more"
     rows += [("at most possible", most), ("search", "complete" if policy.complete else "cut short")]
     if gap is not None:
         rows.append(("gaps", f"{released[gap]:.2f} of {often[gap]:.2f} steps a day released as {UNKNOWN!r}"))

@@ -152,7 +152,7 @@ class Policy(ABC):
 
     @property
     def ceiling(self) -> float | None:
-        """An upper bound on the releases of any policy, if the check computed one."""
+        """An upper bound on the utility of any private policy, if one was computed."""
         return self.provenance.ceiling
 
     def index(self, label: str) -> int:
@@ -160,8 +160,12 @@ class Policy(ABC):
         return self.chain.index(label)
 
     def fingerprint(self) -> str:
-        """A digest of all that a file of the policy holds, equal only for equal policies."""
-        return policy_file.fingerprint(*self.described())
+        """A digest of all that a file of the policy holds except the ceiling, equal only for equal policies.
+
+        How long somebody looked for the ceiling changes nothing that the policy does.
+        """
+        header, arrays = self.described()
+        return policy_file.fingerprint(header | {"ceiling": None}, arrays)
 
     def save(self, path: str | Path) -> None:
         """Write the policy to a file, whole or not at all; see `Policy.load`.

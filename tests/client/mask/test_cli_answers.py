@@ -9,6 +9,7 @@ import pytest
 
 from reticent.randomness import seeded
 from reticent_client import MarkovChain, MaskIt, Policy, ceiling, mask_sensitive
+from reticent_client.cli import policy as policy_command
 from reticent_client.cli.policy import make_policy
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.days_file import DayRecord, read_days
@@ -126,6 +127,14 @@ def test_a_search_that_was_cut_short(run: Run, folder: Path) -> None:
     done = run("policy", "chain.json", "--sensitive", "s", "--delta", "0.1", *options, "-o", "p.npz")
     assert "The search was cut short. The policy is private" in done.stdout
     assert not Policy.load(folder / "p.npz").complete
+
+
+def test_a_slow_search_tells_how_to_stop_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no limit unless one is given."""
+    monkeypatch.setattr(policy_command, "SLOW", 0.0)
+    asked = ["policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "-o", "p.npz"]
+    assert "--time-limit stops the search earlier" in run(*asked).stderr
+    assert run(*asked, "--time-limit", "60").stderr == run(*asked, "--check", "simulatable").stderr == ""
 
 
 def test_what_is_sensitive(run: Run, folder: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,14 @@ def test_fingerprints_tell_policies_apart() -> None:
         mask_sensitive(chain, sensitive={"s"}),
     ]
     assert len({policy.fingerprint() for policy in policies}) == len(policies)
+
+
+def test_the_ceiling_is_no_part_of_a_fingerprint() -> None:
+    """It depends on how long somebody looked for it; a phone goes on with the policy as before."""
+    policy = hybrid(chains.two_paths(), sensitive={"s"}, delta=0.1)
+    before = policy.fingerprint()
+    policy.provenance = replace(policy.provenance, ceiling=2.5)
+    assert policy.fingerprint() == before
 
 
 def test_loading_needs_no_scipy(path: Path) -> None:

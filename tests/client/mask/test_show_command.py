@@ -75,6 +75,40 @@ def test_a_policy_that_promises_nothing(run: Run) -> None:
     assert json.loads(run("show", "leaky.npz", "--json").stdout)["sensitive"] == [{"context": "s", "delta": None}]
 
 
+def test_a_policy_without_a_promise_has_no_ceiling(run: Run) -> None:
+    mask_sensitive(chains.coin(), sensitive={"s"}).save("leaky.npz")
+    assert run("show", "leaky.npz", "--ceiling", code=2).stderr == (
+        "reticent: --ceiling is for policies with a delta: mask_sensitive promises none, so it has no ceiling\n"
+    )
+
+
+def test_the_ceiling_that_policy_found_is_in_the_file(run: Run) -> None:
+    """The number of `policy` is that of `show`; a search that is cut short gives a higher one, never a lower one."""
+    chain = chains.two_paths()
+    asked = ["policy", "chain.json", "--sensitive", "s", "--delta", "0.1", "-o", "p.npz"]
+    run(*asked, "--time-limit", "0")
+    loose = Policy.load("p.npz").ceiling
+    run(*asked)
+    policy = Policy.load("p.npz")
+    most = ceiling(chain, sensitive={"s"}, delta=0.1)
+    assert policy.ceiling == most
+    assert loose is not None
+    assert loose >= most
+    assert f"at most possible  {most:.2f}, " in run("show", "p.npz").stdout
+    for limit in ("0", "60"):
+        found = json.loads(run("show", "p.npz", "--ceiling", "--time-limit", limit, "--json").stdout)
+        assert found["ceiling"] == most
+
+
+def test_a_search_for_the_ceiling_stops_after_its_time(run: Run) -> None:
+    """The number that is known by then is a bound as well."""
+    most = ceiling(chains.two_paths(), sensitive={"s"}, delta=0.1)
+    found = json.loads(run("show", "private.npz", "--ceiling", "--time-limit", "0", "--json").stdout)
+    assert most < found["ceiling"] <= 3
+    refused = run("show", "private.npz", "--ceiling", "--time-limit", "-1", code=2)
+    assert refused.stderr == "reticent: time_limit must be a number of seconds of at least 0: got -1.0\n"
+
+
 def test_a_chain(run: Run) -> None:
     said = lines(run("show", "chain.json").stdout)
     assert said[:3] == ["file            chain", "steps           3 a day", "contexts        7"]
