@@ -107,7 +107,7 @@ def _tables(found: Inspection) -> Iterator[Table]:
             users.add_column(column, justify="left" if column == "user" else "right")
         for user, each in list(found.users.items())[:_USERS]:
             days = each.sampled
-            counts = (len(each.readings), len(days.days), len(days.too_empty), days.without_readings)
+            counts = (len(each.readings), len(days.days), len(days.too_empty), len(days.without_readings))
             users.add_row(user, *map(str, counts), percent(each.filled))
         if len(found.users) > _USERS:
             users.add_row(f"{len(found.users) - _USERS} more")
@@ -136,6 +136,6 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str]]:
 def _times(found: Inspection) -> str:
     traces = found.traces
     if traces.table is not None:
-        days = "numbered days" if traces.table.numbered else "dates"
+        days = "numbered days" if found.numbered else "dates"
         return f"a table of {dt.timedelta(days=1) // traces.table.slot} slots a day, by {days}"
     return "local, of a clock that never jumps" if traces.zone is None else f"local in {traces.zone}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,9 @@ from reticent_client.habits.learning import DAY, WEEKDAY, WEEKEND, Habits, kind_
 from reticent_client.mask.chain import MarkovChain
 from reticent_client.mask.days_file import DayRecord, write_days
 from reticent_client.mask.explanation_text import percent
+
+DayName = Callable[[dt.date], str]
+"""The name of a day in the traces: its date or its number."""
 
 
 def learn(
@@ -78,8 +82,7 @@ def learn(
         raise ValueError(
             f"{name_of(traces)} holds {len(found.users)} users: choose one with --user, or pool them with --all"
         )
-    table = found.traces.table
-    if weekend is not None and table is not None and table.numbered:
+    if weekend is not None and found.numbered:
         raise ValueError(f"the days of {name_of(traces)} are numbered: nobody knows which are weekends")
     write_notes("".join(f"note: {note}\n" for note in found.notes()))
     with busy("Learning"):
@@ -92,30 +95,35 @@ def learn(
             top=top,
             min_days=min_days,
         )
-        contents = _contents(habits, output, weekend, days, weekend_days)
+        contents = _contents(habits, found.name, chains=(output, weekend), days=(days, weekend_days))
     files.write_all(contents, files.PUBLIC)
     _show(habits, found, as_json=as_json)
 
 
 def _contents(
-    habits: Habits, output: Path, weekend: Path | None, days: Path | None, weekend_days: Path | None
+    habits: Habits, day_name: DayName, *, chains: tuple[Path | None, ...], days: tuple[Path | None, ...]
 ) -> list[tuple[Path, bytes]]:
-    """The contents by file; all of them are made before any file is written."""
-    main = WEEKDAY if WEEKDAY in habits.chains else DAY
-    outputs = [(output, _chain_text, main), (weekend, _chain_text, WEEKEND)]
-    outputs += [(days, _days_text, main), (weekend_days, _days_text, WEEKEND)]
-    return [(path, text(habits, kind).encode()) for path, text, kind in outputs if path is not None]
+    """What goes where, of weekdays or all days and of weekends; all of it is made before anything is written."""
+    kinds = WEEKDAY if WEEKDAY in habits.chains else DAY, WEEKEND
+    texts = [(path, _chain_text(habits, kind)) for path, kind in zip(chains, kinds, strict=True) if path is not None]
+    texts += [
+        (path, _days_text(habits, kind, day_name)) for path, kind in zip(days, kinds, strict=True) if path is not None
+    ]
+    return [(path, text.encode()) for path, text in texts]
 
 
 def _chain_text(habits: Habits, kind: str) -> str:
     return json.dumps(habits.chains[kind].to_json()) + "\n"
 
 
-def _days_text(habits: Habits, kind: str) -> str:
+def _days_text(habits: Habits, kind: str, day_name: DayName) -> str:
     """The judged days of a kind, by date; by number and date where several people had the same."""
     user_days = [day for day in habits.test_days if kind_of(day, habits.chains) == kind]
     several = len({day.date for day in user_days}) < len(user_days)
-    names = (f"{number} {day.date}" if several else str(day.date) for number, day in enumerate(user_days, start=1))
+    names = (
+        f"{number} {day_name(day.date)}" if several else day_name(day.date)
+        for number, day in enumerate(user_days, start=1)
+    )
     text = io.StringIO()
     write_days(text, [DayRecord(name, list(day.labels)) for name, day in zip(names, user_days, strict=True)])
     return text.getvalue()
@@ -154,7 +162,7 @@ def _facts(habits: Habits, found: Inspection) -> dict[str, Any]:
         "days": sum(len(each.days) for each in sampled),
         "left_out": sum(each.left_out for each in sampled),
         "too_empty": sum(len(each.too_empty) for each in sampled),
-        "without_readings": sum(each.without_readings for each in sampled),
+        "without_readings": sum(len(each.without_readings) for each in sampled),
         "notes": list(found.notes()),
         "trained": len(habits.training),
         "few": len(habits.training) < learning.DEFAULT_MIN_DAYS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -46,18 +46,14 @@ class UserReadings:
         return sum(day.filled for day in days) / max(len(days), 1)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """All of it as plain data, except its times and days, which a table may number."""
         return {
             "readings": len(self.readings),
-            "first": self.readings[0].time,
-            "last": self.readings[-1].time,
             "interval_seconds": None if self.interval is None else self.interval.total_seconds(),
             "contexts": dict(self.contexts.most_common()),
             "nothing": self.nothing,
             "days": len(self.sampled.days),
             "filled": self.filled,
-            "too_empty": [{"date": str(day.date), "filled": day.filled} for day in self.sampled.too_empty],
-            "without_readings": self.sampled.without_readings,
         }
 
 
@@ -86,10 +82,18 @@ class Inspection:
         """The conflicts of these users."""
         return [each for each in self.traces.ignored.conflicts if each.user in self.users]
 
+    @property
+    def numbered(self) -> bool:
+        """Whether days have numbers and no dates."""
+        return self.traces.table is not None and self.traces.table.numbered
+
+    def name(self, date: dt.date) -> str:
+        """A day as it stands in the traces: its date or its number."""
+        return str((date - FIRST_DAY).days if self.numbered else date)
+
     def day(self, date: dt.date) -> str:
-        """A day as it stands in the traces."""
-        table = self.traces.table
-        return f"day {(date - FIRST_DAY).days}" if table is not None and table.numbered else str(date)
+        """The same for sentences."""
+        return f"day {self.name(date)}" if self.numbered else self.name(date)
 
     def time(self, instant: dt.datetime) -> str:
         """The local time of a reading."""
@@ -99,12 +103,11 @@ class Inspection:
     def notes(self) -> Iterator[str]:
         """The parts that are left out or changed, and the reasons, in sentences."""
         rule = f"fewer than {self.sampling.min_filled:.0%} of the steps"
-        if too_empty := [(user, day.date) for user, each in self.users.items() for day in each.sampled.too_empty]:
-            several = len(self.users) > 1
-            named = [f"{self.day(date)} of {user!r}" if several else self.day(date) for user, date in too_empty]
-            yield f"{_count(len(too_empty), 'day')} left out as too empty (a context at {rule}): {_some(named)}"
-        if without := sum(each.sampled.without_readings for each in self.users.values()):
-            yield f"{_count(without, 'day')} without any reading between a user's first and last day"
+        if too_empty := self._named(lambda sampled: [day.date for day in sampled.too_empty]):
+            yield f"{_count(len(too_empty), 'day')} left out as too empty (a context at {rule}): {_some(too_empty)}"
+        if without := self._named(lambda sampled: sampled.without_readings):
+            count = _count(len(without), "day")
+            yield f"{count} without any reading between a user's first and last day: {_some(without)}"
         if conflicts := self.conflicts:
             first = f"{conflicts[0].where}: {conflicts[0].sentence}"
             times = _count(len(conflicts), "time")
@@ -120,6 +123,15 @@ class Inspection:
                 "time on, as in a table of hours, use --lead 0s"
             )
 
+    def _named(self, dates: Callable[[SampledDays], Iterable[dt.date]]) -> list[str]:
+        """Some days of all users; with the user, if there are several."""
+        several = len(self.users) > 1
+        return [
+            f"{self.day(date)} of {user!r}" if several else self.day(date)
+            for user, each in self.users.items()
+            for date in dates(each.sampled)
+        ]
+
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
         table = self.traces.table
@@ -127,13 +139,23 @@ class Inspection:
             "readings": self.readings,
             "zone": None if self.traces.zone is None else str(self.traces.zone),
             "slot_seconds": None if table is None else table.slot.total_seconds(),
-            "numbered_days": table is not None and table.numbered,
+            "numbered_days": self.numbered,
             "steps": self.sampling.horizon,
             "aligned": self.aligned,
             "shifted": self.shifted,
             "conflicts": [each._asdict() for each in self.conflicts],
             "placeholders": dict(self.traces.ignored.placeholders),
-            "users": {user: each.to_json() for user, each in self.users.items()},
+            "users": {user: each.to_json() | self._days_of(each) for user, each in self.users.items()},
+        }
+
+    def _days_of(self, user: UserReadings) -> dict[str, Any]:
+        """The first and the last reading, and the days that are left out."""
+        first, last = user.readings[0].time, user.readings[-1].time
+        return {
+            "first": self.time(first) if self.numbered else first,
+            "last": self.time(last) if self.numbered else last,
+            "too_empty": [{"day": self.name(day.date), "filled": day.filled} for day in user.sampled.too_empty],
+            "without_readings": [self.name(date) for date in user.sampled.without_readings],
         }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter
 
 from reticent_client.habits.traces import Reading, SlotTable, Traces
@@ -44,13 +45,13 @@ class SampledDays:
     days: tuple[DatedDay, ...]
     too_empty: tuple[DatedDay, ...]
     """The days with readings, but with a context at too few steps."""
-    without_readings: int
-    """The number of days between the first and the last reading that have none."""
+    without_readings: tuple[dt.date, ...]
+    """The days between the first and the last reading that have none."""
 
     @property
     def left_out(self) -> int:
         """The number of days between the first and the last reading that were left out."""
-        return len(self.too_empty) + self.without_readings
+        return len(self.too_empty) + len(self.without_readings)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,10 @@ class Sampling:
         days = [DatedDay(date, _labels(readings, timetable.day(date), lead, hold)) for date in dates]
         kept = tuple(day for day in days if day.filled >= max(self.min_filled, 1e-9))
         too_empty = tuple(day for day in days if day.filled < max(self.min_filled, 1e-9))
-        return SampledDays(kept, too_empty, (dates[-1] - dates[0]).days + 1 - len(dates))
+        without = tuple(
+            before + dt.timedelta(days=k) for before, after in pairwise(dates) for k in range(1, (after - before).days)
+        )
+        return SampledDays(kept, too_empty, without)
 
 
 def _labels(

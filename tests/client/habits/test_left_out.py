@@ -18,6 +18,7 @@ from reticent_client.habits.inspection import inspect
 from reticent_client.habits.sampling import Sampling
 from reticent_client.habits.trace_files import read_traces
 from reticent_client.habits.traces import PLACEHOLDERS, Traces
+from reticent_client.mask.days_file import read_days
 from tests.client.habits.trace_files import matches, refused, written
 
 FIRST = dt.date(2027, 5, 3)
@@ -90,7 +91,7 @@ def test_days_left_out_are_named_with_their_reason_before_anything_is_learned(ru
     ]  # the fourth is missing, two hours of the fifth
     notes = [
         "note: 1 day left out as too empty (a context at fewer than 25% of the steps): 2027-05-07",
-        "note: 1 day without any reading between a user's first and last day",
+        "note: 1 day without any reading between a user's first and last day: 2027-05-06",
     ]
     code, said, errors = run(text(lines), "learn")
     assert (code, errors) == (0, notes)
@@ -209,6 +210,23 @@ def test_numbered_days_keep_their_numbers_and_have_no_weekends(run: Run) -> None
     assert "by numbered days" in run(content, "inspect")[1]
     code, _, (error,) = run(content, "learn", "--weekend", "weekend.json")
     assert (code, error) == (2, "reticent: the days of traces.csv are numbered: nobody knows which are weekends")
+
+
+def test_numbered_days_are_nowhere_dates(run: Run, tmp_path: Path) -> None:
+    """Neither in the test days, nor in what machines read of days that are left out."""
+    lines = table("user,day,slot,place", day=str).splitlines()
+    content = "\n".join(
+        line for line in lines if not line.startswith(("ada,5,", "ada,7,")) or line.startswith("ada,7,1,")
+    )
+    assert run(content, "learn", "--days", "days.csv")[0] == 0
+    names = [day.name for day in read_days((tmp_path / "days.csv").read_text().splitlines(), "days.csv")]
+    assert names[-1] == "29"
+    assert all(name.isdigit() for name in names)
+    found = json.loads(run(content, "inspect", "--json")[1])
+    ada = found["users"]["ada"]
+    assert [day["day"] for day in ada["too_empty"]] == ["7"]
+    assert (ada["without_readings"], ada["first"], ada["last"]) == (["5"], "day 0 00:00", "day 29 23:00")
+    assert "2001" not in json.dumps(found)
 
 
 HEAD = "user,day,slot,place\n"
