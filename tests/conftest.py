@@ -27,6 +27,17 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=200
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "quick"))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many mutants of a change were not tried."""
+    reports = [each for found in terminalreporter.stats.values() for each in found]
+    if any("::test_no_mutant_of_what_has_changed_survives[" in getattr(each, "nodeid", "") for each in reports):
+        from tests.mutants.test_mutants import LEFT, SINCE  # noqa: PLC0415  # reads the repository
+
+        if LEFT:
+            line = f'{LEFT} mutants of this change were left to: make mutants ARGS="--changed-since {SINCE}"'
+            terminalreporter.write_line(line)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

@@ -17,7 +17,10 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="only mutants whose name has this in it")
     parser.add_argument("--changed-since", metavar="REV", help="only mutants of files that changed since this revision")
     given = parser.parse_args()
-    mutants = [each for each in all_mutants() if not given.names or any(name in each.name for name in given.names)]
+    mutants = all_mutants()
+    if unknown := [name for name in given.names if not any(name in each.name for each in mutants)]:
+        parser.error(f"no mutant has this in its name: {', '.join(unknown)}")
+    mutants = [each for each in mutants if not given.names or any(name in each.name for name in given.names)]
     if given.changed_since:
         changed = changed_files(given.changed_since)
         mutants = [each for each in mutants if each.file in changed]

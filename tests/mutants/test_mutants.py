@@ -2,16 +2,20 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import main
 from tests.mutants.mutants import ROOT, Mutant, ProjectCopy, all_mutants, changed_files
 
 MUTANTS = all_mutants()
 SAMPLE = 3
 SINCE = os.environ.get("RETICENT_SINCE", "HEAD~1")
 """The revision that a change begins with."""
+MOST = 40
+"""The most mutants that are tried here: some minutes on one core. `make mutants` tries all."""
 
 
 def test_there_are_many_and_each_has_a_name() -> None:
@@ -27,25 +31,53 @@ def test_a_mutant_fits_the_sources(mutant: Mutant) -> None:
 
 
 def touched() -> list[Mutant]:
-    """The mutants of the files that a change touches; a few, where it touches none."""
+    """The mutants of the files that a change touches; some of all, where it touches none."""
     try:
         changed = changed_files(SINCE)
     except (OSError, subprocess.CalledProcessError):  # no repository, or its first commit
         changed = set()
-    return [each for each in MUTANTS if each.file in changed] or MUTANTS[:: len(MUTANTS) // SAMPLE][:SAMPLE]
+    return [each for each in MUTANTS if each.file in changed] or at_most(SAMPLE, MUTANTS)
+
+
+def at_most(number: int, mutants: list[Mutant]) -> list[Mutant]:
+    """So many mutants, of files all over the list."""
+    return mutants[:: -(-len(mutants) // number)] if mutants else []
+
+
+TOUCHED = touched()
+TRIED = at_most(MOST, TOUCHED)
+LEFT = len(TOUCHED) - len(TRIED)
+"""How many mutants of the change are not tried here: the summary of the tests says so."""
 
 
 @pytest.fixture(scope="module")
 def project_copy(tmp_path_factory: pytest.TempPathFactory) -> ProjectCopy:
-    made = ProjectCopy(tmp_path_factory.mktemp("mutants"))
-    made.check(test for each in touched() for test in each.tests)
-    return made
+    return ProjectCopy(tmp_path_factory.mktemp("mutants"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", touched(), ids=lambda each: each.name)
+@pytest.mark.parametrize("mutant", TRIED, ids=lambda each: each.name)
 def test_no_mutant_of_what_has_changed_survives(mutant: Mutant, project_copy: ProjectCopy) -> None:
+    project_copy.check(mutant.tests)
     assert project_copy.verdict(mutant) != "survived"
+
+
+@pytest.mark.parametrize("number", [0, 1, 39, 40, 41, 79, 81, 343])
+def test_no_more_mutants_are_tried_than_the_most(number: int) -> None:
+    found = at_most(MOST, MUTANTS[:number])
+    assert len(found) <= MOST
+    assert len(found) == number or len(found) >= MOST / 2
+    assert len(set(found)) == len(found)
+
+
+def test_a_name_without_a_mutant_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tests.mutants", MUTANTS[0].name, "no-such-mutant"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("error: no mutant has this in its name: no-such-mutant\n")
 
 
 def test_tests_that_do_not_run_kill_nothing(tmp_path: Path) -> None:
