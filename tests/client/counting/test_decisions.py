@@ -105,7 +105,7 @@ def test_the_first_decision_stands(tmp_path: Path, first: wire.Outcome.ValueType
         phone.participant.decided(phone.servers.decide(query(), first))
         before = phone.accounts()
         for other in {wire.RELEASED, wire.VOID, wire.BURNT} - {first}:
-            with pytest.raises(ForeignReply, match="and the key server now says"):
+            with pytest.raises(ForeignReply, match="and the key server now reports"):
                 phone.participant.decided(phone.servers.decide(query(), other))
         assert phone.accounts() == before
 
@@ -118,7 +118,7 @@ def test_what_was_burnt_and_is_decrypted_after_all_is_spent_for_good(
         phone.ask(query())
         phone.participant.decided(phone.servers.decide(query(), wire.BURNT))
         for other in (then, wire.BURNT, never):
-            with pytest.raises(ForeignReply, match="and the key server now says"):
+            with pytest.raises(ForeignReply, match="and the key server now reports"):
                 phone.participant.decided(phone.servers.decide(query(), other))
             phone.restart()
             assert phone.accounts() == {"gym": "spent"}

@@ -90,7 +90,7 @@ def test_what_is_released_after_it_was_called_burnt_is_spent(tmp_path: Path) -> 
         phone.participant.decided(phone.servers.decide(example, wire.BURNT))
         assert phone.participant.ledger.entries() == ()
         released = phone.servers.decide(example, wire.RELEASED)
-        with pytest.raises(ForeignReply, match="is BURNT, and the key server now says RELEASED"):
+        with pytest.raises(ForeignReply, match="is BURNT, and the key server now reports RELEASED"):
             phone.participant.decided(released)
         assert [(entry.query, entry.state) for entry in phone.participant.ledger.entries()] == [
             (example.account, "spent")
@@ -103,7 +103,7 @@ def _released_without_room(phone: Device, first: Query, second: Query) -> None:
     phone.ask(first)
     phone.participant.decided(phone.servers.decide(first, wire.BURNT))
     phone.ask(second)
-    with pytest.raises(ForeignReply, match="is BURNT, and the key server now says RELEASED"):
+    with pytest.raises(ForeignReply, match="is BURNT, and the key server now reports RELEASED"):
         phone.participant.decided(phone.servers.decide(first, wire.RELEASED))
 
 
