@@ -77,7 +77,7 @@ def test_a_backoff_has_a_positive_delay_within_its_limit(first: float, limit: fl
 def test_attempts_end_before_the_deadline() -> None:
     now = Time()
     attempts = Attempts(exact(first=0.1, limit=1.0), now=now, timeout=1.0)
-    delays = []
+    delays: list[float] = []
     while (delay := attempts.failed()) is not None:
         assert len(delays) < 9, delays
         delays.append(delay)
