@@ -42,6 +42,12 @@ def test_the_page_has_the_table() -> None:
     assert [(int(code), name) for code, name in rows] == [(each.value, each.name) for each in ExitCode]
 
 
+def test_no_other_page_has_a_table_of_exit_codes() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    tables = re.compile(r"^\| *(exit )?codes? *\|", re.MULTILINE | re.IGNORECASE)
+    assert [page.name for page in pages if tables.search(page.read_text(encoding="utf-8"))] == ["exit-codes.md"]
+
+
 @pytest.mark.parametrize("command", LEAVES, ids=" ".join)
 def test_wrong_usage_of_every_command_is_bad_input(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
