@@ -126,7 +126,7 @@ def contribute(
             contributions are marked.
         as_json: Print JSON.
     """
-    counted = Counted(counters, counter, noting=True)
+    counted = Counted(counters, counter)
     new_policy = None if participation is None else read_participation(participation)
     with _phone(store, budget=(budget_epsilon, budget_delta)) as open_:
         participant = open_(
@@ -145,17 +145,18 @@ def contribute(
         servers = Servers(member.invitation)
         done = asyncio.run(_once(participant, servers, situation))
     printer.round(done)
-    for note in counted.notes({each.query for each in done.contributions}) if done.contributions else ():
-        print_note(note)
-    if done.failures:
-        print_note("a call failed: run the command again later")
     member, current = participant.enrolment.member, participant.enrolment.current
     if current is None and member is not None and member.state is MembershipState.EXPELLED:
         raise NotJoined("the key server does not list this phone any more: it needs a new invitation")
     if current is None and member is not None and member.state is MembershipState.MEMBER:
         raise NotJoined(f"the membership has ended ({status_view.membership(member)}): it needs a new invitation")
+    for note in counted.notes({each.query for each in done.contributions}, with_unused=not done.failures):
+        print_note(note)
     codes = {failed.error.exit_code for failed in done.failures}
-    return ExitCode.RETRY_LATER if ExitCode.RETRY_LATER in codes else max(codes, default=ExitCode.DONE)
+    if ExitCode.RETRY_LATER not in codes:
+        return max(codes, default=ExitCode.DONE)
+    print_note("a call failed: run the command again later")
+    return ExitCode.RETRY_LATER
 
 
 @app.command

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import grpc
 
 from reticent.clock import SystemClock, first_of
 from reticent.console.process import open_many_files
-from reticent.console.text import print_note, write_notes
+from reticent.console.text import print_note, printable, write_notes
 from reticent.times import duration
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.mask_runner import MaskRunner
@@ -25,6 +26,7 @@ from reticent_client.cli.line_printer import LinePrinter
 from reticent_client.cli.stores import STORE, StoreFile
 from reticent_client.counting.consent import Situation
 from reticent_client.counting.inputs import Counted, read_participation
+from reticent_client.counting.session import Round
 from reticent_client.counting.status_view import RoundPrinter
 from reticent_client.habits.traces import PLACEHOLDERS
 from reticent_client.mask.policy import Policy
@@ -108,6 +110,7 @@ def run(
     valid = None if hold is None else duration(hold, "--hold")
     allowed = None if participation is None else read_participation(participation)
     open_many_files()
+    counted = None if counters is None else Counted(counters, ())
     printer = LinePrinter()
     with contextlib.closing(PhoneStore(store)) as kept:
         development = None
@@ -129,7 +132,7 @@ def run(
             loaded,
             store=kept,
             participation=allowed,
-            counters=None if counters is None else Counted(counters, ()).among,
+            counters=None if counted is None else counted.among,
             situation=lambda: Situation(charging=charging, unmetered=unmetered),
             simulation=simulation,
             zone=time_zone(zone) if development is None else development.sensor.zone,
@@ -137,7 +140,7 @@ def run(
             hold=valid if development is None else development.hold,
             first_day=first_day or (development is not None and development.is_new),
             on_step=None if quiet else printer.step,
-            on_round=None if quiet else RoundPrinter(printer.print_line).round,
+            on_round=_round_printer((lambda _: None) if quiet else printer.print_line, counted),
         )
         broker = Broker(phone, address, credentials=_credentials(certificate, key))
         asyncio.run(_serve(phone, broker, app or [], development, printer))
@@ -211,6 +214,19 @@ def _sense_line(phone: Phone, line: bytes) -> None:
         phone.sense(None if not text or text.lower() in PLACEHOLDERS else text)
     except ValueError as error:
         print_note(f"standard input: {error}")
+
+
+def _round_printer(output: Callable[[str], None], counted: Counted | None) -> Callable[[Round], None]:
+    """Print what came of each round, and where its numbers are not those of the user's file."""
+    rounds = RoundPrinter(output)
+
+    def print_round(done: Round) -> None:
+        rounds.round(done)
+        if counted is not None:
+            for note in counted.notes({each.query for each in done.contributions}, with_unused=False):
+                output(printable(note))
+
+    return print_round
 
 
 def _schedule(policy: Path, weekend: Path | None) -> Schedule:

@@ -26,15 +26,13 @@ class Counted:
     Args:
         path: CSV with the header name,value, or one JSON object.
         pairs: As in "visits=3"; these count more than the file.
-        noting: Remember what each query took, for `notes`.
     """
 
-    def __init__(self, path: Path | None, pairs: Sequence[str], *, noting: bool = False) -> None:
+    def __init__(self, path: Path | None, pairs: Sequence[str]) -> None:
         self._path = path
         self._pairs = dict(map(_pair, pairs))
-        self._noting = noting
-        self._taken: dict[bytes, tuple[Query, Mapping[str, float]]] = {}  # by the query's digest
-        self.all()  # a bad file is reported at once
+        self._taken: dict[bytes, tuple[Query, Mapping[str, float]]] = {}  # since the last notes, by the query's digest
+        self._names = self.all().keys()  # a bad file is reported at once
 
     def all(self) -> dict[str, float]:
         """All numbers."""
@@ -54,19 +52,20 @@ class Counted:
             counted = self.all()
         except (OSError, ValueError) as error:
             raise Declined(Reason.BAD_COUNTERS, str(error), query.id) from error
-        if self._noting:
-            self._taken[query.digest] = query, counted
+        self._taken[query.digest] = query, counted
         return counted
 
-    def notes(self, contributed: Collection[bytes]) -> Iterator[str]:
-        """The differences between the contributed numbers and the user's; a sentence each.
+    def notes(self, contributed: Collection[bytes], *, with_unused: bool) -> Iterator[str]:
+        """The differences between the user's numbers and those contributed since the last call; a sentence each.
 
         The phone contributes all the same: both servers see who takes part, so it must not depend on the numbers.
 
         Args:
             contributed: The digests of the queries that the phone contributed to.
+            with_unused: Name the numbers that no such contribution uses, too.
         """
         taken = [each for digest, each in self._taken.items() if digest in contributed]
+        self._taken = {}
         for query, counted in taken:
             sources = {counter.name: source_of(counter.name, counted) for counter in query.counters}
             for name in sorted({*sources.values()} - counted.keys()):
@@ -79,8 +78,9 @@ class Counted:
                     bounds = f"its bounds are {counter.low} and {counter.high}"
                     yield f"{query.id!r} takes {counter.name!r} as {used:g}, not {given:g}: {bounds}"
         wanted = {source_of(counter.name, counted) for query, counted in taken for counter in query.counters}
-        for name in sorted(self._pairs.keys() - wanted):
-            yield f"{name!r} was given and not used: no contribution that was made now asks for it"
+        unused = sorted(self._names - wanted)
+        if with_unused and unused:
+            yield f"no new contribution uses {', '.join(map(repr, unused))}"
 
 
 def read_invitation(path: Path) -> tuple[Invitation, bool]:

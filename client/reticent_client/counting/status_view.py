@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reticent.console.text import printable
+from reticent.errors import ExitCode
 from reticent.privacy import Cost, Entry, sum_of_costs
 from reticent_client.counting.budget import unrecorded
 from reticent_client.counting.enrolment import Member, MembershipState
@@ -163,7 +164,8 @@ def _lines(done: Round) -> Iterator[tuple[str, str]]:
     for declined in done.declined:
         yield declined.query or "an announcement", _declined_line(declined)
     for failed in done.failures:
-        yield failed.what, f"retry later: {failed}"
+        is_passing = failed.error.exit_code is ExitCode.RETRY_LATER
+        yield failed.what, f"retry later: {failed}" if is_passing else str(failed)
 
 
 def _record_line(record: Record) -> str:

@@ -305,8 +305,8 @@ def test_a_server_whose_certificate_is_not_accepted_is_not_called_unreachable(
                 fault = "it is not valid yet. Is the clock of this machine slow?"
             server = f"the key server at {network.address} replies, but its certificate is not accepted: {fault}\n"
             assert complained == f"reticent: {server}"
-            out, _ = await told(tmp_path, "contribute", "visits=1", code=3)
-            assert out == f"retry later: membership request failed: {server}"
+            out, complained = await told(tmp_path, "contribute", "visits=1", code=3)
+            assert (out, complained) == (f"membership request failed: {server}", "")  # the same will fail again
 
     within(live())
 
@@ -323,7 +323,7 @@ def test_numbers_that_count_otherwise_than_given_are_named(tmp_path: Path) -> No
                         ["swims=3"],
                         [
                             "'q1' asks for 'visits', which was not given: it counts as 0",
-                            "'swims' was given and not used: no contribution that was made now asks for it",
+                            "no new contribution uses 'swims'",
                         ],
                     ),
                     (["visits=1e9"], ["'q2' takes 'visits' as 3, not 1e+09: its bounds are 0 and 3"]),
@@ -335,9 +335,33 @@ def test_numbers_that_count_otherwise_than_given_are_named(tmp_path: Path) -> No
                 assert f"q{number}: contributed at (0.5, 1e-06)" in out
                 assert complained.splitlines() == [f"reticent: {note}" for note in notes]
             _, complained = await told(tmp_path, "contribute", "visits=1", "--simulation")
-            assert complained == (
-                "reticent: 'visits' was given and not used: no contribution that was made now asks for it\n"
-            )
+            assert complained == "reticent: no new contribution uses 'visits'\n"
+            network.queries = []
+            path = tmp_path / "counters.csv"
+            path.write_text("name,value\nvisits,1\nwalks,2\n", encoding="utf-8")
+            for source in (["visits=1", "walks=2"], ["--counters", "counters.csv"]):
+                _, complained = await told(tmp_path, "contribute", *source, "--simulation")
+                assert complained == "reticent: no new contribution uses 'visits', 'walks'\n"
+            network.queries = [query(id="q4", epsilon=0.5, counters=[("visits", 0, 3)], l1=3, l2_squared=9)]
+            _, complained = await told(tmp_path, "contribute", *source, "--simulation")
+            assert complained == "reticent: no new contribution uses 'walks'\n"
+
+    within(live())
+
+
+def test_a_running_phone_names_numbers_that_it_changes_once(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with joined(tmp_path) as network:
+            network.queries = [query(id="q", epsilon=0.5, counters=[("visits", 0, 3)], l1=3, l2_squared=9)]
+            (tmp_path / "counters.csv").write_text("name,value\nvisits,9\nwalks,2\n", encoding="utf-8")
+            process = await started(tmp_path, "run", "--counters", "counters.csv", "--simulation")
+            assert process.stdout is not None
+            lines = [(await process.stdout.readline()).decode() for _ in range(3)]
+            process.send_signal(signal.SIGTERM)
+            rest, complained = await process.communicate()
+            assert "q: contributed" in lines[1]
+            assert lines[2] == "'q' takes 'visits' as 3, not 9: its bounds are 0 and 3\n"
+            assert (rest, complained) == (b"", b"")
 
     within(live())
 
@@ -413,17 +437,19 @@ def test_counters_that_are_being_written_are_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "counters.json"
     path.write_text('{"visits": 1}')
     counted = Counted(path, ["swims=2"])
+    fitting = query(counters=[("visits", 0, 3)], l1=3, l2_squared=9)
     assert counted.among(query()) == {"visits": 1, "swims": 2}
     assert counted.among(query(counters=[("else", 0, 1)], l1=1, l2_squared=1)) is not None  # or it tells who has some
     assert Counted(path, []).among(query()) == {"visits": 1}
     assert Counted(None, []).among(query()) is None
-    assert not counted._taken  # a phone that runs for years remembers no queries
-    noting = Counted(path, ["visits=9"], noting=True)
-    noting.among(query(counters=[("visits", 0, 3)], l1=3, l2_squared=9))
+    noting = Counted(path, ["visits=9"])
+    noting.among(fitting)
     path.write_text('{"visits"')
-    (note,) = noting.notes({query(counters=[("visits", 0, 3)], l1=3, l2_squared=9).digest})
+    (note,) = noting.notes({fitting.digest}, with_unused=True)
     assert "takes 'visits' as 3, not 9" in note
-    assert [*noting.notes(set())] == ["'visits' was given and not used: no contribution that was made now asks for it"]
+    assert not noting._taken  # a phone that runs for years remembers no queries
+    assert [*noting.notes(set(), with_unused=True)] == ["no new contribution uses 'visits'"]
+    assert [*noting.notes({fitting.digest}, with_unused=False)] == []
     with pytest.raises(Declined, match="is no JSON") as declined:
         counted.among(query())
     assert declined.value.reason is Reason.BAD_COUNTERS
@@ -473,4 +499,4 @@ def test_a_phone_that_is_leaving_is_told_what_to_do_first(
     assert capsys.readouterr().err == "reticent: this phone is leaving: finish with reticent phone leave\n"
     invitation(tmp_path)
     assert program.main(["phone", "join", "invitation.json"]) == 3
-    assert "this phone is leaving, and the key server does not know yet" in capsys.readouterr().err
+    assert "the key server has not confirmed the departure" in capsys.readouterr().err
