@@ -1,12 +1,14 @@
 """Phones per second, memory and disk of 10,000 phones in one process, against stated goals.
 
-All of them take part in one query to real servers, which are processes of their own, over TLS.
+All of them take part in one query to real servers, which are processes of their own, over TLS. And the masks of 1,000
+phones of one file decide a step.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import gc
 import json
 import subprocess
@@ -16,18 +18,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.measure import Row, memory, table
+from reticent.clock import ManualClock
 from reticent.privacy import Counter, Query
 from reticent.protocol.invitation import Invitation
 from reticent.tls.certificates import Certificate
 from reticent_analyst import Analyst
-from reticent_client import Participation, Phone, PhoneStore
+from reticent_client import MarkovChain, Participation, Phone, PhoneStore, hybrid
+from reticent_client.apps.messages import Step
 from reticent_client.counting.records import ContributionState
 from reticent_client.counting.session import Round
 from reticent_sim.engine import ANALYST, ServerPair, launched
 
 FEW, MANY = 1_000, 10_000
+MASKS = 1_000  # phones with a mask
+MASK_RATE, MASK_COMMITS = 2_000.0, 10  # goals: phones a second, commits of a step
+NOON = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 COUNTERS = 64
 KEY_BITS = 2048
 WARM_UP = 50  # phones before memory is measured
@@ -37,7 +45,15 @@ MEMORY, DESCRIPTORS = 30.0, 50  # goals: kB a phone, open files
 
 
 def run() -> Iterator[str]:
-    """Phones per second, and their memory and disk, for two numbers of phones."""
+    """A step of masks; and phones per second, and their memory and disk, for two numbers of phones."""
+    with TemporaryDirectory() as folder:
+        step = _in_a_process("decide", folder, MASKS)
+    rows = [
+        Row("phones whose masks decide, a second", f"{step['rate']:,.0f}", target=f"at least {MASK_RATE:,.0f}"),
+        Row("commits of a step", f"{step['commits']:.0f}", target=f"at most {MASK_COMMITS}"),
+        Row("phones that start together, a second", f"{step['starts']:,.0f}"),
+    ]
+    yield table(f"A step of {MASKS:,} phones with masks in one file", rows)
     few, many = (_measured(phones) for phones in (FEW, MANY))
     rows = [
         Row("phones that contribute, a second", f"{many['rate']:,.0f}", target=f"{few['rate']:,.0f} with {FEW:,}"),
@@ -101,6 +117,36 @@ def _announced(servers: ServerPair, phones: int) -> Callable[[], float]:
             return float(handle.result().contributors)
 
     return released
+
+
+def decide(folder: str, count: int) -> None:
+    """Run by the process of the phones: have the masks of all of them decide a step, and print what that took."""
+    print(json.dumps(asyncio.run(_decide(Path(folder), count))))
+
+
+async def _decide(folder: Path, count: int) -> dict[str, float]:
+    days = [["home", "work", "home"] * 8, ["home", "hospital", "home"] * 8]
+    policy = hybrid(MarkovChain.fit(days), sensitive={"hospital"}, delta=0.2)
+    clock = ManualClock(NOON - dt.timedelta(minutes=1))
+    published: list[Step] = []
+    statements: list[str] = []
+    with contextlib.closing(PhoneStore(folder / "masks.db")) as store:
+        store.database._connection.set_trace_callback(statements.append)  # noqa: SLF001  # to count commits
+        async with contextlib.AsyncExitStack() as stack:
+            options: Any = {"zone": dt.UTC, "clock": clock, "first_day": True, "on_step": published.append}
+            phones = [Phone(policy, store=store.of(f"phone {number}"), **options) for number in range(count)]
+            begun = time.monotonic()
+            await asyncio.gather(*map(stack.enter_async_context, phones))
+            started = time.monotonic() - begun
+            for phone in phones:
+                phone.sense("home")
+            statements.clear()
+            begun = time.monotonic()
+            await clock.move_to(NOON)
+            took = time.monotonic() - begun
+        if len(published) != count:
+            raise ValueError(f"{len(published)} of {count} phones published the step")
+        return {"rate": count / took, "commits": float(statements.count("COMMIT")), "starts": count / started}
 
 
 def join(folder: str, count: int) -> None:

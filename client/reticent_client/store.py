@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from reticent.privacy import Composition, Cost, Ledger
-from reticent.storage.database import Database, Execute, FileFormat, InUse, claimed
+from reticent.storage.database import Execute, FileFormat, InUse, claimed
 from reticent.storage.group_commit import GroupedDatabase
 from reticent_client.errors import FileError
+
+Result = TypeVar("Result")
 
 APPLICATION = 0x52455443  # "RETC"
 VERSION = 1
@@ -53,7 +56,7 @@ class PhoneStore:
     """The persistent state of one phone, in a file that is readable by its owner only and may hold many phones.
 
     What a method has written is on disk when it returns; within `transaction`, when that ends. Phones of one process
-    that write from several threads at the same time wait for the disk together.
+    that write at the same time, from several threads or from tasks that use `transact`, wait for the disk together.
 
     Args:
         path: Where the file is or will be; in memory, for as long as it is used, unless given.
@@ -72,7 +75,7 @@ class PhoneStore:
 
     def __init__(self, path: str | Path | None = None, phone: str = PHONE) -> None:
         self._file = _File(None if path is None else Path(path))
-        self.database: Database = self._file.database
+        self.database: GroupedDatabase = self._file.database
         """The file, which holds other phones as well."""
         self.phone = phone
 
@@ -90,6 +93,10 @@ class PhoneStore:
     def transaction(self) -> contextlib.AbstractContextManager[Execute]:
         """Commit all that this thread writes together when this ends, or nothing."""
         return self.database.transaction()
+
+    async def transact(self, change: Callable[[], Result]) -> Result:
+        """Commit all that a function writes together: see `GroupedDatabase.transact`."""
+        return await self.database.transact(change)
 
     def slot(self, name: str) -> StoreSlot:
         """The slot of this name: a `Store` for one text."""

@@ -88,13 +88,14 @@ class ManualClock:
         await reached
 
     async def move_to(self, instant: dt.datetime) -> None:
-        """Move to the instant, with a stop at each instant that a task waits for."""
+        """Move to the instant, with a stop at each instant that tasks wait for."""
         await self._settle()
         while self._waiting and self._waiting[0][0] <= instant:
-            at, _, reached = heapq.heappop(self._waiting)
-            self._now = max(self._now, at)
-            if not reached.cancelled():
-                reached.set_result(None)
+            self._now = max(self._now, self._waiting[0][0])
+            while self._waiting and self._waiting[0][0] <= self._now:
+                _, _, reached = heapq.heappop(self._waiting)
+                if not reached.cancelled():
+                    reached.set_result(None)
             await self._settle()
         self._now = max(self._now, instant)
 

@@ -12,6 +12,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -116,6 +117,7 @@ class MaskRunner:
         self._names = {each: each.fingerprint() for each in self._schedule.policies}
         self._masks: dict[str, MaskIt] = {}  # by the fingerprints of their policies
         self._today: tuple[dt.date, MaskIt] | None = None
+        self._must_load = True  # the store may hold another state of the mask
         self._over = dt.datetime.min.replace(tzinfo=dt.UTC)  # no step that begins then or before is decided any more
         self._pending: list[_Decided] = []
         self.apps = Apps(self._store, self.clock.now)
@@ -130,7 +132,7 @@ class MaskRunner:
             if self._owns_store:
                 stack.callback(self._store.close)
             stack.enter_context(self._store.claim())
-            self._resume()
+            await self._store.transact(self._resume)
             self._open = stack.pop_all()
         self._running = asyncio.create_task(self._run(), name="phone")
         return self
@@ -184,6 +186,7 @@ class MaskRunner:
 
     def _resume(self) -> None:
         """Go on from what the store holds: the streams, the steps that wait for their beginning, and the day's mask."""
+        self._must_load = True
         self._store.keep_only(MASKS, (MASKS + name for name in self._names.values()))
         held = [_Decided(*each) for each in self._store.messages()]
         if held:
@@ -218,7 +221,7 @@ class MaskRunner:
         A day is decided by one policy. So the store says which one decided the last day; one that was put in its place
         since then is suspended until the next.
         """
-        if self._today is not None and self._today[0] == date:
+        if not self._must_load and self._today is not None and self._today[0] == date:
             return self._today[1]
         policy = self._schedule.on(date)
         name, day = self._names[policy], date.isoformat()
@@ -236,7 +239,7 @@ class MaskRunner:
         if name in self._masks:
             mask.take_over_contexts(self._masks[name])
         self._masks[name] = mask
-        self._today = date, mask
+        self._today, self._must_load = (date, mask), False
         report = mask.report()
         if report.stale:
             _log.warning("habits have changed: %s; learn them again", report.recent)
@@ -266,7 +269,7 @@ class MaskRunner:
             now = self.clock.now()
             if now < upcoming.instant - self._lead:  # the clock was set back: another step may come first
                 continue
-            decided = self._decide(upcoming) if now <= upcoming.instant else []
+            decided = await self._decide(upcoming)
             while self.clock.now() < upcoming.instant:
                 await self.clock.wait_until(upcoming.instant)
             self._over = upcoming.instant
@@ -275,19 +278,25 @@ class MaskRunner:
             for each in (*overdue, *decided):
                 self._publish(each)
 
-    def _decide(self, upcoming: Beginning) -> list[_Decided]:
-        """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
-        date, read = upcoming.date, self._read()
-        decided = []
+    async def _decide(self, upcoming: Beginning) -> list[_Decided]:
+        """Decide a step, together with other phones of the same file. Returns what is stored."""
         try:
-            mask = self._mask(date)
-            for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
-                with contextlib.suppress(StepError):  # the clock was set back to a step that is over
-                    with self._store.transaction():  # a step and its message, or neither
-                        stored = self._keep(date, step, mask.observe(context, step=step), context)
-                    decided.append(stored)
+            return await self._store.transact(partial(self._observe, upcoming))  # a step and its message, or neither
         except OSError as error:
-            _log.error("step %s of %s is not published: it cannot be stored: %s", upcoming.step, date, error)
+            self._must_load = True  # the mask goes on from what is stored
+            _log.error("step %s of %s is not published: it cannot be stored: %s", upcoming.step, upcoming.date, error)
+            return []
+
+    def _observe(self, upcoming: Beginning) -> list[_Decided]:
+        """Decide a step, and before it those that the clock leaves out: nothing can be read at them."""
+        decided: list[_Decided] = []
+        if self.clock.now() > upcoming.instant:  # it has begun
+            return decided
+        date, read = upcoming.date, self._read()
+        mask = self._mask(date)
+        for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
+            with contextlib.suppress(StepError):  # the clock was set back to a step that is over
+                decided.append(self._keep(date, step, mask.observe(context, step=step), context))
         return decided
 
     def _read(self) -> str | None:

@@ -85,7 +85,7 @@ class CountingRunner:
 
     async def __aenter__(self) -> Self:
         """Begin: with a round, if the phone is enrolled."""
-        kept_participation(self._store, self._participation)
+        await self._store.transact(partial(kept_participation, self._store, self._participation))
         Enrolment(self._store.slot(MEMBERSHIP), self._clock.now)  # what is damaged is reported at once
         if self._store.slot(BUDGET).read() is not None:
             self._kept_budget()  # another budget is refused at once

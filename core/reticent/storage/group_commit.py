@@ -1,15 +1,23 @@
-"""Changes of many threads, committed together: one wait for the disk for all that are made at the same time."""
+"""Changes of many threads or tasks, committed together: one wait for the disk for all that are made at once."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from reticent.storage.database import Database, Execute, FileFormat, Reader, named_errors
 
 __all__ = ["GroupedDatabase"]
+
+Result = TypeVar("Result")
+_Queue = deque[tuple[Callable[[], Any], "asyncio.Future[Any]"]]
 
 MAX_GROUP = 256
 """Changes in one transaction."""
@@ -27,7 +35,7 @@ class _CommitGroup:
 
 
 class GroupedDatabase(Database):
-    """A `Database` for many threads that make small changes.
+    """A `Database` for many threads, or tasks of event loops, that make small changes.
 
     A change is still on disk when `transaction` ends. While others wait to make theirs, it waits for them, and the last
     one commits for all; where one fails, the others still come true. Reads outside of a change see what is committed.
@@ -42,6 +50,7 @@ class GroupedDatabase(Database):
         self._waiting = 0  # threads that wait to begin a change
         self._counting = threading.Lock()
         self._group: _CommitGroup | None = None
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
         super().__init__(path, file_format)
         if path is not None:
             self._reader = Reader(path, file_format)
@@ -72,6 +81,21 @@ class GroupedDatabase(Database):
             if group.error is not None:
                 raise group.error
 
+    async def transact(self, change: Callable[[], Result]) -> Result:
+        """Make a change, in one transaction with those of other tasks that are ready to make theirs.
+
+        The change is on disk when this returns. A change that fails is undone alone. No other task runs while the
+        transaction is open. So if this is cancelled, the change is on disk, or will never be made.
+        """
+        loop = asyncio.get_running_loop()
+        made = loop.create_future()
+        queue = self._queues.setdefault(loop, deque())
+        if not queue:
+            loop.call_soon(self._transact_queued, loop, queue)
+        queue.append((change, made))
+        result: Result = await made
+        return result
+
     def erase_deleted(self) -> bool:
         """Overwrite deleted content now, also in the log of the database. Returns whether that was possible."""
         with self._lock:
@@ -85,6 +109,32 @@ class GroupedDatabase(Database):
         if self._reader is not None:
             self._reader.close()
         super().close()
+
+    def _transact_queued(self, loop: asyncio.AbstractEventLoop, queue: _Queue) -> None:
+        """Make the changes of a group of tasks, and resume the tasks when these are on disk."""
+        group = [queue.popleft() for _ in range(min(len(queue), MAX_GROUP))]
+        if queue:
+            loop.call_soon(self._transact_queued, loop, queue)  # the loop's other work comes first
+        group = [(change, made) for change, made in group if not made.cancelled()]
+        resumed: list[Callable[[], None]] = []
+        try:
+            with self.transaction():
+                resumed = [self._part(change, made) for change, made in group]
+        except BaseException as error:  # noqa: BLE001  # all tasks of the group raise it
+            resumed = [partial(made.set_exception, error) for _, made in group]
+        for resume in resumed:
+            resume()
+
+    def _part(self, change: Callable[[], Any], made: asyncio.Future[Any]) -> Callable[[], None]:
+        """Make a change as a part of a transaction. Returns what resumes its task."""
+        try:
+            with self.transaction():
+                result = change()
+        except BaseException as error:
+            if not self._connection.in_transaction:  # SQLite has undone the other changes as well
+                raise
+            return partial(made.set_exception, error)
+        return partial(made.set_result, result)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[_CommitGroup]:

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import datetime as dt
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from reticent.clock import ManualClock
 from reticent_client import Policy
@@ -22,6 +22,8 @@ from reticent_client.store import PhoneStore, StoreSlot
 from tests.client.apps.phones import MONDAY
 from tests.client.mask import faults, oracle
 from tests.client.mask.faults import Coins, Killed
+
+Result = TypeVar("Result")
 
 EVENING = dt.datetime.combine(MONDAY, dt.time(), dt.UTC) - dt.timedelta(minutes=1)
 NEVER = -1
@@ -75,12 +77,11 @@ class MortalStore(PhoneStore):
         with self.between():
             super().keep_only(*args)
 
-    @contextlib.contextmanager
-    def transaction(self) -> Generator[Any]:
+    async def transact(self, change: Callable[[], Result]) -> Result:
         """A kill within it undoes all of it."""
-        with super().transaction() as run:
-            yield run
+        result = await super().transact(change)
         self.blows.pass_one()
+        return result
 
 
 class MortalSlot(StoreSlot):

@@ -142,5 +142,5 @@ def test_the_enumeration_reaches_every_write_and_every_message() -> None:
     count = blows(policy)
     views = [live(policy, ["home", "work"], [Kill(blow, DAY)], Coins()) for blow in (0, count - 1)]
     assert [sum(entry[0] != "back" for entry in view) for view in views] == [0, 2]
-    # Around each write: waking, two days, two steps. And after the transaction of each step, and each message.
-    assert count == 2 * (2 + 3 + 2 + 2 * 2) + 2 + 2
+    # Around each write: waking, two days, two steps. And after each transaction (waking, two steps) and each message.
+    assert count == 2 * (2 + 3 + 2 + 2 * 2) + 3 + 2

@@ -244,6 +244,32 @@ async def test_another_policy_in_the_moment_before_midnight_does_not_decide_midn
 
 
 @limited
+async def test_another_policy_after_a_midnight_that_was_not_stored_is_suspended(
+    store: PhoneStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store says which policy decided the day, although it could not at the first step."""
+    clock = ManualClock(at("23:50"))
+    published = PublishedSteps(clock)
+    midnight = at("00:00", MONDAY + DAY)
+
+    def full(*_: object) -> None:
+        raise OSError(None, "database or disk is full", "phone.db")
+
+    async with phone_of(store, clock, published, first_day=True) as phone:
+        phone.sense("home")
+        with monkeypatch.context() as patch:
+            patch.setattr(PhoneStore, "append", full)
+            await clock.move_to(midnight)
+        phone.sense("home")
+        await clock.move_to(midnight + HOUR / 2)
+    async with phone_of(store, clock, published, policy=releasing(hidden="work")) as phone:
+        assert phone.suspended
+        phone.sense("hospital")
+        await clock.move_to(midnight + HOUR)
+    assert published.steps == [(1, "home"), (2, None)]
+
+
+@limited
 async def test_another_number_of_steps_in_a_day_is_told_from_tomorrow_on(store: PhoneStore, clock: ManualClock) -> None:
     """The steps of the two cannot be put in one order."""
     published = PublishedSteps(clock)

@@ -205,7 +205,7 @@ class Eager(MaskRunner):
     def sense(self, context: str | None) -> None:
         super().sense(context)
         upcoming = self.next_step
-        for decided in self._decide(upcoming):
+        for decided in self._observe(upcoming):
             self._publish(decided)
         self._over = upcoming.instant
 

@@ -1,9 +1,10 @@
-"""Changes of many threads are committed together, and each is on disk when it returns, or has failed."""
+"""Changes of many threads or tasks are committed together, and each is on disk when it returns, or has failed."""
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -171,3 +172,122 @@ def test_a_change_within_a_change_is_a_part_of_it(path: Path, kept: bool) -> Non
             _insert(database, 3)
         with database.reading() as run:
             assert run("SELECT number FROM notes").fetchall() == [(2,), (3,)]
+
+
+# Tasks of an event loop
+
+
+def _tasks(database: GroupedDatabase, works: Sequence[Callable[[], None]]) -> list[Any]:
+    """Have a task make each change, all at the same time. Returns their errors."""
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*map(database.transact, works), return_exceptions=True)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_changes_of_tasks_are_committed_together(path: Path, kept: bool) -> None:
+    with contextlib.closing(GroupedDatabase(path if kept else None, KIND)) as database:
+        commits = Commits(database)
+        assert _tasks(database, _inserting(database, *range(100))) == [None] * 100
+        assert commits.count == 1
+        with database.reading() as run:
+            assert run("SELECT count(*) FROM notes").fetchone() == (100,)
+
+
+def test_the_change_of_a_task_is_on_disk_when_it_returns(database: GroupedDatabase, path: Path) -> None:
+    async def change(number: int) -> bool:
+        await asyncio.sleep(number % 7 / 1000)
+        await database.transact(partial(_insert, database, number))
+        return number in _numbers(path)
+
+    async def main() -> list[bool]:
+        return await asyncio.gather(*map(change, range(100)))
+
+    assert all(asyncio.run(main()))
+
+
+def test_a_task_returns_what_its_change_returns(database: GroupedDatabase) -> None:
+    async def main() -> list[int]:
+        return await asyncio.gather(*(database.transact(lambda number=number: number) for number in range(3)))  # type: ignore[misc]
+
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_a_change_of_a_task_that_fails_takes_no_other_with_it(database: GroupedDatabase, path: Path) -> None:
+    def fails(number: int) -> None:
+        _insert(database, number)
+        raise KeyError(number)
+
+    works = [partial(fails if number % 2 else partial(_insert, database), number) for number in range(8)]
+    assert [type(error) for error in _tasks(database, works)] == [type(None), KeyError] * 4
+    assert _numbers(path) == {0, 2, 4, 6}
+
+
+def test_all_tasks_of_a_group_fail_with_its_commit(database: GroupedDatabase, path: Path) -> None:
+    commits = Commits(database)
+    commits.error = sqlite3.OperationalError("disk full")
+    assert [type(error) for error in _tasks(database, _inserting(database, 1, 2))] == [OSError] * 2
+    commits.error = None
+    assert _tasks(database, _inserting(database, 3)) == [None]
+    assert _numbers(path) == {3}
+
+
+def test_a_transaction_of_tasks_that_sqlite_ends_itself_fails_for_all(database: GroupedDatabase, path: Path) -> None:
+    def ends() -> None:
+        with database.transaction() as run:
+            run("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+
+    one, two = _inserting(database, 1, 2)
+    assert [type(error) for error in _tasks(database, [one, ends, two])] == [OSError] * 3
+    assert _numbers(path) == set()
+
+
+def test_the_change_of_a_task_that_was_cancelled_is_not_made(database: GroupedDatabase, path: Path) -> None:
+    async def main() -> None:
+        one, two = (asyncio.create_task(database.transact(work)) for work in _inserting(database, 1, 2))
+        asyncio.get_running_loop().call_soon(one.cancel)  # when both wait, and before their group is made
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        await two
+
+    asyncio.run(main())
+    assert _numbers(path) == {2}
+
+
+def test_the_loop_does_other_work_between_groups(database: GroupedDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reticent.storage.group_commit.MAX_GROUP", 4)
+    commits = Commits(database)
+    seen: list[int] = []
+
+    async def other() -> None:
+        while True:
+            await asyncio.sleep(0)
+            seen.append(commits.count)
+
+    async def main() -> None:
+        working = asyncio.create_task(other())
+        await asyncio.gather(*map(database.transact, _inserting(database, *range(10))))
+        working.cancel()
+
+    asyncio.run(main())
+    assert set(seen) >= {1, 2}
+    assert commits.count == 3
+
+
+def test_tasks_of_several_loops_and_threads_change_the_same_file(database: GroupedDatabase, path: Path) -> None:
+    def tasks(start: int) -> None:
+        for at in range(start, start + 200, 20):
+            assert _tasks(database, _inserting(database, *range(at, at + 20))) == [None] * 20
+
+    def thread(start: int) -> None:
+        for number in range(start, start + 200):
+            _insert(database, number)
+
+    with ThreadPoolExecutor(8) as pool:
+        works = [pool.submit(tasks if start % 400 else thread, start) for start in range(0, 1600, 200)]
+        for each in works:
+            each.result(LIMIT)
+    assert _numbers(path) == set(range(1600))
