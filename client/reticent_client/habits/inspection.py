@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from reticent_client.habits.sampling import SampledDays, Sampling
-from reticent_client.habits.traces import FIRST_DAY, Conflict, Reading, Traces
+from reticent_client.habits.traces import Conflict, Reading, Traces
 
 ALIGNED = 0.9
 """If a larger share of the readings is at beginnings of steps, a lead shifts the days by a step."""
@@ -89,7 +89,7 @@ class Inspection:
 
     def name(self, date: dt.date) -> str:
         """A day as it stands in the traces: its date or its number."""
-        return str((date - FIRST_DAY).days if self.numbered else date)
+        return str(date) if self.traces.table is None else self.traces.table.name(date)
 
     def day(self, date: dt.date) -> str:
         """The same for sentences."""

@@ -68,6 +68,10 @@ class SlotTable(NamedTuple):
     numbered: bool
     """Whether days are numbered, so that nobody knows on which day of the week they were."""
 
+    def name(self, date: dt.date) -> str:
+        """A day as it stands in the table: its date or its number."""
+        return str((date - FIRST_DAY).days if self.numbered else date)
+
 
 @dataclass(frozen=True)
 class IgnoredReadings:
@@ -149,7 +153,9 @@ class Traces:
             if label is None and context.strip():
                 placeholders[context.strip()] += 1
             if readings.setdefault(at, label) != label and (user, at) not in conflicts:
-                conflicts[user, at] = Conflict(user, where(number), _twice(user, local, region, readings[at], label))
+                one, other = ("nothing" if each is None else repr(each) for each in (readings[at], label))
+                sentence = f"user {user!r} is in {one} and in {other} at {_when(local, region, table)}"
+                conflicts[user, at] = Conflict(user, where(number), sentence)
         if not found:
             raise ValueError(f"{place}: there are no readings")
         for user, at in conflicts:
@@ -193,9 +199,11 @@ def _printable(text: object, kind: str) -> str:
     return text
 
 
-def _twice(user: str, moment: dt.datetime, zone: dt.tzinfo | None, one: str | None, other: str | None) -> str:
-    first, second = ("nothing" if label is None else repr(label) for label in (one, other))
-    message = f"user {user!r} is in {first} and in {second} at {moment.isoformat()}"
+def _when(moment: dt.datetime, zone: dt.tzinfo | None, table: SlotTable | None) -> str:
+    """The time of a conflict, as it stands in the traces."""
+    if table is not None and table.numbered:
+        return f"{moment:%H:%M} of day {table.name(moment.date())}"
+    message = moment.isoformat()
     if moment.tzinfo is None and zone is not None:
         offsets = {moment.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1)}
         if len(offsets) > 1:

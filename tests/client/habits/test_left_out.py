@@ -218,7 +218,10 @@ def test_numbered_days_are_nowhere_dates(run: Run, tmp_path: Path) -> None:
     content = "\n".join(
         line for line in lines if not line.startswith(("ada,5,", "ada,7,")) or line.startswith("ada,7,1,")
     )
-    assert run(content, "learn", "--days", "days.csv")[0] == 0
+    content += "\nada,9,10,gym"
+    code, _, errors = run(content, "learn", "--days", "days.csv")
+    assert code == 0
+    assert errors[-1].endswith("user 'ada' is in 'work' and in 'gym' at 10:00 of day 9")
     names = [day.name for day in read_days((tmp_path / "days.csv").read_text().splitlines(), "days.csv")]
     assert names[-1] == "29"
     assert all(name.isdigit() for name in names)
