@@ -93,7 +93,8 @@ def audit_days(
         if draw is not None and picture is not None:
             draw(found, picture)
     if as_json:
-        write_json(found.to_json())
+        grouped = {} if by is None else {f"by_{by}": [group._asdict() for group in audit_text.groups(found, by)]}
+        write_json(found.to_json() | grouped)
     else:
         _show(found, by)
     return ExitCode.BAD_ANSWER if found.breaches else ExitCode.DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Literal, TextIO
+from typing import Literal, NamedTuple, TextIO
 
 from reticent_client.mask.audit import Audit, DayTotals, Gain, StepAudit
 from reticent_client.mask.description import weights_text
@@ -58,8 +58,22 @@ def breach_rows(audit: Audit) -> Iterator[Row]:
             yield day.day, _time(gain, horizon), gain.context, f"{gain.rise:.3f}", _model(day.on_model)
 
 
-def group_rows(audit: Audit, by: Literal["day", "time"]) -> Iterator[Row]:
-    """A row for each day, or for each time of day; on the model and off it apart."""
+class StepGroup(NamedTuple):
+    """The totals of the steps of one day, or of one time of day."""
+
+    name: str
+    on_model: bool
+    contexts: int
+    released: int
+    """The number of released contexts."""
+    visits: int
+    breaches: int
+    largest_gain: float | None
+    """The largest rise of the belief in a sensitive context; None if no step has any."""
+
+
+def groups(audit: Audit, by: Literal["day", "time"]) -> Iterator[StepGroup]:
+    """A group for each day, or for each time of day; on the model and off it apart."""
     horizon = audit.policy.horizon
     key: Callable[[StepAudit], tuple[bool, str | int]] = (
         (lambda each: (not each.on_model, each.step)) if by == "time" else (lambda each: (False, each.day))
@@ -67,12 +81,24 @@ def group_rows(audit: Audit, by: Literal["day", "time"]) -> Iterator[Row]:
     steps = sorted(audit.steps(), key=key) if by == "time" else audit.steps()
     for _, group in groupby(steps, key):
         cells = list(group)
-        first = cells[0]
-        yield (
-            time_of(first.step, horizon) if by == "time" else first.day,
-            _model(first.on_model),
-            *_summary(cells),
+        contexts = [each for each in cells if each.context is not None]
+        rise = max(each.rise for each in cells)
+        yield StepGroup(
+            name=time_of(cells[0].step, horizon) if by == "time" else cells[0].day,
+            on_model=cells[0].on_model,
+            contexts=len(contexts),
+            released=sum(each.decision.outcome == "released" for each in contexts),
+            visits=sum(each.visit for each in cells),
+            breaches=sum(each.breach for each in cells),
+            largest_gain=rise if rise > -1 else None,
         )
+
+
+def group_rows(audit: Audit, by: Literal["day", "time"]) -> Iterator[Row]:
+    """A row for each group."""
+    for name, on_model, contexts, released, visits, breaches, gain in groups(audit, by):
+        largest = _NONE if gain is None else f"{gain:.3f}"
+        yield name, _model(on_model), _part(released, contexts), str(visits), str(breaches), largest
 
 
 def write_csv(file: TextIO, audit: Audit) -> None:
@@ -120,19 +146,6 @@ def _column(totals: DayTotals, policy: Policy) -> dict[str, str]:
         "largest gain": _gain(totals.largest, horizon),
         "largest gain at some step": _gain(totals.some, horizon),
     }
-
-
-def _summary(cells: list[StepAudit]) -> Row:
-    """The released contexts, visits, breaches and the largest gain of some steps."""
-    contexts = [each for each in cells if each.context is not None]
-    released = sum(each.decision.outcome == "released" for each in contexts)
-    rise = max(each.rise for each in cells)
-    return (
-        _part(released, len(contexts)),
-        str(sum(each.visit for each in cells)),
-        str(sum(each.breach for each in cells)),
-        f"{rise:.3f}" if rise > -1 else _NONE,
-    )
 
 
 def _part(part: int, whole: int) -> str:

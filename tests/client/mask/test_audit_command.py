@@ -134,6 +134,25 @@ time                  released       visits  breaches  largest gain
     )
 
 
+def test_an_audit_by_day_and_by_time_as_json(run: Run) -> None:
+    """The groups of the text, as numbers."""
+    facts = json.loads(run("audit", "stay.npz", "week.csv", "--by", "day", "--json", code=1).stdout)
+    assert [group["name"] for group in facts["by_day"]] == [f"2027-02-0{number}" for number in range(1, 5)]
+    assert facts["by_day"][1] == {
+        "name": "2027-02-02",
+        "on_model": False,
+        "contexts": 2,
+        "released": 1,
+        "visits": 1,
+        "breaches": 0,
+        "largest_gain": -0.5,
+    }
+    facts = json.loads(run("audit", "stay.npz", "week.csv", "--by", "time", "--json", code=1).stdout)
+    found = [(group["name"], group["on_model"], group["breaches"]) for group in facts["by_time"]]
+    assert found == [("00:00", True, 1), ("12:00", True, 1), ("00:00", False, 0), ("12:00", False, 0)]
+    assert "by_day" not in facts
+
+
 def test_an_audit_as_csv(run: Run, folder: Path) -> None:
     """A line for each step, from which anything can be counted again."""
     run("audit", "stay.npz", "week.csv", "--csv", "steps.csv", code=1)
