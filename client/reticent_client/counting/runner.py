@@ -85,8 +85,11 @@ class CountingRunner:
 
     async def __aenter__(self) -> Self:
         """Begin: with a round, if the phone is enrolled."""
-        await self._store.transact(partial(kept_participation, self._store, self._participation))
-        Enrolment(self._store.slot(MEMBERSHIP), self._clock.now)  # what is damaged is reported at once
+        if self._participation is None:
+            kept_participation(self._store)  # what is damaged is reported at once
+        else:
+            await self._store.transact(partial(kept_participation, self._store, self._participation))
+        Enrolment(self._store.slot(MEMBERSHIP), self._clock.now)  # the same
         if self._store.slot(BUDGET).read() is not None:
             self._kept_budget()  # another budget is refused at once
         self._running = asyncio.create_task(self._run(), name="counting")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reticent.clock import ManualClock
-from reticent_client import Phone
+from reticent_client import Participation, Phone
 from reticent_client.apps.messages import Step
 from reticent_client.apps.tokens import APPS
 from reticent_client.errors import FileError
@@ -22,7 +22,6 @@ from reticent_client.store import PhoneStore
 from tests.client.apps.phones import at, limited, mask_of, releasing
 
 PHONES = 100
-LEAD = dt.timedelta(seconds=1)
 
 
 @dataclass
@@ -45,7 +44,7 @@ class Household:
             self.on_commit()
         return self._execute(statement, values)
 
-    def phone(self, number: int) -> Phone:
+    def phone(self, number: int, **options: Any) -> Phone:
         return Phone(
             releasing(),
             store=self.store.of(f"phone {number}"),
@@ -53,6 +52,7 @@ class Household:
             zone=dt.UTC,
             first_day=True,
             on_step=partial(self._note, number),
+            **options,
         )
 
     def _note(self, number: int, step: Step) -> None:
@@ -64,10 +64,10 @@ class Household:
         self.published.append((number, step.step))
 
     @contextlib.asynccontextmanager
-    async def phones(self, count: int = PHONES) -> AsyncGenerator[list[Phone], None]:
+    async def phones(self, count: int = PHONES, **options: Any) -> AsyncGenerator[list[Phone], None]:
         """So many phones, which start together."""
         async with contextlib.AsyncExitStack() as stack:
-            phones = [self.phone(number) for number in range(count)]
+            phones = [self.phone(number, **options) for number in range(count)]
             await asyncio.gather(*map(stack.enter_async_context, phones))
             yield phones
 
@@ -99,17 +99,21 @@ async def test_a_step_of_many_phones_is_few_commits_and_leaves_after_them(househ
             household.published.clear()
 
 
+@pytest.mark.parametrize(("participation", "commits"), [(None, 1), (Participation(), 2)])
 @limited
-async def test_phones_that_start_together_share_commits(household: Household) -> None:
-    async with household.phones():
-        assert household.commits == 2  # one for the masks, and one for what the users allow in counts
+async def test_phones_that_start_together_share_commits(
+    household: Household, participation: Participation | None, commits: int
+) -> None:
+    """One for the masks, and one for what the users allow in counts."""
+    async with household.phones(participation=participation):
+        assert household.commits == commits
 
 
 @limited
-async def test_a_phone_starts_its_mask_with_one_commit(household: Household) -> None:
+async def test_a_phone_starts_with_one_commit(household: Household) -> None:
     for _ in range(2):
         household.commits = 0
-        async with mask_of(household.phone(0)):
+        async with household.phone(0):
             assert household.commits == 1
 
 
