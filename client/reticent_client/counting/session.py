@@ -264,7 +264,7 @@ class _RoundRun:
             batch = wanted[start : start + MAX_DECISIONS]
             decisions = await self._servers.decisions(batch)
             for decision in decisions[: len(batch)]:
-                with self._noting("a decision", self._servers.aggregation):
+                with self._noting("check of a decision", self._servers.aggregation):
                     await _in_thread(self._participant.decided, decision)
                     self._decided[decision.query] = None
 

@@ -149,7 +149,8 @@ def test_no_more_decisions_are_looked_at_than_were_wanted(tmp_path: Path, monkey
             done = await take_part(phone.participant, servers, SITUATION)
             assert len(looked_at) == 2
             [trouble] = done.failures  # of one kind one line
-            assert str(trouble) == "a decision failed: the decision is not about a contribution of this phone's"
+            failed = "check of a decision failed: the decision is not about a contribution of this phone's"
+            assert str(trouble) == failed
 
     _within(live())
 
