@@ -181,7 +181,7 @@ class MaskRunner:
         return self.timetable.next(max(self.clock.now(), self._over))
 
     def reports(self) -> list[MaskReport]:
-        """What became of the steps, for each policy that has decided any since the phone began."""
+        """The outcomes of the steps, for each policy that has decided any since the phone began."""
         return [mask.report() for mask in self._masks.values()]
 
     def _resume(self) -> None:
@@ -246,7 +246,7 @@ class MaskRunner:
         return mask
 
     def position_at(self, instant: dt.datetime) -> int:
-        """Where the step stands that had begun last at an instant."""
+        """The position of the step that had begun last at an instant."""
         begun = self.timetable.last(instant)
         return position(begun.date, begun.step)
 
@@ -300,7 +300,7 @@ class MaskRunner:
         return decided
 
     def _read(self) -> str | None:
-        """What was read last, unless that is too long ago; one from a time to come was read by another clock."""
+        """The last reading, unless it is too old; a reading from the future was made by another clock."""
         reading = self._reading
         return reading.context if dt.timedelta() <= self.clock.now() - reading.instant < self.hold else None
 

@@ -103,7 +103,7 @@ def learn(
 def _contents(
     habits: Habits, day_name: DayName, *, chains: tuple[Path | None, ...], days: tuple[Path | None, ...]
 ) -> list[tuple[Path, bytes]]:
-    """What goes where, of weekdays or all days and of weekends; all of it is made before anything is written."""
+    """The contents by file, of weekdays or all days and of weekends; all are made before any file is written."""
     kinds = WEEKDAY if WEEKDAY in habits.chains else DAY, WEEKEND
     texts = [(path, _chain_text(habits, kind)) for path, kind in zip(chains, kinds, strict=True) if path is not None]
     texts += [

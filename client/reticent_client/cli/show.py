@@ -67,7 +67,7 @@ def show_file(
 
 
 def _description(file: Path, seconds: float | None) -> Description:
-    """What a file is; the ceiling of a policy is searched for so many seconds."""
+    """The description of a file; the search for the ceiling of a policy takes at most so many seconds."""
     with file.open("rb") as opened:
         head = opened.read(_HEAD)
     if head.startswith(_POLICY):
