@@ -11,8 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from reticent_analyst.progress_display import ProgressDisplay
 from tests.analyst.clocks import SteppedClock
 from tests.analyst.command import KNOWN, PROGRAM, QUESTION
 from tests.parties.counting_server import DEADLINE, CountingServer
+from tests.parties.waiting import block_until
 
 pytestmark = pytest.mark.slow  # real processes and connections, some seconds in all
 
@@ -39,13 +38,6 @@ def begun(server: CountingServer, folder: Path, *arguments: str, **options: Any)
     where += ["--identity", server.signer.public.hex()]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([PROGRAM, "count", *arguments, *where], text=True, cwd=folder, **(streams | options))
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_line_is_written_after_a_moment_and_again_for_a_new_subject() -> None:
@@ -85,7 +77,7 @@ def test_lines_are_written_by_a_thread() -> None:
     written = io.StringIO()
     with ProgressDisplay(written, first=0.0) as display:
         display.show("collecting: ", "1")
-        until(lambda: written.getvalue() == "collecting: 1\n")
+        block_until(lambda: written.getvalue() == "collecting: 1\n")
 
 
 def test_an_unavailable_key_server_is_named_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
@@ -95,7 +87,7 @@ def test_an_unavailable_key_server_is_named_without_a_terminal(server: CountingS
         guard.start()
         assert process.stderr is not None
         assert re.fullmatch(r"waiting for the key server \(\d s\)\n", process.stderr.readline())
-        until(lambda: "gym" in server.standing)
+        block_until(lambda: "gym" in server.standing)
         query = Query.from_bytes(server.standing["gym"].query)
         server.collecting(query, 7)
         assert any(line.startswith("collecting: 21 phones; closes in") for line in process.stderr)
@@ -117,7 +109,7 @@ def test_the_query_continues_after_an_interrupt(
     arguments = ["new", "gym.toml", "--yes"] if command == "new" else ["result", "gym"]
     looks = server.calls.count("status")
     with begun(server, tmp_path, *arguments, **({"stderr": theirs} if is_terminal else {})) as process:
-        until(lambda: server.calls.count("status") > looks + 2)
+        block_until(lambda: server.calls.count("status") > looks + 2)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=DEADLINE)
     os.close(theirs)

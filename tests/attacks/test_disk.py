@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tests.attacks.lying_aggregation import TargetQuery
 from tests.attacks.phones import joined
 from tests.attacks.target import TIMEOUT, Target
 from tests.parties.queries import visits
+from tests.parties.waiting import block_until
 
 pytestmark = pytest.mark.slow  # real processes, some seconds
 
@@ -68,15 +68,8 @@ def counted(servers: ServerPair, folder: Path) -> tuple[TargetQuery, list[wire.C
             collecting.Contribute(said[-1], timeout=TIMEOUT)
             phone.close()
         wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest)])
-        until_decided(collecting, wanted)
+        block_until(lambda: collecting.Decisions(wanted, timeout=TIMEOUT).decisions, "the decision", within=TIMEOUT)
     return TargetQuery(query, key, wire.Deal()), said, query_key, encrypted_key
-
-
-def until_decided(collecting: CollectingStub, wanted: wire.DecisionsRequest) -> None:
-    end = time.monotonic() + TIMEOUT
-    while not collecting.Decisions(wanted, timeout=TIMEOUT).decisions:
-        assert time.monotonic() < end, "the query is not decided"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

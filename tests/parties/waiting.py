@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 
@@ -14,3 +15,12 @@ async def until(condition: Callable[[], bool], what: str = "the condition", *, w
         if loop.time() > end:
             raise TimeoutError(f"{what}: not within {within:g} s")
         await asyncio.sleep(0.001)
+
+
+def block_until(condition: Callable[[], object], what: str = "the condition", *, within: float = 60.0) -> None:
+    """As `until`, without an event loop: for other processes, which take longer to look at."""
+    end = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {within:g} s")
+        time.sleep(0.02)

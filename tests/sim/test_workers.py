@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from reticent_sim.experiments.workers import run_jobs
+from tests.parties.waiting import block_until
 
 RETICENT = (sys.executable, "-m", "reticent")
 AT_MOST = 5.0
@@ -90,7 +91,7 @@ def experiment(folder: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     try:
-        wait_until(lambda: len(living(process.pid)) >= 3, STARTED)
+        block_until(lambda: len(living(process.pid)) >= 3, within=STARTED)
         yield process
     finally:
         for each in living(process.pid):
@@ -103,13 +104,6 @@ def living(group: int) -> list[int]:
     listed = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
     rows = (line.split() for line in listed.stdout.splitlines())
     return [int(pid) for pid, pgid, state in rows if int(pgid) == group and not state.startswith("Z")]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 @pytest.mark.slow
@@ -133,4 +127,4 @@ def test_workers_end_when_the_experiment_is_killed(tmp_path: Path, delay: float)
         time.sleep(delay)
         process.kill()
         process.wait()
-        wait_until(lambda: not living(process.pid), AT_MOST)
+        block_until(lambda: not living(process.pid), within=AT_MOST)

@@ -32,6 +32,7 @@ from reticent_sim.engine import (
 )
 from tests.parties import phone as phones
 from tests.parties.phone import Phone
+from tests.parties.waiting import block_until
 
 START = dt.datetime(2027, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -162,10 +163,7 @@ with open("lock", "w") as lock:
 
 
 def until_it_waits(log: Path) -> None:
-    end = time.monotonic() + TIMEOUT
-    while not log.exists() or "waiting" not in log.read_text():
-        assert time.monotonic() < end, "the program did not start"
-        time.sleep(0.02)
+    block_until(lambda: log.exists() and "waiting" in log.read_text(), "the start of the program", within=TIMEOUT)
 
 
 def is_gone(folder: Path) -> bool:
