@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from reticent.privacy import DEFAULT_BUDGET, Query, QueryLimits
@@ -11,8 +12,12 @@ __all__ = ["KEY_SERVERS", "PHONES", "ExpectedRefusal", "expected_refusals"]
 PHONES = "phones"
 KEY_SERVERS = "key servers"
 
-_BUDGET = QueryLimits(max_epsilon=DEFAULT_BUDGET.epsilon, max_delta=DEFAULT_BUDGET.delta)
-_PHONE_LIMITS = ("max_epsilon", "max_delta", "min_liars_share", "min_honest")
+_PHONES = QueryLimits(  # a phone knows no cohort's size, and limits bytes, not ciphertexts
+    max_epsilon=DEFAULT_BUDGET.epsilon,
+    max_delta=DEFAULT_BUDGET.delta,
+    min_cohort_share=0.0,
+    max_ciphertexts=sys.maxsize,
+)
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,8 @@ def expected_refusals(query: Query, ciphertexts: int) -> tuple[ExpectedRefusal, 
         query: The query.
         ciphertexts: The number of ciphertexts that each phone sends for it.
     """
-    by_phones = _BUDGET.violations(query, ciphertexts)
-    violations = [(by_phones[name], PHONES) for name in _PHONE_LIMITS if name in by_phones]
-    violations += [(violation, KEY_SERVERS) for violation in QueryLimits().violations(query, ciphertexts).values()]
     parties: dict[str, list[str]] = {}
-    for violation, party in violations:
-        parties.setdefault(violation, []).append(party)
+    for party, limits in ((PHONES, _PHONES), (KEY_SERVERS, QueryLimits())):
+        for violation in limits.violations(query, ciphertexts).values():
+            parties.setdefault(violation, []).append(party)
     return tuple(ExpectedRefusal(tuple(by), why) for why, by in parties.items())
