@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import sqlite3
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -75,6 +76,13 @@ def left(path: Path) -> int:
         return len(store.to_countersign()) + len(store.to_decide())
 
 
+def first_expiry(path: Path) -> dt.datetime:
+    """When the first lease expires."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        [(expires,)] = database.execute("SELECT min(expires) FROM leases")
+    return dt.datetime.fromtimestamp(expires / 1000, dt.UTC)
+
+
 def request_counts(keys: Deciding) -> Counter[tuple[bytes, int]]:
     """How often the key server was asked to decide each cohort, and, as number -1, to countersign each query."""
     items = [(head.query, head.cohort) for head in keys.heads] + [(digest, -1) for digest in keys.countersigned]
@@ -105,7 +113,10 @@ def test_two_drivers_share_the_work_and_do_nothing_twice(path: Path, certs: Path
 
 
 def test_what_one_driver_works_on_the_other_leaves_alone_until_it_is_released(path: Path, certs: Path) -> None:
-    """A key server that needs long: the lease is renewed by the clock for as long as the call lasts."""
+    """A key server that needs long: the lease is renewed by the clock for as long as the call lasts.
+
+    The first two wait for their calls; the third comes when their leases would have expired.
+    """
 
     async def wait() -> None:
         _, closed = prepared(path)
@@ -115,15 +126,16 @@ def test_what_one_driver_works_on_the_other_leaves_alone_until_it_is_released(pa
             clock = ManualClock(START)
             async with driving(path, certs, listener.address, "one", clock):
                 await until(lambda: len(keys.heads) == 1)
-                async with driving(path, certs, listener.address, "two", clock) as two:
+                async with driving(path, certs, listener.address, "two", clock):
                     await until(lambda: len(keys.heads) == 2)  # the next cohort
                     for _ in range(10):
                         await clock.move_to(clock.now() + LEASE / 2)
-                        await asyncio.sleep(0.05)  # a renewal is written
-                        two.decide()
-                    assert len(keys.heads) == 2
-                    keys.decides.set()
-                    await until(lambda: not left(path))
+                        await until(lambda: first_expiry(path) > clock.now() + LEASE / 2)
+                    async with driving(path, certs, listener.address, "three", clock):
+                        await until(lambda: len(keys.heads) == 3)
+                        assert max(request_counts(keys).values()) == 1
+                        keys.decides.set()
+                        await until(lambda: not left(path))
         assert max(request_counts(keys).values()) == 1
         assert len(keys.heads) == COHORTS * len(closed)
 

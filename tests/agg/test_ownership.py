@@ -59,7 +59,8 @@ def test_the_owner_is_whoever_the_certificate_names(tmp_path: Path, certs: Path)
             for call in (bob.Status(wire.StatusRequest(id=query.id)), bob.Abort(wire.AbortRequest(id=query.id))):
                 assert (await refusal_of(call)).refusal is Refusal.NOT_PERMITTED
             assert not (await bob.List(wire.ListRequest())).queries
-            assert len((await ann.List(wire.ListRequest())).queries) == 1
+            [shown] = (await ann.List(wire.ListRequest())).queries
+            assert shown.phase == wire.COLLECTING
 
     run(live())
 

@@ -21,7 +21,7 @@ from reticent_client import Situation
 from reticent_client.counting.enrolment import MembershipState
 from reticent_client.counting.records import ContributionState
 from reticent_client.counting.servers import Servers as Channels
-from reticent_client.counting.session import DEFAULT_INTERVAL, Round, enrol, run, take_part
+from reticent_client.counting.session import DEFAULT_INTERVAL, MAX_INTERVAL, MIN_INTERVAL, Round, enrol, run, take_part
 from reticent_client.errors import Reason
 from tests.client.counting.network import Network
 from tests.client.counting.world import Device, Servers, device, query
@@ -159,6 +159,23 @@ def test_a_server_that_says_nothing_is_left_by_the_deadline(tmp_path: Path) -> N
                     done = await take_part(phone.participant, servers, NOW)
                 assert [type(trouble.error) for trouble in done.failures] == [Unreachable]
                 assert _states(phone) == {"gym": ContributionState.STORED}
+
+    _within(live())
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "interval"), [(0, DEFAULT_INTERVAL), (1, MIN_INTERVAL), (2**32 - 1, MAX_INTERVAL)]
+)
+def test_the_interval_that_a_server_names_is_kept_within_bounds(
+    tmp_path: Path, milliseconds: int, interval: dt.timedelta
+) -> None:
+    async def live() -> None:
+        network = Network(Servers())
+        network.again_in_ms = milliseconds
+        with device(tmp_path, servers=network.servers, joined=False) as phone:
+            async with network.listening(tmp_path / "certs"), _channels_of(network) as servers:
+                await _joined(phone, network)
+                assert (await take_part(phone.participant, servers, NOW)).next_in == interval
 
     _within(live())
 
