@@ -292,8 +292,9 @@ class MaskIt:
             if released:
                 self._last = index
                 self._possible = 1 << index
-                counts["gaps_released"] += index == self._unknown
         counts[outcome] += 1
+        if context in {None, UNKNOWN}:
+            self._tally.gaps[outcome] += 1
         self._next_step()
         return outcome
 

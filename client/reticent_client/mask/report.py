@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from reticent_client.mask.chain import UNKNOWN
@@ -14,6 +14,9 @@ MAX_LENGTH = 64
 
 Outcome = Literal["released", "suppressed", "off_model", "missing", "missed", "suspended"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+CONTEXT_OUTCOMES: tuple[Outcome, ...] = ("released", "suppressed", "off_model", "suspended")
+"""The outcomes of steps with a reading."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,28 @@ class MaskReport:
     """The unusual share of the last days, beside that of the first days."""
     seeded: bool
     """Whether the coins can be replayed, as in a simulation."""
-    gaps_released: int = 0
-    """The number of the released steps that had no reading, and were released as "unknown"."""
+    gaps: dict[str, int] = field(default_factory=dict)
+    """The number of the decided steps without a reading, by outcome. They are released as "unknown"."""
 
     @property
     def steps(self) -> int:
         """The number of all steps."""
         return sum(getattr(self, outcome) for outcome in OUTCOMES)
+
+    @property
+    def contexts(self) -> int:
+        """The number of steps with a reading."""
+        return sum(map(self._contexts, CONTEXT_OUTCOMES))
+
+    @property
+    def released_contexts(self) -> int:
+        """The number of released contexts."""
+        return self._contexts("released")
+
+    def _contexts(self, outcome: Outcome) -> int:
+        """The number of steps with a reading and this outcome."""
+        steps: int = getattr(self, outcome)
+        return steps - self.gaps.get(outcome, 0)
 
     @property
     def off_model_rate(self) -> float | None:
@@ -65,19 +83,23 @@ class MaskReport:
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
         return asdict(self) | {
+            "contexts": self.contexts,
+            "released_contexts": self.released_contexts,
             "off_model_contexts": dict(self.off_model_contexts),
             "recent": self.recent.to_json(),
         }
 
     def __str__(self) -> str:
         days = "1 day" if self.days == 1 else f"{self.days} days"
-        share = f" ({self.released / self.steps:.0%})" if self.steps else ""
-        gaps = f", {self.gaps_released} of them as {UNKNOWN!r}" if self.gaps_released else ""
-        parts = [f"{days}: released {self.released} of {self.steps} steps{share}{gaps}"]
-        parts.append(f"suppressed {self.suppressed}")
-        parts += [
-            f"{outcome.replace('_', '-')} {count}" for outcome in OUTCOMES[2:] if (count := getattr(self, outcome))
-        ]
+        share = f" ({self.released_contexts / self.contexts:.0%})" if self.contexts else ""
+        parts = [f"{days}: released {self.released_contexts} of {self.contexts} contexts{share}"]
+        parts.append(f"suppressed {self._contexts('suppressed')}")
+        others = ("off-model", self._contexts("off_model")), ("suspended", self._contexts("suspended"))
+        parts += [f"{name} {count}" for name, count in others if count]
+        if gaps := sum(self.gaps.values()):
+            parts.append(f"{self.gaps.get('released', 0)} of {gaps} gaps released as {UNKNOWN!r}")
+        if self.missed:
+            parts.append(f"missed {self.missed}")
         text = ", ".join(parts)
         if self.off_model_contexts:
             named = ", ".join(f"{label!r} {n}" for label, n in self.off_model_contexts)
@@ -91,7 +113,8 @@ class Tally:
     """Counts that grow."""
 
     def __init__(self, *, seeded: bool) -> None:
-        self.counts = dict.fromkeys((*OUTCOMES, "days", "gaps_released"), 0)
+        self.counts = dict.fromkeys((*OUTCOMES, "days"), 0)
+        self.gaps: Counter[str] = Counter()
         self.labels: Counter[str] = Counter()
         self.unusual_steps = UnusualSteps()
         self.seeded = seeded
@@ -111,15 +134,19 @@ class Tally:
 
     def report(self) -> MaskReport:
         """The counts so far."""
-        common = tuple(self.labels.most_common())
         return MaskReport(
-            **self.counts, off_model_contexts=common, recent=self.unusual_steps.recent(), seeded=self.seeded
+            **self.counts,
+            gaps=dict(self.gaps),
+            off_model_contexts=tuple(self.labels.most_common()),
+            recent=self.unusual_steps.recent(),
+            seeded=self.seeded,
         )
 
     def to_json(self) -> dict[str, Any]:
         """The counts as plain data, without contexts: this is written to the disk."""
         return {
             "counts": dict(self.counts),
+            "gaps": dict(self.gaps),
             "unusual_steps": self.unusual_steps.to_json(),
             "seeded": self.seeded,
         }
@@ -129,5 +156,6 @@ class Tally:
         """The counts that `to_json` wrote; seeded if those were, or if the present coins are."""
         tally = cls(seeded=seeded or data["seeded"])
         tally.counts |= data["counts"]
+        tally.gaps.update(data["gaps"])
         tally.unusual_steps = UnusualSteps.from_json(data["unusual_steps"])
         return tally

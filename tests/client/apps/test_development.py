@@ -51,7 +51,7 @@ def test_days_pass_on_a_fast_clock_and_lose_no_step(run: Run, fast: str) -> None
     assert told == RELEASED
     ended, report = done.stderr.splitlines()
     assert ended == "reticent: the traces have ended"
-    assert report.startswith("2 days: released 4 of 8 steps (50%)")
+    assert report.startswith("2 days: released 4 of 6 contexts (67%)")
 
 
 def test_its_store_is_a_phone_s_store(run: Run) -> None:

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import numpy as np
 import pytest
 
 from reticent.randomness import seeded
@@ -13,6 +14,7 @@ from reticent_client.cli import policy as policy_command
 from reticent_client.cli.policy import make_policy
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_client.mask.days_file import DayRecord, read_days
+from reticent_client.mask.policy import VectorPolicy
 from tests.client.commands import Run, days, furnish, lines, runner
 from tests.client.mask import chains
 
@@ -171,10 +173,16 @@ def test_a_filter_s_report_as_json(run: Run) -> None:
 
 
 def test_released_gaps_are_told_beside_what_is_released(run: Run) -> None:
-    """They are no contexts."""
-    mask_sensitive(MarkovChain.fit([["s", None], ["x", "x"]]), sensitive={"s"}).save("gaps.npz")
+    """They are no contexts, whether they are released or suppressed."""
+    policy = mask_sensitive(MarkovChain.fit([["s", None], ["x", "x"]]), sensitive={"s"})
+    policy.save("gaps.npz")
     done = run("filter", "gaps.npz", stdin="day,step,context\nmon,0,x\nmon,1,x\ntue,0,s\ntue,1,\n")
-    assert done.stderr == "2 days: released 3 of 4 steps (75%), 1 of them as 'unknown', suppressed 1\n"
+    assert done.stderr == "2 days: released 2 of 3 contexts (67%), suppressed 1, 1 of 1 gaps released as 'unknown'\n"
+    VectorPolicy(policy.provenance, np.ones((2, 3))).save("silent.npz")
+    done = run("filter", "silent.npz", "--json", stdin="day,step,context\nmon,0,x\nmon,1,\n")
+    facts = json.loads(done.stderr)
+    assert (facts["contexts"], facts["released_contexts"], facts["suppressed"]) == (1, 0, 2)
+    assert facts["gaps"] == {"suppressed": 1}
 
 
 def test_a_seeded_filter_says_so(run: Run, folder: Path) -> None:
@@ -194,7 +202,8 @@ def test_surprises_are_reported(run: Run) -> None:
     done = run("filter", "leaky.npz", stdin="day,step,context\nmon,0,a\nmon,1,gym\nmon,2,\n")
     assert done.stdout == "day,step,context\nmon,0,a\nmon,1,\nmon,2,\n"
     assert done.stderr == (
-        "1 day: released 1 of 3 steps (33%), suppressed 0, off-model 1, missing 1; off-model contexts: 'gym' 1\n"
+        "1 day: released 1 of 2 contexts (50%), suppressed 0, off-model 1, 0 of 1 gaps released as 'unknown'; "
+        "off-model contexts: 'gym' 1\n"
     )
 
 

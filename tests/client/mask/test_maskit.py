@@ -193,15 +193,18 @@ def test_every_step_has_one_outcome() -> None:
             "stale": False,
         },
         "seeded": True,
-        "gaps_released": 0,
+        "gaps": {"missing": 1},
+        "contexts": 6,
+        "released_contexts": 4,
     }
     assert report.off_model_rate == 1 / 6
     assert str(report) == (
-        "2 days: released 4 of 10 steps (40%), suppressed 1, off-model 1, missing 1, missed 3; "
+        "2 days: released 4 of 6 contexts (67%), suppressed 1, off-model 1, "
+        "0 of 1 gaps released as 'unknown', missed 3; "
         "off-model contexts: 'gym' 1; seeded, for simulation only"
     )
 
 
 def test_an_empty_report() -> None:
     """Nothing has happened yet."""
-    assert str(MaskIt(vector(commute())).report()) == "0 days: released 0 of 0 steps, suppressed 0"
+    assert str(MaskIt(vector(commute())).report()) == "0 days: released 0 of 0 contexts, suppressed 0"
