@@ -28,7 +28,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         project_copy = ProjectCopy(Path(folder))
         if mutants:
-            project_copy.check(test for each in mutants for test in each.tests)
+            project_copy.check(mutants)
         for mutant in mutants:
             verdict = project_copy.verdict(mutant)
             print(f"{time.monotonic() - started:6.0f} s  {verdict:9}  {mutant.name}", flush=True)  # noqa: T201

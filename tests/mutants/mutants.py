@@ -42,6 +42,7 @@ class Mutant:
         new: What it becomes.
         tests: The arguments of pytest, of which some test must fail.
         explanation: Why no test can find it; empty for all others.
+        slow: Whether slow tests are run, in place of fast ones.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     explanation: str = ""
+    slow: bool = False
 
     def applied(self, root: Path = ROOT) -> str:
         """The source with the fault.
@@ -71,7 +73,7 @@ def all_mutants() -> list[Mutant]:
 def _of_room(path: Path) -> Iterator[Mutant]:
     for file, content in tomllib.loads(path.read_text(encoding="utf-8")).items():
         for each in content["mutants"]:
-            tests = each.get("tests", content["tests"])
+            tests, slow = each.get("tests", content["tests"]), each.get("slow", content.get("slow", False))
             yield Mutant(
                 f"{path.stem}/{each['name']}",
                 file,
@@ -79,6 +81,7 @@ def _of_room(path: Path) -> Iterator[Mutant]:
                 each["new"],
                 tuple(tests.split()),
                 each.get("explanation", ""),
+                slow,
             )
 
 
@@ -104,19 +107,21 @@ class ProjectCopy:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
         self._writes = 0
-        self._passed: set[str] = set()
+        self._passed: set[tuple[str, bool]] = set()
 
-    def check(self, tests: Iterable[str]) -> None:
-        """Check once that the tests pass without a fault.
+    def check(self, mutants: Iterable[Mutant]) -> None:
+        """Check once that the tests of mutants pass without a fault.
 
         Raises:
             ValueError: They do not.
         """
-        modules = sorted(set(tests) - self._passed)
-        code, output = self._run(modules, TIMEOUT * len(modules)) if modules else (0, "")
-        if code != 0:
-            raise ValueError(f"the tests fail without any mutant:\n{output}")
-        self._passed.update(modules)
+        wanted = {(test, each.slow) for each in mutants for test in each.tests} - self._passed
+        for slow in (False, True):
+            modules = sorted(test for test, is_slow in wanted if is_slow is slow)
+            code, output = self._run(modules, slow=slow, timeout=TIMEOUT * len(modules)) if modules else (0, "")
+            if code != 0:
+                raise ValueError(f"the tests fail without any mutant:\n{output}")
+        self._passed |= wanted
 
     def verdict(self, mutant: Mutant) -> Verdict:
         """Try one mutant.
@@ -128,7 +133,7 @@ class ProjectCopy:
         honest = path.read_text(encoding="utf-8")
         try:
             self._write(path, faulty)
-            code, output = self._run(mutant.tests)
+            code, output = self._run(mutant.tests, slow=mutant.slow)
         finally:
             self._write(path, honest)
         if code not in {0, 1}:
@@ -144,10 +149,12 @@ class ProjectCopy:
         time = 1_000_000_000 + 10 * self._writes
         os.utime(path, (time, time))
 
-    def _run(self, tests: Sequence[str], timeout: float = TIMEOUT) -> tuple[int, str]:
+    def _run(self, tests: Sequence[str], *, slow: bool, timeout: float = TIMEOUT) -> tuple[int, str]:
         output = self._folder.parent / "output"
         output.write_text("")
-        process = FORKS.Process(target=_run_tests, args=(str(self._folder), str(output), list(tests)))
+        process = FORKS.Process(
+            target=_run_tests, args=(str(self._folder), str(output), ["-m", "slow" if slow else "not slow", *tests])
+        )
         process.start()
         process.join(timeout)
         if process.is_alive():
@@ -157,7 +164,7 @@ class ProjectCopy:
         return (process.exitcode or 0) - RAN, output.read_text(encoding="utf-8", errors="replace")
 
 
-def _run_tests(folder: str, output: str, tests: Sequence[str]) -> None:
+def _run_tests(folder: str, output: str, arguments: Sequence[str]) -> None:
     """Run tests in a copy of the project, in a process of their own that has the libraries already."""
     with Path(output).open("wb", buffering=0) as file:
         os.dup2(file.fileno(), 1)
@@ -170,7 +177,7 @@ def _run_tests(folder: str, output: str, tests: Sequence[str]) -> None:
     os.environ.update(PYTHONPATH=os.pathsep.join(sources), HYPOTHESIS_PROFILE="mutants")
     os.chdir(folder)
     known = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
-    sys.exit(RAN + pytest.main(["-x", "-q", "-W", known, "-m", "not slow", "-p", "no:cacheprovider", *tests]))
+    sys.exit(RAN + pytest.main(["-x", "-q", "-W", known, "-p", "no:cacheprovider", *arguments]))
 
 
 def _git(*arguments: str) -> str:

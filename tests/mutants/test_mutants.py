@@ -58,7 +58,7 @@ def project_copy(tmp_path_factory: pytest.TempPathFactory) -> ProjectCopy:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", TRIED, ids=lambda each: each.name)
 def test_no_mutant_of_what_has_changed_survives(mutant: Mutant, project_copy: ProjectCopy) -> None:
-    project_copy.check(mutant.tests)
+    project_copy.check([mutant])
     assert project_copy.verdict(mutant) != "survived"
 
 
@@ -82,7 +82,7 @@ def test_a_name_without_a_mutant_is_an_error(
 
 def test_tests_that_do_not_run_kill_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the tests fail without any mutant"):
-        ProjectCopy(tmp_path).check(["tests/no_such_test.py"])
+        ProjectCopy(tmp_path).check([Mutant("room/name", "source.py", "old", "new", ("tests/no_such_test.py",))])
 
 
 def test_a_mutant_that_fits_no_longer_is_an_error(tmp_path: Path) -> None:
