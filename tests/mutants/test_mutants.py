@@ -14,8 +14,8 @@ MUTANTS = all_mutants()
 SAMPLE = 3
 SINCE = os.environ.get("RETICENT_SINCE", "HEAD~1")
 """The revision that a change begins with."""
-MOST = 40
-"""The most mutants that are tried here: some minutes on one core. `make mutants` tries all."""
+MOST, MOST_SLOW = 40, 6
+"""The most mutants that fast and that slow tests try here: some minutes on one core. `make mutants` tries all."""
 
 
 def test_there_are_many_and_each_has_a_name() -> None:
@@ -45,7 +45,8 @@ def at_most(number: int, mutants: list[Mutant]) -> list[Mutant]:
 
 
 TOUCHED = touched()
-TRIED = at_most(MOST, TOUCHED)
+TRIED = at_most(MOST, [each for each in TOUCHED if not each.slow])
+TRIED += at_most(MOST_SLOW, [each for each in TOUCHED if each.slow])
 LEFT = len(TOUCHED) - len(TRIED)
 """How many mutants of the change are not tried here: the summary of the tests says so."""
 
