@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reticent_sim.experiments.statistics import Estimate
-from reticent_sim.experiments.verdicts import Verdict, above, all_of, at_least, at_most, below, decided, opposite
+from reticent_sim.experiments.verdicts import Verdict, above, all_of, at_least, at_most, below, ever, never, opposite
 
 HOLDS, FAILS, UNDECIDED = Verdict.HOLDS, Verdict.FAILS, Verdict.UNDECIDED
 NUMBERS = st.floats(-10, 10)
@@ -62,4 +62,9 @@ def test_claims_together_hold_if_each_does_and_fail_if_one_does() -> None:
 
 def test_the_opposite_of_what_is_undecided_is_undecided() -> None:
     assert [opposite(verdict) for verdict in (HOLDS, FAILS, UNDECIDED)] == [FAILS, HOLDS, UNDECIDED]
-    assert [decided(holds) for holds in (True, False)] == [HOLDS, FAILS]
+
+
+def test_with_few_people_only_an_example_decides() -> None:
+    """Two people without a breach say little of everybody; one breach says enough of "never"."""
+    assert [never(breach, people) for breach in (False, True) for people in (5, 6)] == [UNDECIDED, HOLDS, FAILS, FAILS]
+    assert [ever(example, people) for example in (False, True) for people in (5, 6)] == [UNDECIDED, FAILS, HOLDS, HOLDS]

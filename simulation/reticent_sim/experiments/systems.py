@@ -57,6 +57,10 @@ class StepCounts:
     suppressed_sensitive: int = 0
     suppressed: int = 0
     """Steps with contexts that are not sensitive."""
+    gaps: int = 0
+    """Steps without a reading, which count as steps with a context that is not sensitive."""
+    released_gaps: int = 0
+    """The gaps that are released as "unknown"."""
 
     def __add__(self, other: StepCounts) -> StepCounts:
         return StepCounts(
@@ -65,6 +69,8 @@ class StepCounts:
             self.released_sensitive + other.released_sensitive,
             self.suppressed_sensitive + other.suppressed_sensitive,
             self.suppressed + other.suppressed,
+            self.gaps + other.gaps,
+            self.released_gaps + other.released_gaps,
         )
 
     @property
@@ -79,7 +85,7 @@ class StepCounts:
 
     @property
     def utility(self) -> float:
-        """The share of released steps, the measure of the dissertation."""
+        """The share of released steps, the measure of the dissertation; released gaps count."""
         return self.released / max(self.steps, 1)
 
 
@@ -196,12 +202,20 @@ class PolicyRun:
         for day, released in zip(self.days, outputs, strict=True):
             for context, output in zip(day, released, strict=True):
                 steps[output is not None, context in self.trial.sensitive] += 1
+        gaps = [
+            output is not None
+            for day, released in zip(self.days, outputs, strict=True)
+            for context, output in zip(day, released, strict=True)
+            if context is None
+        ]
         counts = StepCounts(
             days=len(self.days),
             released=steps[True, True] + steps[True, False],
             released_sensitive=steps[True, True],
             suppressed_sensitive=steps[False, True],
             suppressed=steps[False, False],
+            gaps=len(gaps),
+            released_gaps=sum(gaps),
         )
         return counts, taken
 

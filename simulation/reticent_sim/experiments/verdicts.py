@@ -27,9 +27,16 @@ class Verdict(Enum):
     """There are too few people: the interval includes values for which the claim holds, and others."""
 
 
-def decided(holds: bool) -> Verdict:  # the one argument
-    """The verdict about a count or a time, which has no interval."""
-    return Verdict.HOLDS if holds else Verdict.FAILS
+def never(counterexamples: bool, people: int) -> Verdict:
+    """Whether something never happens: one counterexample decides, and otherwise many people without any."""
+    if counterexamples:
+        return Verdict.FAILS
+    return Verdict.HOLDS if people >= MIN_PEOPLE else Verdict.UNDECIDED
+
+
+def ever(examples: bool, people: int) -> Verdict:
+    """Whether something happens at all: one example decides, and otherwise many people without any."""
+    return opposite(never(examples, people))
 
 
 def above(estimate: Estimate, bound: float) -> Verdict:

@@ -19,7 +19,7 @@ from reticent_sim.experiments.systems import (
     Leakage,
     StepCounts,
 )
-from reticent_sim.experiments.verdicts import Verdict, above, all_of, at_most, decided
+from reticent_sim.experiments.verdicts import Verdict, above, all_of, at_most, ever, never
 
 NAME = "maskit-checks"
 TITLE = "Released and suppressed states, and breaches (figure 3.5)"
@@ -65,6 +65,8 @@ def _row(group: Group, system: str, seed: int) -> Row:
         "released_other": statistics.mean([(t.released - t.released_sensitive) / t.steps for t in whole]),
         "suppressed_sensitive": _mean(whole, "suppressed_sensitive"),
         "suppressed_other": _mean(whole, "suppressed"),
+        "gaps": _mean(whole, "gaps"),
+        "released_gaps": _mean(whole, "released_gaps"),
         "sensitive_states": sum(counts.sensitive for counts in whole),
         "breaches": sum(breaches),
         "breaches_of_sensitive_states": statistics.ratio(breaches, [t.sensitive for t in whole], seed, NAME, system),
@@ -139,7 +141,7 @@ def _keeps(group: Group) -> Finding:
             f"{strayed.largest_gain:.3f}"
         ),
         rule="no breach and no gain above delta on those days, by any of the checks",
-        verdict=decided(followed.breaches == 0 and followed.largest_gain <= DELTA + TOLERANCE),
+        verdict=never(followed.breaches > 0 or followed.largest_gain > DELTA + TOLERANCE, len(group.people)),
     )
 
 
@@ -204,7 +206,7 @@ def _releases_sensitive(group: Group) -> Finding:
         published="some",
         ours=", ".join(f"{system} {count}" for system, count in released.items()) + " on days that follow the chain",
         rule="both release some",
-        verdict=decided(all(released.values())),
+        verdict=ever(all(released.values()), len(group.people)),
     )
 
 
