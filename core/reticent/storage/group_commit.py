@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from reticent.storage.database import Database, Execute, FileFormat, Reader, named_errors
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["GroupedDatabase"]
 
@@ -87,7 +89,9 @@ class GroupedDatabase(Database):
         The change is on disk when this returns. A change that fails is undone alone. No other task runs while the
         transaction is open. So if this is cancelled, the change is on disk, or will never be made.
         """
-        loop = asyncio.get_running_loop()
+        from asyncio import get_running_loop  # noqa: PLC0415  # a phone without a network does without
+
+        loop = get_running_loop()
         made = loop.create_future()
         queue = self._queues.setdefault(loop, deque())
         if not queue:
