@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from reticent.protocol import BadCertificate, Refusal, Refused, Unreachable
 from reticent.protocol.calls import failure_of
 from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, blocking_channel, connection_options
-from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent.retry import Attempts, Backoff
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
@@ -96,7 +96,7 @@ class CountingClient:
 
     def terms(self) -> wire.Terms:
         """The enrolled phones and the active key."""
-        return self._call(self._server.Standing, wire.StandingRequest())
+        return self._call(self._server.GetTerms, wire.TermsRequest())
 
     def announce(self, query: bytes) -> wire.QueryStatus:
         """Announce a query."""
@@ -167,6 +167,6 @@ class CountingClient:
     def _unavailable_server(self, failure: Refused | Unreachable) -> str:
         if isinstance(failure, Unreachable):
             return f"the aggregation server at {self.address}"
-        if failure.refusal is Refusal.UNAVAILABLE and failure.detail == KEY_SERVER_AWAY:
+        if failure.refusal is Refusal.UNAVAILABLE and failure.detail == KEY_SERVER_UNAVAILABLE:
             return f"the {KEY_SERVER}"
         return f"the aggregation server ({failure})"

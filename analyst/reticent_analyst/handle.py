@@ -12,7 +12,7 @@ from typing import Any
 
 from reticent.privacy import CohortSum, Ledger, Query, QueryBurnt, Release, estimate
 from reticent.protocol import Refusal, Refused, signed_by, statements
-from reticent.protocol.phases import KEY_SERVER_AWAY, OUTCOMES, PHASES, Outcome, Phase
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE, OUTCOMES, PHASES, Outcome, Phase
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.client import CountingClient
 from reticent_analyst.errors import BadReply, DeadlineExceeded, NeverDecided, NotDecided
@@ -157,7 +157,7 @@ class Handle:
                 if left <= 0:
                     rest = f"collecting ends in {closes_in:.0f} s" if closes_in else "collecting has ended"
                     if self.progress.is_key_server_unavailable:
-                        rest += f", {KEY_SERVER_AWAY}"
+                        rest += f", {KEY_SERVER_UNAVAILABLE}"
                     raise self._not_decided(timeout, rest)
                 polls += 1
                 backoff = timeouts.backoff

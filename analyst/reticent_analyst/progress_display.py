@@ -14,7 +14,7 @@ from rich.progress import Progress as Bars
 
 from reticent.console.text import printable
 from reticent.privacy import Query
-from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent_analyst.client import Timeouts
 from reticent_analyst.handle import Progress
 from reticent_analyst.render import terminal
@@ -136,7 +136,7 @@ class ProgressDisplay:
 
 def _description(progress: Progress) -> tuple[str, str]:
     """The step that a query waits for, and its progress."""
-    outage = f"; {KEY_SERVER_AWAY}" if progress.is_key_server_unavailable else ""
+    outage = f"; {KEY_SERVER_UNAVAILABLE}" if progress.is_key_server_unavailable else ""
     if progress.phase == "announced":
         return "waiting for the key server", f" to countersign{outage}"
     if progress.phase == "collecting":

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from reticent.console.text import printable
 from reticent.privacy import DEFAULT_BUDGET, QueryLimits, Release
-from reticent.protocol.phases import KEY_SERVER_AWAY, outcomes_text
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE, outcomes_text
 from reticent_analyst.handle import Progress
 from reticent_analyst.intervals import Statistic
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
@@ -65,7 +65,7 @@ def show_queries(console: Console, queries: Sequence[Progress]) -> None:
     for each in queries:
         why = each.refusal if each.phase == "refused" else _LOST if each.phase == "lost" else None
         if each.is_key_server_unavailable:
-            why = KEY_SERVER_AWAY
+            why = KEY_SERVER_UNAVAILABLE
         if why is not None:
             console.print(f"{printable(each.query.id)}: {printable(why)}", highlight=False)
 

@@ -22,7 +22,7 @@ from reticent.errors import ReticentError
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Remedy, Unreachable
 from reticent.protocol.calls import reply_of
-from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent.retry import Backoff
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
@@ -107,11 +107,11 @@ class Driver:
             Refused: The key server refuses, or cannot be reached.
         """
         try:
-            terms = await reply_of(self._deciding.Standing(wire.StandingRequest(), timeout=CALLER_TIMEOUT))
+            terms = await reply_of(self._deciding.GetTerms(wire.TermsRequest(), timeout=CALLER_TIMEOUT))
             await self._write(self._server.queries.learn, terms)
         except Unreachable as error:
             self._note(error)
-            raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY) from error
+            raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_UNAVAILABLE) from error
         except ReticentError as error:
             self._note(error)
             raise
@@ -225,7 +225,7 @@ class Driver:
             async with asyncio.timeout(CALLER_TIMEOUT):
                 await self._channel.channel_ready()
         except TimeoutError as error:
-            raise Unreachable(KEY_SERVER_AWAY) from error
+            raise Unreachable(KEY_SERVER_UNAVAILABLE) from error
 
     async def _decide(self, item: WorkItem) -> None:
         await self._connected()

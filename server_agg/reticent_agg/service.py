@@ -188,7 +188,7 @@ class AggregationService:
     def _counting(self, admission: Admission) -> Methods:
         """The methods for analysts."""
 
-        async def standing(_: wire.StandingRequest, _caller: Caller) -> wire.Terms:
+        async def terms(_: wire.TermsRequest, _caller: Caller) -> wire.Terms:
             return await self._driver.terms()
 
         async def status(request: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
@@ -201,7 +201,7 @@ class AggregationService:
             return reply
 
         return {
-            "Standing": unary(admission, wire.StandingRequest, standing),
+            "GetTerms": unary(admission, wire.TermsRequest, terms),
             "Announce": unary(admission, wire.AnnounceRequest, self._announce),
             "Status": unary(admission, wire.StatusRequest, status),
             "Abort": unary(admission, wire.AbortRequest, self._abort),

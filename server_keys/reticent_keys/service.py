@@ -146,7 +146,7 @@ class Service:
     def _deciding(self, admission: Admission) -> dict[str, Handler]:
         server = self._server
 
-        async def terms(_: wire.StandingRequest, __: Caller) -> wire.Terms:
+        async def terms(_: wire.TermsRequest, __: Caller) -> wire.Terms:
             return await self._for_decision(server.terms)
 
         async def countersign(request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:
@@ -165,7 +165,7 @@ class Service:
                 receipts.stop()
 
         return {
-            "Standing": unary(admission, wire.StandingRequest, terms),
+            "GetTerms": unary(admission, wire.TermsRequest, terms),
             "Countersign": stream_out(admission, wire.CountersignRequest, countersign),
             "Decide": stream_in(admission, wire.DecideRequest, decide),
         }

@@ -65,14 +65,14 @@ class Deciding:
     def listener(self, address: str = LOCAL) -> Listener:
         admission = Admission((AGGREGATION_SERVER,))
         methods = {
-            "Standing": unary(admission, wire.StandingRequest, self.standing),
+            "GetTerms": unary(admission, wire.TermsRequest, self.get_terms),
             "Countersign": stream_out(admission, wire.CountersignRequest, self.countersign),
             "Decide": stream_in(admission, wire.DecideRequest, self.decide),
         }
         credentials = Certificate.load(self.certs, "keys").server_credentials(mutual=True)
         return Listener(address, {DECIDING: methods}, credentials=credentials)
 
-    async def standing(self, _: wire.StandingRequest, _caller: Caller) -> wire.Terms:
+    async def get_terms(self, _: wire.TermsRequest, _caller: Caller) -> wire.Terms:
         return self.keys.terms()
 
     async def countersign(self, request: wire.CountersignRequest, _: Caller) -> AsyncIterator[wire.Deal]:

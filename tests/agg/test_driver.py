@@ -30,7 +30,7 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
         async with network(tmp_path, certs, address) as net:
             analyst, phones = await net.analyst(), await net.phones()
             announce = wire.AnnounceRequest(query=query.to_bytes())
-            assert (await refusal_of(analyst.Standing(wire.StandingRequest()))).refusal is Refusal.UNAVAILABLE
+            assert (await refusal_of(analyst.GetTerms(wire.TermsRequest()))).refusal is Refusal.UNAVAILABLE
             assert (await refusal_of(analyst.Announce(announce))).refusal is Refusal.UNAVAILABLE
             net.server.queries.learn(KeyServer().terms())
             assert (await analyst.Announce(announce)).phase == wire.ANNOUNCED
@@ -97,9 +97,9 @@ def test_a_key_server_that_replies_again_is_noticed_without_any_other_call(
             address = listener.address
             async with network(tmp_path, certs, address) as net:
                 analyst = await net.analyst()
-                await analyst.Standing(wire.StandingRequest())
+                await analyst.GetTerms(wire.TermsRequest())
                 await stack.aclose()
-                assert (await refusal_of(analyst.Standing(wire.StandingRequest()))).refusal is Refusal.UNAVAILABLE
+                assert (await refusal_of(analyst.GetTerms(wire.TermsRequest()))).refusal is Refusal.UNAVAILABLE
                 assert logged("the key server is unavailable") == 1
                 async with keys.listener(address):
                     await until(lambda: logged("the key server is back") == 1)

@@ -33,7 +33,7 @@ def test_a_query_lives_from_the_analyst_to_the_phones_and_back(tmp_path: Path, c
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            assert await analyst.Standing(wire.StandingRequest()) == KeyServer().terms()
+            assert await analyst.GetTerms(wire.TermsRequest()) == KeyServer().terms()
             query = aggregation.make_query(population=8, cohorts=2, enough=3, min_contributions=2)
             status = await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
             assert (status.phase, len(status.cohorts)) == (wire.COLLECTING, 2)
@@ -87,7 +87,7 @@ def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: 
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst = await net.analyst()
-            await analyst.Standing(wire.StandingRequest())
+            await analyst.GetTerms(wire.TermsRequest())
             net.server.queries.learn(KeyServer().terms(population=5))
             query = aggregation.make_query(population=6)  # one has joined since
             assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.COLLECTING

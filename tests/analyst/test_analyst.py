@@ -90,7 +90,7 @@ def test_queries_are_listed(server: CountingServer, analyst: Analyst) -> None:
 
 def test_an_abort_burns_what_is_not_decided(server: CountingServer, analyst: Analyst) -> None:
     handle = analyst.start(gym_query())
-    assert server.standing["gym"].phase == wire.COLLECTING
+    assert server.statuses["gym"].phase == wire.COLLECTING
     assert handle.abort().outcomes == ("burnt",) * 3
     with pytest.raises(QueryBurnt):
         handle.result()

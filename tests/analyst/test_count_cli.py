@@ -116,7 +116,7 @@ def test_a_new_query_is_planned_announced_and_shown(server: CountingServer, run:
     words = " ".join(out.split())
     assert "contributors 32" in words
     assert "cohorts burnt 1: too few contributions; their phones keep the budget" in words
-    query = Query.from_bytes(server.standing["gym"].query)
+    query = Query.from_bytes(server.statuses["gym"].query)
     assert (query.population, query.key_id, query.min_contributions) == (60, server.key.key_id.hex(), 12)
 
 
@@ -234,11 +234,11 @@ def test_the_population_is_at_most_the_enrolled_phones(server: CountingServer, r
 def test_without_waiting_the_result_comes_later(server: CountingServer, run: Run, file: str) -> None:
     out, _ = run("new", file, "--yes", "--no-wait", "--id", "second")
     assert rows(out)["second"] == ["collecting", "0", "60", "0", "of", "3", "5", "s"]
-    query = Query.from_bytes(server.standing["second"].query)
+    query = Query.from_bytes(server.statuses["second"].query)
     server.collecting(query, 9)
     out, _ = run("status", "second", "--json")
-    [standing] = json.loads(out)
-    assert (standing["phase"], standing["contributors"], standing["outcomes"]) == ("collecting", [9] * 3, [None] * 3)
+    [status] = json.loads(out)
+    assert (status["phase"], status["contributors"], status["outcomes"]) == ("collecting", [9] * 3, [None] * 3)
     _, err = run("result", "second", "--timeout", "2", code=4)
     assert err.splitlines()[-1].startswith(
         "reticent: 'second' is not decided after 2 s: 0 of 3 cohorts are decided, collecting"
@@ -253,7 +253,7 @@ def test_a_query_that_waits_for_a_dead_key_server_says_so(
     server: CountingServer, run: Run, file: str, is_unavailable: bool
 ) -> None:
     run("new", file, "--yes", "--no-wait")
-    server.closing(Query.from_bytes(server.standing["gym"].query), key_server_unavailable=is_unavailable)
+    server.closing(Query.from_bytes(server.statuses["gym"].query), key_server_unavailable=is_unavailable)
     out, _ = run("status")
     assert ("gym: the key server cannot be reached\n" in out) == is_unavailable
     out, _ = run("status", "--json")
@@ -267,7 +267,7 @@ def test_a_query_that_waits_for_a_dead_key_server_says_so(
 def test_all_queries_are_listed(server: CountingServer, run: Run, file: str) -> None:
     for name in ("one", "two"):
         run("new", file, "--yes", "--no-wait", "--id", name)
-    server.decided(Query.from_bytes(server.standing["one"].query), KNOWN)
+    server.decided(Query.from_bytes(server.statuses["one"].query), KNOWN)
     out, _ = run("status")
     assert list(rows(out)) == ["query", "two", "one"]
     assert rows(out)["one"] == ["released", "45", "60", "3", "of", "3", "-"]
@@ -295,7 +295,7 @@ def test_a_query_to_which_no_phone_contributed_says_so(server: CountingServer, r
 
 def test_the_cost_of_a_void_cohort_is_shown(server: CountingServer, run: Run, file: str) -> None:
     run("new", file, "--yes", "--no-wait")
-    query = Query.from_bytes(server.standing["gym"].query)
+    query = Query.from_bytes(server.statuses["gym"].query)
     status = server.decided(query, [CohortSum(2, None), KNOWN[1], CohortSum(1, None)])
     _, err = run("result", "gym", code=1)
     assert err == (
@@ -332,7 +332,7 @@ def test_an_unknown_query_is_one_sentence(run: Run) -> None:
 
 def test_forged_decisions_are_one_sentence(server: CountingServer, run: Run, file: str) -> None:
     run("new", file, "--yes", "--no-wait")
-    status = server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
+    status = server.decided(Query.from_bytes(server.statuses["gym"].query), KNOWN)
     status.cohorts[0].decision.contributors += 1
     _, err = run("result", "gym", code=3)
     assert err == "reticent: the decision about cohort 0 of 'gym' is not signed by the key server\n"
@@ -393,11 +393,11 @@ def test_a_terminal_shows_a_bar(server: CountingServer, tmp_path: Path, file: st
         with contextlib.suppress(OSError):  # at its end
             while more := os.read(ours, 1 << 16):
                 shown += more
-                if b"closes in" in more and "gym" in server.standing and not is_decided:
-                    server.collecting(Query.from_bytes(server.standing["gym"].query), 7)
+                if b"closes in" in more and "gym" in server.statuses and not is_decided:
+                    server.collecting(Query.from_bytes(server.statuses["gym"].query), 7)
                 if b"21 phones; closes in" in shown and not is_decided:
                     is_decided = True
-                    server.decided(Query.from_bytes(server.standing["gym"].query), KNOWN)
+                    server.decided(Query.from_bytes(server.statuses["gym"].query), KNOWN)
         out, _ = process.communicate(timeout=DEADLINE)
         guard.cancel()
     os.close(ours)

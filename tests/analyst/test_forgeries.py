@@ -107,10 +107,10 @@ def test_a_decision_does_not_change(server: CountingServer, analyst: Analyst) ->
 
 
 def test_a_query_is_found_under_its_own_name_only(server: CountingServer, analyst: Analyst) -> None:
-    server.standing["other"] = server.decided(gym_query(), KNOWN)
+    server.statuses["other"] = server.decided(gym_query(), KNOWN)
     with pytest.raises(BadReply, match=r"'other'.*'gym'"):
         analyst.find("other")
-    server.standing["gym"].query = b"reticent.query.1\n"
+    server.statuses["gym"].query = b"reticent.query.1\n"
     with pytest.raises(BadReply, match="an invalid query"):
         analyst.find("gym")
 

@@ -19,7 +19,7 @@ import pytest
 
 from reticent.privacy import CohortSum, Query
 from reticent.protocol import Refusal, Refused
-from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent_analyst.progress_display import ProgressDisplay
 from tests.analyst.clocks import SteppedClock
 from tests.analyst.command import KNOWN, PROGRAM, QUESTION
@@ -81,14 +81,14 @@ def test_lines_are_written_by_a_thread() -> None:
 
 
 def test_an_unavailable_key_server_is_named_without_a_terminal(server: CountingServer, tmp_path: Path) -> None:
-    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 6
+    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_UNAVAILABLE)] * 6
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--json") as process:
         guard = threading.Timer(DEADLINE, process.kill)
         guard.start()
         assert process.stderr is not None
         assert re.fullmatch(r"waiting for the key server \(\d s\)\n", process.stderr.readline())
-        block_until(lambda: "gym" in server.standing)
-        query = Query.from_bytes(server.standing["gym"].query)
+        block_until(lambda: "gym" in server.statuses)
+        query = Query.from_bytes(server.statuses["gym"].query)
         server.collecting(query, 7)
         assert any(line.startswith("collecting: 21 phones; closes in") for line in process.stderr)
         server.decided(query, KNOWN)
@@ -127,7 +127,7 @@ def test_text_of_others_cannot_control_the_terminal(server: CountingServer, tmp_
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
         process.communicate(timeout=DEADLINE)
-    template = Query.from_bytes(server.standing["gym"].query)
+    template = Query.from_bytes(server.statuses["gym"].query)
     query = replace(template, id=text)
     server.refuse(query, text)
     for arguments, stream in ((["status"], "out"), (["status", text], "err"), (["result", text], "err")):
@@ -148,7 +148,7 @@ def test_text_of_others_cannot_control_the_terminal(server: CountingServer, tmp_
 def test_a_lost_query_exits_with_1(server: CountingServer, tmp_path: Path) -> None:
     with begun(server, tmp_path, "new", "gym.toml", "--yes", "--no-wait") as process:
         process.communicate(timeout=DEADLINE)
-    server.lost(Query.from_bytes(server.standing["gym"].query))
+    server.lost(Query.from_bytes(server.statuses["gym"].query))
     with begun(server, tmp_path, "result", "gym") as process:
         _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1

@@ -169,7 +169,7 @@ def test_phones_of_a_sequence_would_decline_other_terms_so_they_are_not_announce
     analyst.start(gym_query("Monday", sequence="week 9"))
     with pytest.raises(ValueError, match=f"contributed to 'Monday' decline 'Tuesday'.*got {difference}$"):
         analyst.start(gym_query("Tuesday", sequence="week 9", **changes))
-    assert list(server.standing) == ["Monday"]
+    assert list(server.statuses) == ["Monday"]
     analyst.start(gym_query("Tuesday", sequence="week 10", **changes))
 
 

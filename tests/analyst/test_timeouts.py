@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent.v1 import counting_pb2 as wire
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.client import Timeouts
@@ -33,7 +33,7 @@ def test_progress_is_reported_from_the_first_status_to_the_decision(server: Coun
         if len(seen) == 1:
             server.collecting(gym_query(), 9)
         if len(seen) == 2:
-            server.standing["gym"].phase = wire.CLOSING
+            server.statuses["gym"].phase = wire.CLOSING
         if len(seen) == 3:
             server.decided(gym_query(), KNOWN)
 
@@ -104,7 +104,7 @@ def test_a_busy_server_is_called_again_after_the_stated_delay(server: CountingSe
     with server.analyst(timeouts=stepped(clock, call=50.0)) as analyst:
         assert analyst.terms().population == 60
     assert clock.slept == [pytest.approx(30.0, abs=0.01), 0.2]  # what one reply asks for lengthens no later delay
-    assert server.calls == ["standing"] * 3
+    assert server.calls == ["terms"] * 3
 
 
 @pytest.mark.parametrize("timeouts", [{"call": 0.0}, {"poll": 0.0}, {"poll": 5.0, "max_outage": 4.0}])
@@ -131,12 +131,12 @@ def test_the_timeout_is_not_exceeded(server: CountingServer) -> None:
 
 
 def test_an_unavailable_key_server_is_named(server: CountingServer) -> None:
-    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 2
+    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_UNAVAILABLE)] * 2
     servers: list[str] = []
     with server.analyst(on_outage=lambda name, _: servers.append(name)) as analyst:
         assert analyst.terms().population == 60
     assert servers == ["the key server"] * 2
-    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)] * 200
+    server.refusals = [Refused(Refusal.UNAVAILABLE, KEY_SERVER_UNAVAILABLE)] * 200
     with (
         server.analyst(timeouts=Timeouts(call=1.0, max_outage=0.5, poll=0.1)) as analyst,
         pytest.raises(Unreachable, match="was unavailable for"),

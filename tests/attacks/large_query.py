@@ -39,7 +39,7 @@ def announced(target: Target, invitations: Sequence[Invitation], analyst: str) -
         phones = joined(channel, invitations[:MIN_PHONES])
     with grpc.secure_channel(target.counting, target.credentials(analyst)) as channel:
         stub = CountingStub(channel)
-        key = PublicKey.from_bytes(stub.Standing(wire.StandingRequest()).public_key, simulation=True)
+        key = PublicKey.from_bytes(stub.GetTerms(wire.TermsRequest()).public_key, simulation=True)
         query = visits(
             key,
             MIN_PHONES,

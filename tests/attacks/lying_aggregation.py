@@ -90,7 +90,7 @@ class LyingAggregation:
     def ask(self, phones: Sequence[object], **changes: Any) -> TargetQuery:
         """Have a query to these phones countersigned. There must be no others."""
         with self._key_server() as keys:
-            terms = keys.Standing(wire.StandingRequest(), timeout=TIMEOUT)
+            terms = keys.GetTerms(wire.TermsRequest(), timeout=TIMEOUT)
             if terms.population != len(phones):
                 raise NotReadyError(
                     f"the key server has {terms.population - len(phones)} other phones: this attack needs one without"

@@ -42,7 +42,7 @@ def services(target: Target, analyst: str | None) -> dict[str, Service]:
     phone, aggregation = target.credentials(), target.credentials("aggregation")
     found = {
         "enrolment": Service(target.enrolment, phone, "/reticent.v1.Enrolment/Leave", leave),
-        "deciding": Service(target.deciding, aggregation, "/reticent.v1.Deciding/Standing"),
+        "deciding": Service(target.deciding, aggregation, "/reticent.v1.Deciding/GetTerms"),
         "collecting": Service(target.collecting, phone, "/reticent.v1.Collecting/Announcements", announcements),
     }
     if analyst is not None:

@@ -54,7 +54,7 @@ def counted(servers: ServerPair, folder: Path) -> tuple[TargetQuery, list[wire.C
         grpc.secure_channel(target.collecting, target.credentials()) as way,
     ):
         counting, collecting = CountingStub(analysts), CollectingStub(way)
-        key = PublicKey.from_bytes(counting.Standing(wire.StandingRequest()).public_key, simulation=True)
+        key = PublicKey.from_bytes(counting.GetTerms(wire.TermsRequest()).public_key, simulation=True)
         query = visits(key, PHONES, liars=1, enough=PHONES)
         counting.Announce(wire.AnnounceRequest(query=query.to_bytes()), timeout=TIMEOUT)
         storage_key = Identity.load(servers.keys_folder / "identity", servers.passphrase).storage_key()

@@ -63,9 +63,9 @@ def site(path: Path, *options: str, clock: dt.datetime | None = None) -> Iterato
         yield made
 
 
-async def standing(to: grpc.aio.Channel) -> wire.Terms:
+async def terms_of(to: grpc.aio.Channel) -> wire.Terms:
     stub: Any = services.DecidingStub(to)
-    made: wire.Terms = await reply_of(stub.Standing(wire.StandingRequest(), timeout=TIMEOUT))
+    made: wire.Terms = await reply_of(stub.GetTerms(wire.TermsRequest(), timeout=TIMEOUT))
     return made
 
 
@@ -102,7 +102,7 @@ async def contributions(
     to: grpc.aio.Channel, phones: dict[bytes, Phone], name: str
 ) -> tuple[Query, PublicKey, list[list[Contribution]]]:
     """A new query, and the contributions of its cohorts."""
-    key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
+    key = PublicKey.from_bytes((await terms_of(to)).public_key, simulation=True)
     query = replace(QUERY, id=name, population=POPULATION, key_id=key.key_id.hex())
     deals = await countersigned(to, query.to_bytes())
     query_key = deals[0].agreement_key

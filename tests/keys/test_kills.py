@@ -25,7 +25,7 @@ from tests.keys.processes import (
     decided,
     members,
     site,
-    standing,
+    terms_of,
 )
 from tests.parties.decision_requests import expected, request, summed, sums
 from tests.parties.phone import Phone
@@ -81,15 +81,15 @@ def test_the_server_goes_on_after_a_kill_and_commands(tmp_path: Path) -> None:
 
 async def _rotate(place: Site, to: grpc.aio.Channel) -> None:
     output = place.command("rotate", "--passphrase-file", "passphrase", "--key-bits", "2048", "--simulation")
-    key = PublicKey.from_bytes((await standing(to)).public_key, simulation=True)
+    key = PublicKey.from_bytes((await terms_of(to)).public_key, simulation=True)
     assert output == f"the active key is {key.key_id.hex()}\n"
 
 
 async def _revoke(place: Site, to: grpc.aio.Channel, phone: bytes) -> None:
-    before = await standing(to)
+    before = await terms_of(to)
     assert place.command("revoke", phone.hex()[:16]) == f"phone {phone.hex()} is revoked\n"
     assert place.command("revoke", phone.hex()) == f"phone {phone.hex()} was revoked before\n"
-    assert (await standing(to)).population == before.population - 1
+    assert (await terms_of(to)).population == before.population - 1
     assert "no phone has the id 00" in place.command("revoke", 32 * "0", code=3)
     assert "32 hexadecimal digits" in place.command("revoke", "nobody", code=2)
 
@@ -136,7 +136,7 @@ def test_the_log_tells_of_a_key_pair_that_cannot_be_opened(tmp_path: Path) -> No
                 (path,) = set((place.keys_folder / "pairs").iterdir()) - {former}
                 path.write_bytes(b"")
                 with pytest.raises(Refused, match="UNAVAILABLE: the key pair"):
-                    await standing(to)
+                    await terms_of(to)
 
         asyncio.run(run())
         assert "a key pair cannot be opened" in place.log
@@ -159,7 +159,7 @@ def test_kills_while_a_cohort_is_decided_leave_one_decision_or_none(tmp_path: Pa
 
             async def killed(pause: float = pause) -> None:
                 async with place.deciding.channel() as to:
-                    await standing(to)
+                    await terms_of(to)
                     call = asyncio.ensure_future(decided(to, head, receipts))
                     await asyncio.sleep(pause)
                     place.keys.kill()
@@ -192,7 +192,7 @@ def test_a_server_ends_in_time_though_somebody_keeps_it_waiting(tmp_path: Path) 
                 stub: Any = services.DecidingStub(to)
                 call = stub.Decide()
                 await call.write(wire.DecideRequest(head=head))
-                await standing(to)
+                await terms_of(to)
                 await asyncio.to_thread(place.keys.stop)
 
         begun = time.monotonic()

@@ -23,7 +23,7 @@ from tests.keys.processes import (
     decided,
     members,
     site,
-    standing,
+    terms_of,
 )
 from tests.parties.calls import all_replies
 from tests.parties.decision_requests import expected, request, summed, sums
@@ -54,7 +54,7 @@ def refusal(call: Any) -> Refusal:
 def test_a_query_goes_from_the_countersignature_to_the_decision(served: Site, phones: dict[bytes, Phone]) -> None:
     async def run() -> None:
         async with served.deciding.channel() as to:
-            assert (await standing(to)).population == POPULATION
+            assert (await terms_of(to)).population == POPULATION
             query, key, cohorts = await contributions(to, phones, "whole")
             head, receipts = request(query, 0, key, summed(key, cohorts[0]), [each.receipt for each in cohorts[0]])
             made = await decided(to, head, receipts)
@@ -87,21 +87,21 @@ def test_phones_renew_and_leave(served: Site) -> None:
 def test_only_the_aggregation_server_has_anything_decided(served: Site) -> None:
     async def call(name: str) -> None:
         async with served.deciding.channel(served.credentials(name)) as to:
-            await standing(to)
+            await terms_of(to)
 
     for name in ("ann", "keys"):
         assert refusal(call(name)) is Refusal.NOT_PERMITTED
 
     async def nobody() -> None:
         async with served.deciding.channel(served.credentials()) as to:
-            await standing(to)
+            await terms_of(to)
 
     with pytest.raises(Unreachable):
         asyncio.run(nobody())
 
     async def at_the_phones_door() -> None:
         async with served.enrolment.channel() as to:
-            await standing(to)
+            await terms_of(to)
 
     with pytest.raises(Unreachable, match="UNIMPLEMENTED"):
         asyncio.run(at_the_phones_door())
@@ -265,11 +265,11 @@ def test_a_simulated_clock_is_moved_from_outside(tmp_path: Path) -> None:
 
         async def run() -> None:
             async with place.deciding.channel() as to, place.enrolment.channel() as door:
-                assert (await standing(to)).population == 3
+                assert (await terms_of(to)).population == 3
                 clock: Any = services.SimulatedClockStub(door)
                 later = int((start + dt.timedelta(days=2)).timestamp() * 1000)
                 assert (await clock.Move(wire.Instant(milliseconds=later))).milliseconds == later
-                assert (await standing(to)).population == 0
+                assert (await terms_of(to)).population == 0
 
         asyncio.run(run())
 

@@ -80,7 +80,7 @@ class CountingServer:
         self.key = public_key()
         self.population = 60
         self.address = "127.0.0.1:0"
-        self.standing: dict[str, wire.QueryStatus] = {}
+        self.statuses: dict[str, wire.QueryStatus] = {}
         self.refused: dict[str, Refused] = {}
         """Queries that the key server would not countersign."""
         self.refusals: list[Refused] = []
@@ -168,16 +168,16 @@ class CountingServer:
     def _set(
         self, query: Query, phase: wire.Phase.ValueType, cohorts: list[wire.CohortStatus], closes_in_ms: int
     ) -> wire.QueryStatus:
-        self.standing[query.id] = wire.QueryStatus(
+        self.statuses[query.id] = wire.QueryStatus(
             query=query.to_bytes(), phase=phase, closes_in_ms=closes_in_ms, cohorts=cohorts
         )
-        return self.standing[query.id]
+        return self.statuses[query.id]
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         admission = Admission(("analyst",))
         methods = {
-            "Standing": unary(admission, wire.StandingRequest, self._standing),
+            "GetTerms": unary(admission, wire.TermsRequest, self._get_terms),
             "Announce": unary(admission, wire.AnnounceRequest, self._announce),
             "Status": unary(admission, wire.StatusRequest, self._status),
             "Abort": unary(admission, wire.AbortRequest, self._abort),
@@ -194,16 +194,16 @@ class CountingServer:
         if self.refusals:
             raise self.refusals.pop(0)
 
-    async def _standing(self, _: wire.StandingRequest, __: Caller) -> wire.Terms:
-        self._called("standing")
+    async def _get_terms(self, _: wire.TermsRequest, __: Caller) -> wire.Terms:
+        self._called("terms")
         return wire.Terms(population=self.population, public_key=self.key.to_bytes())
 
     async def _announce(self, request: wire.AnnounceRequest, _: Caller) -> wire.QueryStatus:
         self._called("announce")
         query = Query.from_bytes(request.query)
         if self.refused.pop(query.id, None) is not None:
-            del self.standing[query.id]
-        there = self.standing.get(query.id)
+            del self.statuses[query.id]
+        there = self.statuses.get(query.id)
         if there is not None:
             if there.query != request.query:
                 raise Refused(Refusal.CONFLICT)
@@ -214,20 +214,20 @@ class CountingServer:
 
     async def _status(self, request: wire.StatusRequest, _: Caller) -> wire.QueryStatus:
         self._called("status")
-        if request.id not in self.standing:
+        if request.id not in self.statuses:
             raise Refused(Refusal.UNKNOWN_QUERY)
         if request.id in self.refused:
             raise self.refused[request.id]
-        return self.standing[request.id]
+        return self.statuses[request.id]
 
     async def _abort(self, request: wire.AbortRequest, _: Caller) -> wire.QueryStatus:
         self._called("abort")
-        query = Query.from_bytes(self.standing[request.id].query)
+        query = Query.from_bytes(self.statuses[request.id].query)
         return self.decided(query, [CohortSum(0, None)] * query.cohorts)
 
     async def _list(self, _: wire.ListRequest, __: Caller) -> wire.ListReply:
         self._called("list")
-        return wire.ListReply(queries=reversed(self.standing.values()))
+        return wire.ListReply(queries=reversed(self.statuses.values()))
 
 
 class CountsOverTls:

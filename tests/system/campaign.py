@@ -162,7 +162,7 @@ class Campaign:
         """Queries are asked, and all contributions made before the first one is sent."""
         async with self.servers.counting.channel() as channel:
             stub = CountingStub(channel)
-            terms = await self.to_aggregation.retried(stub.Standing, wire.StandingRequest())
+            terms = await self.to_aggregation.retried(stub.GetTerms, wire.TermsRequest())
             assert terms.population == len(self.phones)
             key = PublicKey.from_bytes(terms.public_key, simulation=True)
             self.asked = questions(len(self.phones), key, by_clock)

@@ -30,7 +30,7 @@ OPTIONS = ("--min-honest", "2", "--min-liars-share", "0", "--membership-days", "
 MAX_BYTES = 1 << 20
 
 ENROLMENT = {"Join": wire.JoinRequest, "Renew": wire.RenewRequest, "Leave": wire.LeaveRequest}
-DECIDING = {"Standing": wire.StandingRequest, "Countersign": wire.CountersignRequest, "Decide": wire.DecideRequest}
+DECIDING = {"GetTerms": wire.TermsRequest, "Countersign": wire.CountersignRequest, "Decide": wire.DecideRequest}
 COLLECTING = {
     "Announcements": wire.AnnouncementsRequest,
     "Query": wire.QueryRequest,
@@ -39,7 +39,7 @@ COLLECTING = {
     "Decisions": wire.DecisionsRequest,
 }
 COUNTING = {
-    "Standing": wire.StandingRequest,
+    "GetTerms": wire.TermsRequest,
     "Announce": wire.AnnounceRequest,
     "Status": wire.StatusRequest,
     "Abort": wire.AbortRequest,
@@ -165,7 +165,7 @@ def inhabited(folder: Path) -> Iterator[Deployment]:
         with servers.enrolment.blocking_channel() as channel:
             call(channel, "Enrolment/Leave", [left.leaving().SerializeToString()])
         with servers.counting.blocking_channel() as channel:
-            [answer] = call(channel, "Counting/Standing", [b""])
+            [answer] = call(channel, "Counting/GetTerms", [b""])
         key = PublicKey.from_bytes(wire.Terms.FromString(answer).public_key, simulation=True)
         closed, still = ask(servers, "closed", key, 60), ask(servers, "open", key, 12 * 3600)
         cohorts = {}

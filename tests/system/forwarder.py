@@ -47,7 +47,7 @@ class Forwarder:
 
     @property
     def key(self) -> PublicKey:
-        terms = self.stub.Standing(wire.StandingRequest(), timeout=TIMEOUT)
+        terms = self.stub.GetTerms(wire.TermsRequest(), timeout=TIMEOUT)
         return PublicKey.from_bytes(terms.public_key, simulation=True)
 
     def asked(self, **changes: Any) -> "ForwardedQuery":

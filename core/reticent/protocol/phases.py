@@ -7,7 +7,7 @@ from typing import Literal
 
 from reticent.v1 import counting_pb2 as wire
 
-__all__ = ["KEY_SERVER_AWAY", "OUTCOMES", "PHASES", "Outcome", "Phase", "outcomes_text", "phase_of"]
+__all__ = ["KEY_SERVER_UNAVAILABLE", "OUTCOMES", "PHASES", "Outcome", "Phase", "outcomes_text", "phase_of"]
 
 Phase = Literal["announced", "refused", "collecting", "closing", "decided", "lost"]
 """The phase of a query: "refused" if the key server does not countersign it, "lost" if it will never be decided."""
@@ -26,7 +26,7 @@ PHASES: Mapping[int, Phase] = {
 OUTCOMES: Mapping[int, Outcome] = {wire.RELEASED: "released", wire.BURNT: "burnt", wire.VOID: "void"}
 """By their numbers on the wire."""
 
-KEY_SERVER_AWAY = "the key server cannot be reached"
+KEY_SERVER_UNAVAILABLE = "the key server cannot be reached"
 """The detail of a refusal by the aggregation server, from which the analyst's program knows the cause."""
 
 

@@ -194,7 +194,7 @@ class LeaveReply(_message.Message):
 Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
 
 @_typing.final
-class StandingRequest(_message.Message):
+class TermsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -206,7 +206,7 @@ class StandingRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StandingRequest: _TypeAlias = StandingRequest  # noqa: Y015
+Global___TermsRequest: _TypeAlias = TermsRequest  # noqa: Y015
 
 @_typing.final
 class Terms(_message.Message):

@@ -232,9 +232,9 @@ class DecidingStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Standing = channel.unary_unary(
-                '/reticent.v1.Deciding/Standing',
-                request_serializer=reticent_dot_v1_dot_counting__pb2.StandingRequest.SerializeToString,
+        self.GetTerms = channel.unary_unary(
+                '/reticent.v1.Deciding/GetTerms',
+                request_serializer=reticent_dot_v1_dot_counting__pb2.TermsRequest.SerializeToString,
                 response_deserializer=reticent_dot_v1_dot_counting__pb2.Terms.FromString,
                 _registered_method=True)
         self.Countersign = channel.unary_stream(
@@ -253,7 +253,7 @@ class DecidingServicer(object):
     """Of the key server, for the aggregation server, which shows its certificate.
     """
 
-    def Standing(self, request, context):
+    def GetTerms(self, request, context):
         """The number of enrolled phones, and the active key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -278,9 +278,9 @@ class DecidingServicer(object):
 
 def add_DecidingServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Standing': grpc.unary_unary_rpc_method_handler(
-                    servicer.Standing,
-                    request_deserializer=reticent_dot_v1_dot_counting__pb2.StandingRequest.FromString,
+            'GetTerms': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTerms,
+                    request_deserializer=reticent_dot_v1_dot_counting__pb2.TermsRequest.FromString,
                     response_serializer=reticent_dot_v1_dot_counting__pb2.Terms.SerializeToString,
             ),
             'Countersign': grpc.unary_stream_rpc_method_handler(
@@ -306,7 +306,7 @@ class Deciding(object):
     """
 
     @staticmethod
-    def Standing(request,
+    def GetTerms(request,
             target,
             options=(),
             channel_credentials=None,
@@ -319,8 +319,8 @@ class Deciding(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/reticent.v1.Deciding/Standing',
-            reticent_dot_v1_dot_counting__pb2.StandingRequest.SerializeToString,
+            '/reticent.v1.Deciding/GetTerms',
+            reticent_dot_v1_dot_counting__pb2.TermsRequest.SerializeToString,
             reticent_dot_v1_dot_counting__pb2.Terms.FromString,
             options,
             channel_credentials,
@@ -650,9 +650,9 @@ class CountingStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Standing = channel.unary_unary(
-                '/reticent.v1.Counting/Standing',
-                request_serializer=reticent_dot_v1_dot_counting__pb2.StandingRequest.SerializeToString,
+        self.GetTerms = channel.unary_unary(
+                '/reticent.v1.Counting/GetTerms',
+                request_serializer=reticent_dot_v1_dot_counting__pb2.TermsRequest.SerializeToString,
                 response_deserializer=reticent_dot_v1_dot_counting__pb2.Terms.FromString,
                 _registered_method=True)
         self.Announce = channel.unary_unary(
@@ -681,8 +681,9 @@ class CountingServicer(object):
     """Of the aggregation server, for analysts, whose certificates identify them.
     """
 
-    def Standing(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+    def GetTerms(self, request, context):
+        """The number of enrolled phones, and the active key.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -718,9 +719,9 @@ class CountingServicer(object):
 
 def add_CountingServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Standing': grpc.unary_unary_rpc_method_handler(
-                    servicer.Standing,
-                    request_deserializer=reticent_dot_v1_dot_counting__pb2.StandingRequest.FromString,
+            'GetTerms': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTerms,
+                    request_deserializer=reticent_dot_v1_dot_counting__pb2.TermsRequest.FromString,
                     response_serializer=reticent_dot_v1_dot_counting__pb2.Terms.SerializeToString,
             ),
             'Announce': grpc.unary_unary_rpc_method_handler(
@@ -756,7 +757,7 @@ class Counting(object):
     """
 
     @staticmethod
-    def Standing(request,
+    def GetTerms(request,
             target,
             options=(),
             channel_credentials=None,
@@ -769,8 +770,8 @@ class Counting(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/reticent.v1.Counting/Standing',
-            reticent_dot_v1_dot_counting__pb2.StandingRequest.SerializeToString,
+            '/reticent.v1.Counting/GetTerms',
+            reticent_dot_v1_dot_counting__pb2.TermsRequest.SerializeToString,
             reticent_dot_v1_dot_counting__pb2.Terms.FromString,
             options,
             channel_credentials,

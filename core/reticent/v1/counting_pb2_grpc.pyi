@@ -124,7 +124,7 @@ class DecidingStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DecidingAsyncStub: ...
-    Standing: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]
+    GetTerms: _grpc.UnaryUnaryMultiCallable[_counting_pb2.TermsRequest, _counting_pb2.Terms]
     """The number of enrolled phones, and the active key."""
     Countersign: _grpc.UnaryStreamMultiCallable[_counting_pb2.CountersignRequest, _counting_pb2.Deal]
     """Countersign a query, and deal phones to it. A repeated request gets the same reply."""
@@ -138,7 +138,7 @@ class DecidingAsyncStub(DecidingStub):
     """Of the key server, for the aggregation server, which shows its certificate."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Standing: _aio.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]  # type: ignore[assignment]
+    GetTerms: _aio.UnaryUnaryMultiCallable[_counting_pb2.TermsRequest, _counting_pb2.Terms]  # type: ignore[assignment]
     """The number of enrolled phones, and the active key."""
     Countersign: _aio.UnaryStreamMultiCallable[_counting_pb2.CountersignRequest, _counting_pb2.Deal]  # type: ignore[assignment]
     """Countersign a query, and deal phones to it. A repeated request gets the same reply."""
@@ -151,9 +151,9 @@ class DecidingServicer(metaclass=_abc_1.ABCMeta):
     """Of the key server, for the aggregation server, which shows its certificate."""
 
     @_abc_1.abstractmethod
-    def Standing(
+    def GetTerms(
         self,
-        request: _counting_pb2.StandingRequest,
+        request: _counting_pb2.TermsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.Terms, _abc.Awaitable[_counting_pb2.Terms]]:
         """The number of enrolled phones, and the active key."""
@@ -270,7 +270,8 @@ class CountingStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CountingAsyncStub: ...
-    Standing: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]
+    GetTerms: _grpc.UnaryUnaryMultiCallable[_counting_pb2.TermsRequest, _counting_pb2.Terms]
+    """The number of enrolled phones, and the active key."""
     Announce: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AnnounceRequest, _counting_pb2.QueryStatus]
     """Announce a query. A repeated announcement returns its status."""
     Status: _grpc.UnaryUnaryMultiCallable[_counting_pb2.StatusRequest, _counting_pb2.QueryStatus]
@@ -285,7 +286,8 @@ class CountingAsyncStub(CountingStub):
     """Of the aggregation server, for analysts, whose certificates identify them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    Standing: _aio.UnaryUnaryMultiCallable[_counting_pb2.StandingRequest, _counting_pb2.Terms]  # type: ignore[assignment]
+    GetTerms: _aio.UnaryUnaryMultiCallable[_counting_pb2.TermsRequest, _counting_pb2.Terms]  # type: ignore[assignment]
+    """The number of enrolled phones, and the active key."""
     Announce: _aio.UnaryUnaryMultiCallable[_counting_pb2.AnnounceRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
     """Announce a query. A repeated announcement returns its status."""
     Status: _aio.UnaryUnaryMultiCallable[_counting_pb2.StatusRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
@@ -299,11 +301,12 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
     """Of the aggregation server, for analysts, whose certificates identify them."""
 
     @_abc_1.abstractmethod
-    def Standing(
+    def GetTerms(
         self,
-        request: _counting_pb2.StandingRequest,
+        request: _counting_pb2.TermsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_counting_pb2.Terms, _abc.Awaitable[_counting_pb2.Terms]]: ...
+    ) -> _typing.Union[_counting_pb2.Terms, _abc.Awaitable[_counting_pb2.Terms]]:
+        """The number of enrolled phones, and the active key."""
 
     @_abc_1.abstractmethod
     def Announce(

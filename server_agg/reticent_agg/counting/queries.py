@@ -14,7 +14,7 @@ from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, plaintext_count, signed_by, statements
 from reticent.protocol.keys import KEY_BYTES, PHONE_BYTES
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, ciphertexts_to, contribution_bytes
-from reticent.protocol.phases import KEY_SERVER_AWAY
+from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_agg.errors import BadKeyServerReply
@@ -173,7 +173,7 @@ class Queries:
     def _refuse_too_large(self, query: Query) -> None:
         """Refuse a query that asks for more than there is, before anything is made for it."""
         if self._terms is None:
-            raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_AWAY)
+            raise Refused(Refusal.UNAVAILABLE, KEY_SERVER_UNAVAILABLE)
         enrolled = self._terms.population
         if query.population > enrolled:
             raise Refused(Refusal.TOO_FEW_ENROLLED, f"{enrolled} phones are enrolled, of {query.population}")

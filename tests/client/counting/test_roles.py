@@ -37,7 +37,7 @@ def served(certs: Path, holder: str, messages: list[Any]) -> Listener:
     services = {
         "reticent.v1.Enrolment": {"Join": unary(admission, wire.JoinRequest, note)},
         "reticent.v1.Collecting": {"Contribute": unary(admission, wire.Contribution, note)},
-        "reticent.v1.Deciding": {"Standing": unary(admission, wire.StandingRequest, note)},
+        "reticent.v1.Deciding": {"GetTerms": unary(admission, wire.TermsRequest, note)},
     }
     credentials = Certificate.load(certs, holder).server_credentials(mutual=False)
     return Listener("127.0.0.1:0", services, credentials=credentials)
@@ -71,7 +71,7 @@ def test_a_channel_reaches_its_role_only(certs: Path, holder: str, wanted: str) 
         async with served(certs, holder, messages) as listener:
             credentials = Certificate.load(certs, "ann").channel_credentials()
             async with channel(listener.address, credentials, ROLES[wanted]) as way:
-                call: Any = way.unary_unary("/reticent.v1.Deciding/Standing")
+                call: Any = way.unary_unary("/reticent.v1.Deciding/GetTerms")
                 with pytest.raises(Exception, match=r"UNAVAILABLE|DEADLINE_EXCEEDED"):
                     await call(b"", timeout=2.0)
         return len(messages)

@@ -57,7 +57,7 @@ def population(servers: ServerPair) -> int:
 
     async def ask() -> int:
         async with servers.counting.channel() as channel:
-            return (await reply_of(CountingStub(channel).Standing(wire.StandingRequest(), timeout=TIMEOUT))).population
+            return (await reply_of(CountingStub(channel).GetTerms(wire.TermsRequest(), timeout=TIMEOUT))).population
 
     return asyncio.run(ask())
 
@@ -129,7 +129,7 @@ def test_clocks_move_forward_only_also_while_a_server_is_down(servers: ServerPai
 def test_a_certificate_of_another_caller_is_refused(servers: ServerPair) -> None:
     other = servers.credentials("aggregation")
     with servers.counting.blocking_channel(other) as channel, pytest.raises(grpc.RpcError) as error:
-        CountingStub(channel).Standing(wire.StandingRequest(), timeout=TIMEOUT)
+        CountingStub(channel).GetTerms(wire.TermsRequest(), timeout=TIMEOUT)
     assert refusal(error.value) is Refusal.NOT_PERMITTED
 
 

@@ -168,14 +168,14 @@ class Cores(World):
         return self._delivered(call, message, kill)
 
     def _delivered(self, call: str, message: Message, kill: Kill | None) -> Message:
-        if call == "Standing":
+        if call == "GetTerms":
             terms = self._serve(KEYS, self.keys.terms, None)
             self._serve(AGGREGATION, lambda: self.aggregation.queries.learn(copied(terms)), kill)
             return copied(terms)
         if isinstance(message, wire.AnnounceRequest):
             query = Query.from_bytes(message.query)
             if not self.aggregation.queries.can_judge(query):
-                self._delivered("Standing", wire.StandingRequest(), None)  # as the service does
+                self._delivered("GetTerms", wire.TermsRequest(), None)  # as the service does
         party = KEYS if call in {"Join", "Renew", "Leave"} else AGGREGATION
         return copied(self._serve(party, lambda: self._work(call, copied(message)), kill))
 

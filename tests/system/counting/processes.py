@@ -112,7 +112,7 @@ class Deployment:
         self.calls = {
             "Join": enrolment.Join, "Renew": enrolment.Renew, "Leave": enrolment.Leave,
             "Announcements": collects.Announcements, "Query": collects.Query, "Key": collects.Key,
-            "Contribute": collects.Contribute, "Decisions": collects.Decisions, "Standing": counting.Standing,
+            "Contribute": collects.Contribute, "Decisions": collects.Decisions, "GetTerms": counting.GetTerms,
             "Announce": counting.Announce, "Status": counting.Status, "Abort": counting.Abort,
             "Decide": services.DecidingStub(decisions).Decide,
         }  # fmt: skip

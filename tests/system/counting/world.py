@@ -212,7 +212,7 @@ class World(ABC):
 
     def terms(self) -> wire.Terms:
         """Who could be asked now, and under which key."""
-        answer = self.ask("Standing", wire.StandingRequest())
+        answer = self.ask("GetTerms", wire.TermsRequest())
         assert isinstance(answer, wire.Terms)
         return answer
 
