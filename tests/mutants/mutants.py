@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,12 @@ def _run_tests(folder: str, output: str, arguments: Sequence[str]) -> None:
     os.environ.update(PYTHONPATH=os.pathsep.join(sources), HYPOTHESIS_PROFILE="mutants")
     os.chdir(folder)
     known = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
-    sys.exit(RAN + pytest.main(["-x", "-q", "-W", known, "-p", "no:cacheprovider", *arguments]))
+    try:
+        code = int(pytest.main(["-x", "-q", "-W", known, "-p", "no:cacheprovider", *arguments]))
+    except Exception:  # noqa: BLE001  # found after the last test, such as what was left open
+        traceback.print_exc()
+        code = 1
+    sys.exit(RAN + code)
 
 
 def _git(*arguments: str) -> str:
