@@ -13,6 +13,8 @@ from random import SystemRandom
 
 __all__ = ["Attempts", "Backoff"]
 
+_SHORTEST = 1e-3
+"""Seconds to a deadline that count as none."""
 _MAX_DOUBLINGS = 60  # more exceed every limit
 
 
@@ -86,12 +88,17 @@ class Attempts:
         return self.timeout - self.elapsed
 
     def failed(self, retry_after: float | None = None) -> float | None:
-        """Count a failure; the delay before the next attempt, or None if that would be after the deadline."""
+        """Count a failure; the delay before the next attempt, or None if the deadline has passed.
+
+        The last attempt is at the deadline, unless the server asked to wait for longer.
+        """
         if self._started is None:
             self._started = self._now()
         self.failures += 1
-        delay = self.backoff.delay(self.failures, retry_after)
-        return delay if delay <= self.left else None
+        delay, left = self.backoff.delay(self.failures, retry_after), self.left
+        if left < _SHORTEST or left < min(delay, retry_after or 0.0):
+            return None
+        return min(delay, left)
 
     def succeeded(self) -> None:
         """Forget the failures; the timeout starts again at the next one."""

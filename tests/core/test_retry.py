@@ -74,7 +74,7 @@ def test_a_backoff_has_a_positive_delay_within_its_limit(first: float, limit: fl
         Backoff(first, limit)
 
 
-def test_attempts_end_before_the_deadline() -> None:
+def test_the_last_attempt_is_at_the_deadline() -> None:
     now = Time()
     attempts = Attempts(exact(first=0.1, limit=1.0), now=now, timeout=1.0)
     delays: list[float] = []
@@ -82,9 +82,15 @@ def test_attempts_end_before_the_deadline() -> None:
         assert len(delays) < 9, delays
         delays.append(delay)
         now.now += delay
-    assert delays == [0.1, 0.2, 0.4]  # 0.8 more would be after the deadline
-    assert attempts.failures == 4
-    assert attempts.elapsed == pytest.approx(0.7)
+    assert delays == pytest.approx([0.1, 0.2, 0.4, 0.3])
+    assert attempts.failures == 5
+    assert attempts.elapsed == pytest.approx(1.0)
+
+
+def test_a_server_that_asks_to_wait_beyond_the_deadline_is_not_called_again() -> None:
+    attempts = Attempts(exact(first=1.0, limit=8.0), now=Time(), timeout=5.0)
+    assert attempts.failed(retry_after=4.0) == 4.0
+    assert attempts.failed(retry_after=6.0) is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.none() | st.floats(0, 100)), max_size=50), st.floats(0.1, 100))
@@ -105,12 +111,14 @@ def test_a_success_starts_again() -> None:
     attempts = Attempts(exact(first=1.0, limit=8.0), now=now, timeout=5.0)
     assert [attempts.failed(), attempts.failed()] == [1.0, 2.0]
     now.now += 4.5
+    assert attempts.failed() == 0.5
+    now.now += 0.5
     assert attempts.failed() is None
     attempts.succeeded()
     now.now += 1000.0  # an operation that lasts, such as a stream
     assert (attempts.failures, attempts.left) == (0, 5.0)
     assert attempts.failed() == 1.0
-    now.now += 4.0
+    now.now += 5.0
     assert attempts.failed() is None
 
 

@@ -137,7 +137,7 @@ async def test_the_timeout_ends() -> None:
         began = time.monotonic()
         reader = StreamReader(connection.stream())
         assert isinstance(await reader.fails(), ConnectionError)
-        assert 0.4 < time.monotonic() - began < 10
+        assert 0.7 <= time.monotonic() - began < 10
         assert str(reader.error).startswith("the phone is unreachable: ")
 
 
