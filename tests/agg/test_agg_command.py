@@ -162,8 +162,8 @@ def test_help_says_what_each_command_is_for(capsys: pytest.CaptureFixture[str]) 
     output = " ".join(capsys.readouterr().out.split())
     for words in (
         "Run an aggregation server until SIGINT or SIGTERM.",
-        "Close any analyst's query now",
-        "Delete which phones contributed",
+        "Close a query and burn its undecided cohorts.",
+        "Delete the participation records of old queries",
         "List all queries, the latest first",
     ):
         assert words in output.replace("│ ", "").replace(" │", "")
