@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from types import FrameType
 from typing import Any, TypeVar
 
 Job = TypeVar("Job")
@@ -43,7 +44,7 @@ def _started(function: Callable[[Any], Any], count: int) -> Iterator[list[Connec
     spawn = multiprocessing.get_context("spawn")
     processes, connections = [], []
     try:
-        with _ignoring_interrupts():
+        with _interrupts_later():
             for _ in range(count):
                 here, there = spawn.Pipe()
                 process = spawn.Process(target=_work, args=(function, there), daemon=True)
@@ -60,14 +61,25 @@ def _started(function: Callable[[Any], Any], count: int) -> Iterator[list[Connec
 
 
 @contextlib.contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Block SIGINT in processes started here: ctrl-C goes to all processes of a terminal, and the parent handles it."""
+def _interrupts_later() -> Iterator[None]:
+    """Block SIGINT in processes started here, and handle it when all have been started.
+
+    Ctrl-C goes to all processes of a terminal, and this one handles it. A process that is interrupted while it starts
+    another one would leave that without its job.
+    """
     resource_tracker.ensure_running()  # its start would unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    interrupts: list[tuple[int, FrameType | None]] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments)) if is_main else None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # for this thread, and what it starts
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+    if callable(handler) and interrupts:
+        handler(*interrupts[0])
 
 
 def _work(function: Callable[[Any], Any], parent: Connection) -> None:

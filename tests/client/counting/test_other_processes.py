@@ -153,7 +153,7 @@ def test_the_command_that_runs_a_phone_follows_the_other_commands(tmp_path: Path
         network.again_in_ms = 1000
         network.queries = [query()]
         async with network.listening(tmp_path / "certs"):
-            (tmp_path / "counters.csv").write_text("name,value\nvisits,1\n")
+            (tmp_path / "counters.csv").write_text("name,value\nvisits,1\nswims,1\n")
             (tmp_path / "policy.toml").write_text('queries = ["gym*"]\n')
             running = await started(tmp_path, "run", "--counters", "counters.csv", "--simulation")
             assert running.stdout is not None
