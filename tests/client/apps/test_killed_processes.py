@@ -69,8 +69,10 @@ def test_killed_at_any_moment_a_phone_goes_on_where_it_was(tmp_path: Path, lives
             lines = [line.split() for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
             printed += [(moment, int(position), context) for moment, position, context in lines]
             process.stdout.close()
-        with worker(store, began, address):  # the app that stays connects again sooner or later
+        with worker(store, began, address) as process:  # the app that stays connects again sooner or later
             block_until(lambda: {step.position for step in reader.steps} >= {position for _, position, _ in printed})
+        assert process.stdout is not None
+        process.stdout.close()
         staying.close()
         reader.thread.join(10)
     contexts: dict[int, set[str | None]] = {}
