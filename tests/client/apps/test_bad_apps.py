@@ -235,7 +235,8 @@ async def test_those_without_a_token_share_one_allowance_and_do_not_touch_the_ot
     async with served_phone() as home, home.app() as app:
         await home.live("home")
         async with calling(home.broker.address, None) as stranger:
-            codes = {each.code() for each in await flooding(stranger, calls=300, at_once=100)}
+            # far fewer at once than gRPC's limit: it counts a call until it has freed it, and refuses by another code
+            codes = {each.code() for each in await flooding(stranger, calls=300, at_once=50)}
             assert codes == {CODE.UNAUTHENTICATED, CODE.RESOURCE_EXHAUSTED}
             guesses = [f"{n:043}" for n in range(50)]
             assert (await app.current()).context == "home"
