@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,9 +75,7 @@ def cohort_sizes(population: int, cohorts: int) -> dict[int, int]:
 
 def short_probability(size: int, min_contributions: int, absent: float) -> float:
     """The probability that a cohort has fewer than `min_contributions`: a binomial tail."""
-    from scipy.special import bdtr  # noqa: PLC0415  # only plans need SciPy: releases are read and drawn without it
-
-    return float(bdtr(min(min_contributions - 1, size), size, 1 - absent))
+    return float(_special().bdtr(min(min_contributions - 1, size), size, 1 - absent))
 
 
 def short_cohorts(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
@@ -321,15 +321,13 @@ def _hit_distributions(population: int, cohorts: int) -> Iterator[tuple[int, Flo
 
 def _no_release_given_hits(population: int, cohorts: int, min_contributions: int, absent: float) -> Floats:
     """The probability that fewer than half are left, by the number of void cohorts.  # (G + 1,)."""
-    from scipy.special import bdtrc  # noqa: PLC0415  # only plans need SciPy
-
     is_short = sum(
         number * short_probability(size, min_contributions, absent) / cohorts
         for size, number in cohort_sizes(population, cohorts).items()
     )
     probabilities = np.ones(cohorts + 1)
     void = np.arange(cohorts // 2 + 1)
-    probabilities[: len(void)] = bdtrc(cohorts // 2 - void, cohorts - void, min(1.0, is_short))
+    probabilities[: len(void)] = _special().bdtrc(cohorts // 2 - void, cohorts - void, min(1.0, is_short))
     return probabilities
 
 
@@ -357,13 +355,17 @@ def _probability_of_more_liars(population: int, size: int, liars: int, allowed: 
 
 def _binomial(number: int, chance: float) -> Floats:
     """The probabilities of 0, 1, ..., number."""
-    from scipy.special import xlog1py, xlogy  # noqa: PLC0415  # only plans need SciPy
-
     counts = np.arange(number + 1)
-    return np.asarray(np.exp(_log_choices(number, counts) + xlogy(counts, chance) + xlog1py(number - counts, -chance)))
+    special = _special()
+    logs = special.xlogy(counts, chance) + special.xlog1py(number - counts, -chance)
+    return np.asarray(np.exp(_log_choices(number, counts) + logs))
 
 
 def _log_choices(number: int, counts: npt.NDArray[np.int_]) -> Floats:
-    from scipy.special import gammaln  # noqa: PLC0415  # only plans need SciPy
-
+    gammaln = _special().gammaln
     return np.asarray(gammaln(number + 1) - gammaln(counts + 1) - gammaln(number - counts + 1))
+
+
+def _special() -> Any:
+    """SciPy's functions. Only plans need SciPy: releases are read and drawn without it."""
+    return import_module("scipy.special")

@@ -52,29 +52,31 @@ def test_a_key_server_that_is_away_is_waited_for(tmp_path: Path, certs: Path) ->
     run(wait())
 
 
+def log_lines(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    """The number of log lines with these words."""
+    return sum(words in record.getMessage() for record in caplog.records)
+
+
 def test_a_key_server_that_is_away_is_logged_once_and_once_when_it_is_back(
     tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reticent_agg.driver.POLL_INTERVAL", 0.2)
     caplog.set_level("DEBUG", "reticent_agg.driver")
 
-    def logged(what: str) -> int:
-        return sum(what in record.getMessage() for record in caplog.records)
-
     async def wait() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener:
             address = listener.address
         async with network(tmp_path, certs, address) as net:
-            await until(lambda: logged("the key server is unavailable") == 1)
+            await until(lambda: log_lines(caplog, "the key server is unavailable") == 1)
             net.server.queries.learn(KeyServer().terms())
             query = aggregation.make_query()
             aggregation.announce(net.server, query)
-            before = logged("the key server's terms are unknown")
-            await until(lambda: logged("the key server's terms are unknown") >= before + 3)
+            before = log_lines(caplog, "the key server's terms are unknown")
+            await until(lambda: log_lines(caplog, "the key server's terms are unknown") >= before + 3)
             async with keys.listener(address):
-                await until(lambda: logged("the key server is back") == 1)
-            await until(lambda: logged("the key server is unavailable") == 2)
+                await until(lambda: log_lines(caplog, "the key server is back") == 1)
+            await until(lambda: log_lines(caplog, "the key server is unavailable") == 2)
 
     run(wait())
 
@@ -87,9 +89,6 @@ def test_a_key_server_that_replies_again_is_noticed_without_any_other_call(
     monkeypatch.setattr("reticent_agg.driver.RETRY_INTERVAL", 0.2)
     caplog.set_level("INFO", "reticent_agg.driver")
 
-    def logged(what: str) -> int:
-        return sum(what in record.getMessage() for record in caplog.records)
-
     async def wait() -> None:
         keys = Deciding(certs)
         async with contextlib.AsyncExitStack() as stack:
@@ -100,9 +99,9 @@ def test_a_key_server_that_replies_again_is_noticed_without_any_other_call(
                 await analyst.GetTerms(wire.TermsRequest())
                 await stack.aclose()
                 assert (await refusal_of(analyst.GetTerms(wire.TermsRequest()))).refusal is Refusal.UNAVAILABLE
-                assert logged("the key server is unavailable") == 1
+                assert log_lines(caplog, "the key server is unavailable") == 1
                 async with keys.listener(address):
-                    await until(lambda: logged("the key server is back") == 1)
+                    await until(lambda: log_lines(caplog, "the key server is back") == 1)
 
     run(wait())
 
