@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17reticent/v1/phone.proto\x12\x0breticent.v1\"0\n\x10SubscribeRequest\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_after\"\x10\n\x0e\x43urrentRequest\"|\n\rReportRequest\x12:\n\x08\x63ounters\x18\x01 \x03(\x0b\x32(.reticent.v1.ReportRequest.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\r\n\x0bReportReply\"\x90\x01\n\x04Step\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0b\n\x03\x64\x61y\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\t\x12\x14\n\x07\x63ontext\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03raw\x18\x07 \x01(\x08\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\x42\n\n\x08_context2\xc3\x01\n\x05Phone\x12?\n\tSubscribe\x12\x1d.reticent.v1.SubscribeRequest\x1a\x11.reticent.v1.Step0\x01\x12\x39\n\x07\x43urrent\x12\x1b.reticent.v1.CurrentRequest\x1a\x11.reticent.v1.Step\x12>\n\x06Report\x12\x1a.reticent.v1.ReportRequest\x1a\x18.reticent.v1.ReportReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17reticent/v1/phone.proto\x12\x0breticent.v1\"0\n\x10SubscribeRequest\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x08\n\x06_after\"\x10\n\x0e\x43urrentRequest\"\x9e\x01\n\rReportRequest\x12:\n\x08\x63ounters\x18\x01 \x03(\x0b\x32(.reticent.v1.ReportRequest.CountersEntry\x12\x14\n\x07\x63licked\x18\x02 \x01(\tH\x00\x88\x01\x01\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\n\n\x08_clicked\"\r\n\x0bReportReply\"\x1e\n\rShowAdRequest\x12\r\n\x05query\x18\x01 \x01(\t\"L\n\x0bShowAdReply\x12%\n\x02\x61\x64\x18\x01 \x01(\x0b\x32\x14.reticent.v1.ShownAdH\x00\x88\x01\x01\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\x42\x05\n\x03_ad\"4\n\x07ShownAd\x12\x0f\n\x07showing\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x90\x01\n\x04Step\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0b\n\x03\x64\x61y\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\r\x12\r\n\x05steps\x18\x04 \x01(\r\x12\x0c\n\x04time\x18\x05 \x01(\t\x12\x14\n\x07\x63ontext\x18\x06 \x01(\tH\x00\x88\x01\x01\x12\x0b\n\x03raw\x18\x07 \x01(\x08\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\x42\n\n\x08_context2\x83\x02\n\x05Phone\x12?\n\tSubscribe\x12\x1d.reticent.v1.SubscribeRequest\x1a\x11.reticent.v1.Step0\x01\x12\x39\n\x07\x43urrent\x12\x1b.reticent.v1.CurrentRequest\x1a\x11.reticent.v1.Step\x12>\n\x06Report\x12\x1a.reticent.v1.ReportRequest\x1a\x18.reticent.v1.ReportReply\x12>\n\x06ShowAd\x12\x1a.reticent.v1.ShowAdRequest\x1a\x18.reticent.v1.ShowAdReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBEREQUEST']._serialized_end=88
   _globals['_CURRENTREQUEST']._serialized_start=90
   _globals['_CURRENTREQUEST']._serialized_end=106
-  _globals['_REPORTREQUEST']._serialized_start=108
-  _globals['_REPORTREQUEST']._serialized_end=232
-  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_start=185
-  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_end=232
-  _globals['_REPORTREPLY']._serialized_start=234
-  _globals['_REPORTREPLY']._serialized_end=247
-  _globals['_STEP']._serialized_start=250
-  _globals['_STEP']._serialized_end=394
-  _globals['_PHONE']._serialized_start=397
-  _globals['_PHONE']._serialized_end=592
+  _globals['_REPORTREQUEST']._serialized_start=109
+  _globals['_REPORTREQUEST']._serialized_end=267
+  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_start=208
+  _globals['_REPORTREQUEST_COUNTERSENTRY']._serialized_end=255
+  _globals['_REPORTREPLY']._serialized_start=269
+  _globals['_REPORTREPLY']._serialized_end=282
+  _globals['_SHOWADREQUEST']._serialized_start=284
+  _globals['_SHOWADREQUEST']._serialized_end=314
+  _globals['_SHOWADREPLY']._serialized_start=316
+  _globals['_SHOWADREPLY']._serialized_end=392
+  _globals['_SHOWNAD']._serialized_start=394
+  _globals['_SHOWNAD']._serialized_end=446
+  _globals['_STEP']._serialized_start=449
+  _globals['_STEP']._serialized_end=593
+  _globals['_PHONE']._serialized_start=596
+  _globals['_PHONE']._serialized_end=855
 # @@protoc_insertion_point(module_scope)

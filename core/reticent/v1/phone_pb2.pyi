@@ -82,6 +82,11 @@ class ReportRequest(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     COUNTERS_FIELD_NUMBER: _builtins.int
+    CLICKED_FIELD_NUMBER: _builtins.int
+    clicked: _builtins.str
+    """The `showing` of an ad on which the user clicked. The phone notes it in its private log. Unknown, old and repeated
+    ones change nothing, and the reply is the same.
+    """
     @_builtins.property
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """By the names of the counters."""
@@ -90,12 +95,15 @@ class ReportRequest(_message.Message):
         self,
         *,
         counters: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        clicked: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clicked", b"_clicked", "clicked", b"clicked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clicked", b"_clicked", "clicked", b"clicked", "counters", b"counters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__clicked: _TypeAlias = _typing.Literal["clicked"]  # noqa: Y015
+    _WhichOneofArgType__clicked: _TypeAlias = _typing.Literal["_clicked", b"_clicked"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clicked) -> _WhichOneofReturnType__clicked | None: ...
 
 Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
 
@@ -113,6 +121,80 @@ class ReportReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportReply: _TypeAlias = ReportReply  # noqa: Y015
+
+@_typing.final
+class ShowAdRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    """What the user searches for in the app; empty if there is no search."""
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowAdRequest: _TypeAlias = ShowAdRequest  # noqa: Y015
+
+@_typing.final
+class ShowAdReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AD_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
+    padding: _builtins.bytes
+    """Makes all replies equally long."""
+    @_builtins.property
+    def ad(self) -> Global___ShownAd:
+        """Absent where no ad is shown; why is on the phone only: `reticent phone ads explain`."""
+
+    def __init__(
+        self,
+        *,
+        ad: Global___ShownAd | None = ...,
+        padding: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ad", b"_ad", "ad", b"ad"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ad", b"_ad", "ad", b"ad", "padding", b"padding"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ad: _TypeAlias = _typing.Literal["ad"]  # noqa: Y015
+    _WhichOneofArgType__ad: _TypeAlias = _typing.Literal["_ad", b"_ad"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ad) -> _WhichOneofReturnType__ad | None: ...
+
+Global___ShowAdReply: _TypeAlias = ShowAdReply  # noqa: Y015
+
+@_typing.final
+class ShownAd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHOWING_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    showing: _builtins.str
+    """To report a click on it."""
+    id: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        showing: _builtins.str = ...,
+        id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "showing", b"showing", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShownAd: _TypeAlias = ShownAd  # noqa: Y015
 
 @_typing.final
 class Step(_message.Message):

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PhoneStub(object):
-    """What a phone sends to its apps: the released contexts of its user's day.
+    """What a phone sends to its apps: the released contexts of its user's day, and ads.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
@@ -67,10 +67,15 @@ class PhoneStub(object):
                 request_serializer=reticent_dot_v1_dot_phone__pb2.ReportRequest.SerializeToString,
                 response_deserializer=reticent_dot_v1_dot_phone__pb2.ReportReply.FromString,
                 _registered_method=True)
+        self.ShowAd = channel.unary_unary(
+                '/reticent.v1.Phone/ShowAd',
+                request_serializer=reticent_dot_v1_dot_phone__pb2.ShowAdRequest.SerializeToString,
+                response_deserializer=reticent_dot_v1_dot_phone__pb2.ShowAdReply.FromString,
+                _registered_method=True)
 
 
 class PhoneServicer(object):
-    """What a phone sends to its apps: the released contexts of its user's day.
+    """What a phone sends to its apps: the released contexts of its user's day, and ads.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
@@ -114,6 +119,14 @@ class PhoneServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShowAd(self, request, context):
+        """An ad for the user's present situation, or none. Every reply leaves a fixed time after its request, and all replies
+        have one size. So neither reveals whether the phone asked a server, and what it considered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PhoneServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -132,6 +145,11 @@ def add_PhoneServicer_to_server(servicer, server):
                     request_deserializer=reticent_dot_v1_dot_phone__pb2.ReportRequest.FromString,
                     response_serializer=reticent_dot_v1_dot_phone__pb2.ReportReply.SerializeToString,
             ),
+            'ShowAd': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowAd,
+                    request_deserializer=reticent_dot_v1_dot_phone__pb2.ShowAdRequest.FromString,
+                    response_serializer=reticent_dot_v1_dot_phone__pb2.ShowAdReply.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'reticent.v1.Phone', rpc_method_handlers)
@@ -141,7 +159,7 @@ def add_PhoneServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Phone(object):
-    """What a phone sends to its apps: the released contexts of its user's day.
+    """What a phone sends to its apps: the released contexts of its user's day, and ads.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
@@ -232,6 +250,33 @@ class Phone(object):
             '/reticent.v1.Phone/Report',
             reticent_dot_v1_dot_phone__pb2.ReportRequest.SerializeToString,
             reticent_dot_v1_dot_phone__pb2.ReportReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowAd(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reticent.v1.Phone/ShowAd',
+            reticent_dot_v1_dot_phone__pb2.ShowAdRequest.SerializeToString,
+            reticent_dot_v1_dot_phone__pb2.ShowAdReply.FromString,
             options,
             channel_credentials,
             insecure,

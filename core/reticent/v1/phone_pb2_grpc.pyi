@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class PhoneStub:
-    """What a phone sends to its apps: the released contexts of its user's day.
+    """What a phone sends to its apps: the released contexts of its user's day, and ads.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
@@ -62,10 +62,14 @@ class PhoneStub:
     Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
     rate, not on the queries that take the numbers.
     """
+    ShowAd: _grpc.UnaryUnaryMultiCallable[_phone_pb2.ShowAdRequest, _phone_pb2.ShowAdReply]
+    """An ad for the user's present situation, or none. Every reply leaves a fixed time after its request, and all replies
+    have one size. So neither reveals whether the phone asked a server, and what it considered.
+    """
 
 @_typing.type_check_only
 class PhoneAsyncStub(PhoneStub):
-    """What a phone sends to its apps: the released contexts of its user's day.
+    """What a phone sends to its apps: the released contexts of its user's day, and ads.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
@@ -97,9 +101,13 @@ class PhoneAsyncStub(PhoneStub):
     Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
     rate, not on the queries that take the numbers.
     """
+    ShowAd: _aio.UnaryUnaryMultiCallable[_phone_pb2.ShowAdRequest, _phone_pb2.ShowAdReply]  # type: ignore[assignment]
+    """An ad for the user's present situation, or none. Every reply leaves a fixed time after its request, and all replies
+    have one size. So neither reveals whether the phone asked a server, and what it considered.
+    """
 
 class PhoneServicer(metaclass=_abc_1.ABCMeta):
-    """What a phone sends to its apps: the released contexts of its user's day.
+    """What a phone sends to its apps: the released contexts of its user's day, and ads.
 
     Every call carries the app's token in its metadata: "authorization: Bearer TOKEN".
 
@@ -146,6 +154,16 @@ class PhoneServicer(metaclass=_abc_1.ABCMeta):
         """Numbers that the app has counted, for private counts that the phone takes part in. All of them are kept, or none.
         Each replaces the last one of its name. The reply depends only on what the user lets this app report and on its
         rate, not on the queries that take the numbers.
+        """
+
+    @_abc_1.abstractmethod
+    def ShowAd(
+        self,
+        request: _phone_pb2.ShowAdRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_phone_pb2.ShowAdReply, _abc.Awaitable[_phone_pb2.ShowAdReply]]:
+        """An ad for the user's present situation, or none. Every reply leaves a fixed time after its request, and all replies
+        have one size. So neither reveals whether the phone asked a server, and what it considered.
         """
 
 def add_PhoneServicer_to_server(servicer: PhoneServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
