@@ -72,6 +72,10 @@ class BareStream(phone_pb2_grpc.PhoneServicer):
         """Nothing is kept."""
         return phone_pb2.ReportReply()
 
+    async def ShowAd(self, request: phone_pb2.ShowAdRequest, context: object) -> phone_pb2.ShowAdReply:  # noqa: N802
+        """No ad."""
+        return phone_pb2.ShowAdReply()
+
 
 def run() -> Iterator[str]:
     """The time for a step to reach all apps, and the memory after a month of steps."""
