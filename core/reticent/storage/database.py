@@ -90,16 +90,17 @@ class Database:
         self._format = file_format
         self._lock = threading.RLock()
         self._owner: int | None = None  # the thread of the transaction that runs
-        if path is not None:
-            _create(path)
-        self._connection = sqlite3.connect(
-            ":memory:" if path is None else path, timeout=_BUSY, isolation_level=None, check_same_thread=False
-        )
-        try:
-            self._open()
-        except BaseException:
-            self._connection.close()
-            raise
+        with contextlib.nullcontext() if path is None else _opening(path.parent):
+            if path is not None:
+                _create(path)
+            self._connection = sqlite3.connect(
+                ":memory:" if path is None else path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._open()
+            except BaseException:
+                self._connection.close()
+                raise
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Execute]:
@@ -301,6 +302,21 @@ def claimed(path: Path, occupied: Exception | None = None) -> Iterator[None]:
         except OSError as error:
             raise occupied or InUse(f"another process serves from {path}") from error
         yield
+
+
+@contextlib.contextmanager
+def _opening(folder: Path) -> Iterator[None]:
+    """Be the only one that opens a file of a folder.
+
+    SQLite fails, or waits in vain, where two connections to a new file switch to the write-ahead log at the same time.
+    The lock is on the folder: closing a descriptor of the file itself would release SQLite's own locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _os_error(error: sqlite3.OperationalError, path: Path | None) -> OSError:

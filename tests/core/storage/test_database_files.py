@@ -4,6 +4,10 @@ import contextlib
 import errno
 import sqlite3
 import stat
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,3 +101,22 @@ def test_what_was_forgotten_is_in_no_file_when_one_of_several_closes(path: Path)
         assert any(b"nobody may find" in each.read_bytes() for each in path.parent.iterdir())
         one.close()
         assert not any(b"nobody may find" in each.read_bytes() for each in path.parent.iterdir())
+
+
+def test_only_one_connection_at_a_time_makes_a_new_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite fails now and then where two connections switch a new file to the write-ahead log together."""
+    instants = []
+    execute = Database._execute
+
+    def slow_execute(self: Database, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if statement == "BEGIN IMMEDIATE" or "secure_delete" in statement:  # its first statement, and its last
+            instants.append(threading.get_ident())
+            time.sleep(0.01)
+        return execute(self, statement, values)
+
+    monkeypatch.setattr(Database, "_execute", slow_execute)
+    with ThreadPoolExecutor(4) as threads:
+        for database in threads.map(lambda _: Database(path, NOTES), range(4)):
+            database.close()
+    assert len(instants) == 8
+    assert instants[::2] == instants[1::2]
