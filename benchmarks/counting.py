@@ -31,7 +31,7 @@ from reticent.protocol import SigningKey, plaintext_count, statements
 from reticent.protocol.channels import channel, channel_credentials
 from reticent.protocol.layout import ciphertexts_to
 from reticent.randomness import secure, seeded
-from reticent.rpc import Limits, Rate
+from reticent.rpc import Limits, RateLimit
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
@@ -53,7 +53,7 @@ AGREEMENT_KEY = bytes(range(32))  # nothing is decrypted here
 ECHO = "reticent.benchmarks.Echo"
 LOCAL = "127.0.0.1:0"
 DEADLINE = 1200.0  # seconds for anything
-UNLIMITED = Limits(call_rate=Rate(1e9, 1e9), in_flight_per_connection=5 * IN_FLIGHT)
+UNLIMITED = Limits(call_rate=RateLimit(1e9, 1e9), in_flight_per_connection=5 * IN_FLIGHT)
 CERTS = "certs"
 KEY = "key"
 IDENTITY = SigningKey(bytes(32))

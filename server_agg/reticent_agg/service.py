@@ -20,7 +20,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import ANALYST
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES
 from reticent.retry import Backoff
-from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, Rate, Rates, unary
+from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, RateLimit, RateLimits, unary
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 COLLECTING = "reticent.v1.Collecting"
 COUNTING = "reticent.v1.Counting"
 
-PHONE_RATE = Rate(per_second=20.0, burst=100.0)
+PHONE_RATE = RateLimit(per_second=20.0, burst=100.0)
 """Contributions of a phone from one address, so that no other address can use up the phone's rate."""
 MAX_PHONES_TRACKED = 4096
 """Phones whose rate is limited; the least recently seen are dropped."""
@@ -97,7 +97,7 @@ class AggregationService:
             owner=lease_owner or secrets.token_hex(8),
             on_collecting=self._must_close.set,
         )
-        self._rates = Rates(PHONE_RATE, MAX_PHONES_TRACKED)
+        self._rates = RateLimits(PHONE_RATE, MAX_PHONES_TRACKED)
         of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES, in_flight_per_connection=MAX_CALLS_OF_PHONE)
         self._phones = Listener(
             phones, {COLLECTING: self._collecting(of_phones)}, credentials=phones_credentials, limits=of_phones

@@ -30,7 +30,7 @@ from reticent.console.options import (
 from reticent.paillier import KEY_BITS
 from reticent.privacy import QueryLimits
 from reticent.protocol.invitation import Invitation
-from reticent.rpc import Rate
+from reticent.rpc import RateLimit
 from reticent.rpc.simulated_clock import clock_from
 from reticent.storage.files import OWNER_ONLY_FOLDER, create
 from reticent.times import milliseconds
@@ -115,7 +115,7 @@ def serve(
         decision_time=decision_days * _DAY,
     ) as server:
         _warn_of_restore(server, clock)
-        joins = Rate(join_rate, max(1.0, JOINS.burst / JOINS.per_second * join_rate))
+        joins = RateLimit(join_rate, max(1.0, JOINS.burst / JOINS.per_second * join_rate))
         service = Service(
             server, phones=phones, decisions=decisions, certificate=certificate, others=others, joins=joins
         )

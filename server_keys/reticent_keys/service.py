@@ -17,7 +17,17 @@ from reticent.address import network
 from reticent.errors import ReticentError
 from reticent.protocol import Refusal, Refused
 from reticent.protocol.channels import AGGREGATION_SERVER
-from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, Rate, Rates, stream_in, stream_out, unary
+from reticent.rpc import (
+    MAX_CALLS_OF_PHONE,
+    Admission,
+    Caller,
+    Limits,
+    RateLimit,
+    RateLimits,
+    stream_in,
+    stream_out,
+    unary,
+)
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
@@ -29,7 +39,7 @@ __all__ = ["DECIDING", "ENROLMENT", "Service"]
 ENROLMENT = "reticent.v1.Enrolment"
 DECIDING = "reticent.v1.Deciding"
 
-JOINS = Rate(per_second=5.0, burst=200.0)
+JOINS = RateLimit(per_second=5.0, burst=200.0)
 """The rate limit of joins from one address, or IPv6 network. Many phones may share one; tokens cannot be guessed."""
 
 ADDRESSES = 20_000
@@ -72,11 +82,11 @@ class Service:
         decisions: str,
         certificate: Certificate,
         others: Mapping[str, Mapping[str, Handler]] | None = None,
-        joins: Rate = JOINS,
+        joins: RateLimit = JOINS,
         erase_every: float = ERASE_EVERY,
     ) -> None:
         self._server = server
-        self._joins = Rates(joins, ADDRESSES)
+        self._joins = RateLimits(joins, ADDRESSES)
         self._for_phones = ThreadPoolExecutor(FOR_PHONES, thread_name_prefix="phones")
         self._for_decisions = ThreadPoolExecutor(FOR_DECISIONS, thread_name_prefix="decisions")
         of_phones = Limits(message_bytes=MAX_PHONE_MESSAGE, in_flight_per_connection=MAX_CALLS_OF_PHONE)

@@ -92,8 +92,8 @@ def test_a_module_of_the_core_begins_with_an_underscore_if_only_its_package_impo
 
 def test_a_module_whose_name_says_the_wrong_thing_is_found() -> None:
     package = ROOT / "core" / "reticent" / "rpc"
-    stranger = Import(ROOT / "client" / "reticent_client" / "phone.py", "reticent.rpc._rates", "Rate")
-    assert misnamed(package, [*imports(), stranger]) == {"reticent.rpc._rates": "others import it"}
+    stranger = Import(ROOT / "client" / "reticent_client" / "phone.py", "reticent.rpc._rate_limits", "RateLimit")
+    assert misnamed(package, [*imports(), stranger]) == {"reticent.rpc._rate_limits": "others import it"}
     inside = [each for each in imports() if package in each.file.parents]
     assert set(misnamed(package, inside).values()) == {"no other package imports it"}
 

@@ -84,7 +84,7 @@ CIRCLES = {
     "reticent_client.counting": ("client/reticent_client/counting/records.py", "reticent_client.counting.session"),
     "reticent_client.apps": ("client/reticent_client/apps/tokens.py", "reticent_client.apps.broker"),
     "reticent_agg.counting": ("server_agg/reticent_agg/counting/queries.py", "reticent_agg.counting.closing"),
-    "reticent.rpc": ("core/reticent/rpc/_rates.py", "reticent.rpc.listener"),
+    "reticent.rpc": ("core/reticent/rpc/_rate_limits.py", "reticent.rpc.listener"),
 }
 FORBIDDEN = [
     ("simulation/reticent_sim/experiments/statistics.py", "reticent_sim.experiments.runner"),

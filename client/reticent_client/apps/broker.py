@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from reticent.address import AddressError, bind, is_local
 from reticent.protocol.calls import RETRY_AFTER
-from reticent.rpc import Rate, Rates
+from reticent.rpc import RateLimit, RateLimits
 from reticent.v1 import phone_pb2
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.stream import Stream
@@ -27,7 +27,7 @@ from reticent_client.errors import Closed, CounterNotAllowed, CounterOutOfBounds
 SERVICE = "reticent.v1.Phone"
 
 STREAMS_PER_APP = 8
-RATE = Rate(per_second=20.0, burst=100.0)
+RATE = RateLimit(per_second=20.0, burst=100.0)
 """Calls of an app. All callers without a token share one such rate."""
 REFUSAL_DELAY = 0.25
 """Seconds before a call above the rate is refused: this slows down a caller that retries at once."""
@@ -101,7 +101,7 @@ class Broker:
         self._private = credentials is not None or address.startswith("unix:")
         self._streams_per_app = streams_per_app
         self._server: grpc.aio.Server | None = None
-        self._rates = Rates(RATE)
+        self._rates = RateLimits(RATE)
         self._open: Counter[str] = Counter()  # streams, by app
         self._apps_read: tuple[float, frozenset[App]] = (-1.0, frozenset())
         self.address = address

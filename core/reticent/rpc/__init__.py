@@ -3,7 +3,17 @@
 `reticent.rpc.listener` needs an extra, the health service; everything else needs the base dependencies only.
 """
 
-from reticent.rpc._rates import Rate, Rates
+from reticent.rpc._rate_limits import RateLimit, RateLimits
 from reticent.rpc.admission import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, stream_in, stream_out, unary
 
-__all__ = ["MAX_CALLS_OF_PHONE", "Admission", "Caller", "Limits", "Rate", "Rates", "stream_in", "stream_out", "unary"]
+__all__ = [
+    "MAX_CALLS_OF_PHONE",
+    "Admission",
+    "Caller",
+    "Limits",
+    "RateLimit",
+    "RateLimits",
+    "stream_in",
+    "stream_out",
+    "unary",
+]

@@ -23,7 +23,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import REFUSAL, RETRY_AFTER
 from reticent.rpc._call_limits import AdmittedCall, CallLimits
 from reticent.rpc._connections import CONNECTIONS, Peer
-from reticent.rpc._rates import Rate, Rates
+from reticent.rpc._rate_limits import RateLimit, RateLimits
 from reticent.rpc._reply_limits import ReplyLimits
 
 __all__ = ["MAX_CALLS_OF_PHONE", "Admission", "Caller", "Handler", "Limits", "stream_in", "stream_out", "unary"]
@@ -80,7 +80,7 @@ class Limits:
             cuts idle connections above this limit.
     """
 
-    call_rate: Rate = field(default_factory=lambda: Rate(2000.0, 4000.0))
+    call_rate: RateLimit = field(default_factory=lambda: RateLimit(2000.0, 4000.0))
     in_flight: int = 1024
     in_flight_per_network: int = 512
     in_flight_per_connection: int = 64
@@ -94,7 +94,7 @@ class Limits:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if not (isinstance(value, Rate) or value > 0):
+            if not (isinstance(value, RateLimit) or value > 0):
                 raise ValueError(f"{each.name} must be positive: got {value}")
 
 
@@ -110,7 +110,7 @@ class Admission:
     def __init__(self, names: tuple[str, ...] | None = None, limits: Limits | None = None) -> None:
         self.names = names
         self.limits = limits or Limits()
-        self._rates = Rates(self.limits.call_rate)
+        self._rates = RateLimits(self.limits.call_rate)
         self.calls = CallLimits(self.limits.in_flight, self.limits.in_flight_per_network)
         self.replies = ReplyLimits(
             self.limits.reply_bytes, self.limits.reply_bytes_per_connection, cut=CONNECTIONS.cut, now=monotonic

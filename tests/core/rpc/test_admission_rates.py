@@ -14,7 +14,7 @@ import pytest
 from reticent.protocol import Refusal
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel_credentials
-from reticent.rpc import Limits, Rate
+from reticent.rpc import Limits, RateLimit
 from reticent.v1 import counting_pb2 as wire
 from tests.core.rpc.scenes import HELLO, play, refusal
 from tests.core.rpc.services import calling, served, until
@@ -22,7 +22,7 @@ from tests.core.rpc.services import calling, served, until
 
 def test_a_caller_above_its_rate_gets_a_retry_delay(folder: Path, phone: grpc.ChannelCredentials) -> None:
     async def scene() -> None:
-        limits = Limits(call_rate=Rate(per_second=1.0, burst=3.0))
+        limits = Limits(call_rate=RateLimit(per_second=1.0, burst=3.0))
         async with served(folder, limits=limits) as (_, listener), calling(listener, phone) as calls:
             for _ in range(3):
                 await reply_of(calls.once(HELLO))

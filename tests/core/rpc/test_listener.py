@@ -16,7 +16,7 @@ from reticent.address import AddressError, is_local
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel, channel_credentials
-from reticent.rpc import Admission, Limits, Rate
+from reticent.rpc import Admission, Limits, RateLimit
 from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate
 from reticent.v1 import counting_pb2 as wire
@@ -117,7 +117,7 @@ def test_each_service_reports_its_health(tmp_path: Path) -> None:
 
 def test_health_checks_are_rate_limited() -> None:
     async def scene() -> None:
-        limits = Limits(call_rate=Rate(per_second=0.1, burst=2.0))
+        limits = Limits(call_rate=RateLimit(per_second=0.1, burst=2.0))
         async with (
             Listener("127.0.0.1:0", {}, credentials=None, limits=limits) as listener,
             channel(listener.address, None) as open_channel,

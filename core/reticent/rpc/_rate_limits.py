@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-__all__ = ["Rate", "Rates"]
+__all__ = ["RateLimit", "RateLimits"]
 
 REMEMBERED = 20_000
 """Callers whose rates are kept."""
 
 
 @dataclass(frozen=True)
-class Rate:
+class RateLimit:
     """A rate limit: a token bucket.
 
     Args:
@@ -28,7 +28,7 @@ class Rate:
             raise ValueError(f"a rate allows more than 0 calls a second and at least 1 at once: got {self}")
 
 
-class Rates:
+class RateLimits:
     """The rate limit of each of many callers.
 
     Args:
@@ -37,7 +37,7 @@ class Rates:
             rate again.
     """
 
-    def __init__(self, rate: Rate, remembered: int = REMEMBERED) -> None:
+    def __init__(self, rate: RateLimit, remembered: int = REMEMBERED) -> None:
         self._rate = rate
         self._remembered = remembered
         self._left: OrderedDict[object, tuple[float, float]] = OrderedDict()  # calls left, at an instant
