@@ -64,6 +64,7 @@ class Refusal(Enum):
         "INVALID_ARGUMENT",
     )
     ALREADY_DECIDED = "this cohort was decided by another request", "ALREADY_EXISTS"
+    OTHER_HIERARCHY = "the phone has another hierarchy than the ad service", "FAILED_PRECONDITION"
     UNAVAILABLE = "the server cannot do this at present", "UNAVAILABLE", Remedy.TIME
 
     def __init__(self, meaning: str, status: str, remedy: Remedy = Remedy.MESSAGE) -> None:

@@ -8,6 +8,7 @@ from reticent.address import is_local
 from reticent.retry import Backoff
 
 __all__ = [
+    "AD_SERVICE",
     "AGGREGATION_SERVER",
     "ANALYST",
     "KEY_SERVER",
@@ -22,6 +23,7 @@ __all__ = [
 
 KEY_SERVER = "key server"
 AGGREGATION_SERVER = "aggregation server"
+AD_SERVICE = "ad service"
 ANALYST = "analyst"
 """Common names of certificates; an analyst's own name follows after a space."""
 
@@ -43,7 +45,7 @@ def channel_credentials(authority: bytes) -> grpc.ChannelCredentials:
 def role_option(server: str) -> tuple[str, str]:
     """The channel option that accepts only the server of this role.
 
-    The certificates of both servers may name the same hosts. Neither server may impersonate the other: the key server
+    The certificates of all servers may name the same hosts. No server may impersonate another: the key server
     could read what phones send to the aggregation server.
     """
     return "grpc.ssl_target_name_override", role_host(server)
@@ -70,7 +72,7 @@ def channel(address: str, credentials: grpc.ChannelCredentials | None, server: s
     Args:
         address: Of the server.
         credentials: Of the caller, with the authority that certifies the server.
-        server: Its role, `KEY_SERVER` or `AGGREGATION_SERVER`: its certificate must then name the role, not the host.
+        server: Its role, such as `KEY_SERVER`: its certificate must then name the role, not the host.
     """
     options = connection_options(RECONNECT)
     if credentials is None:

@@ -7,6 +7,7 @@ does, unless the time is given.
     folder/ca.key            its private key, for issuing certificates only
     folder/keys.*            certificate and private key of the key server
     folder/aggregation.*     of the aggregation server
+    folder/ads.*             of the ad service
     folder/NAME.*            of each analyst
 """
 
@@ -27,7 +28,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reticent.clock import SystemClock
-from reticent.protocol.channels import AGGREGATION_SERVER, ANALYST, KEY_SERVER
+from reticent.protocol.channels import AD_SERVICE, AGGREGATION_SERVER, ANALYST, KEY_SERVER
 from reticent.storage.files import OWNER_ONLY, OWNER_ONLY_FOLDER, PUBLIC, replace
 from reticent.storage.files import create as put
 from reticent.tls._authority import (
@@ -53,7 +54,7 @@ DAYS = 365
 """Default validity of a certificate."""
 
 _AUTHORITY = "ca"
-_SERVERS = {"keys": KEY_SERVER, "aggregation": AGGREGATION_SERVER}
+_SERVERS = {"keys": KEY_SERVER, "aggregation": AGGREGATION_SERVER, "ads": AD_SERVICE}
 _ANALYST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 _OLD = 0.9  # share of its validity after which a certificate should be renewed
 
@@ -95,7 +96,7 @@ class Certificate:
 
     @classmethod
     def load(cls, folder: str | Path, name: str, now: dt.datetime | None = None) -> Self:
-        """The certificate of "keys", of "aggregation" or of an analyst; the folder needs no files of other parties.
+        """The certificate of "keys", "aggregation", "ads" or an analyst; the folder needs no files of other parties.
 
         Raises:
             CertificateError: It has expired, another authority issued it, or the private key does not match.

@@ -31,7 +31,7 @@ Analysts = Annotated[list[str] | None, Parameter(name="--analyst")]
 def init(
     folder: Path, /, *, host: Hosts = None, analyst: Analysts = None, days: int = DAYS, as_json: AsJson = False
 ) -> None:
-    """Create a certificate authority, and certificates for both servers and each analyst.
+    """Create a certificate authority, and certificates for each server and each analyst.
 
     No existing file is overwritten.
 

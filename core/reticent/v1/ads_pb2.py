@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15reticent/v1/ads.proto\x12\x0breticent.v1\"=\n\rSelectRequest\x12\x11\n\thierarchy\x18\x01 \x01(\x0c\x12\x0c\n\x04node\x18\x02 \x01(\x07\x12\x0b\n\x03\x61\x64s\x18\x03 \x01(\x07\"K\n\x0bSelectReply\x12\x1c\n\x03\x61\x64s\x18\x01 \x03(\x0b\x32\x0f.reticent.v1.Ad\x12\r\n\x05rates\x18\x02 \x01(\x0c\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\"_\n\x02\x41\x64\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x0b\n\x03\x63\x61p\x18\x04 \x01(\r\x12 \n\x05rates\x18\x05 \x03(\x0b\x32\x11.reticent.v1.Rate\"N\n\x04Rate\x12\x0c\n\x04node\x18\x01 \x01(\x07\x12\x0c\n\x04rate\x18\x02 \x01(\x02\x12\x0b\n\x03low\x18\x03 \x01(\x02\x12\x0c\n\x04high\x18\x04 \x01(\x02\x12\x0f\n\x07payment\x18\x05 \x01(\x02\x32\x45\n\x03\x41\x64s\x12>\n\x06Select\x12\x1a.reticent.v1.SelectRequest\x1a\x18.reticent.v1.SelectReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15reticent/v1/ads.proto\x12\x0breticent.v1\"X\n\rSelectRequest\x12\x11\n\thierarchy\x18\x01 \x01(\x0c\x12\x11\n\x04node\x18\x02 \x01(\x07H\x00\x88\x01\x01\x12\x10\n\x03\x61\x64s\x18\x03 \x01(\x07H\x01\x88\x01\x01\x42\x07\n\x05_nodeB\x06\n\x04_ads\"K\n\x0bSelectReply\x12\x1c\n\x03\x61\x64s\x18\x01 \x03(\x0b\x32\x0f.reticent.v1.Ad\x12\r\n\x05rates\x18\x02 \x01(\x0c\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\"_\n\x02\x41\x64\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x0b\n\x03\x63\x61p\x18\x04 \x01(\r\x12 \n\x05rates\x18\x05 \x03(\x0b\x32\x11.reticent.v1.Rate\"N\n\x04Rate\x12\x0c\n\x04node\x18\x01 \x01(\x07\x12\x0c\n\x04rate\x18\x02 \x01(\x02\x12\x0b\n\x03low\x18\x03 \x01(\x02\x12\x0c\n\x04high\x18\x04 \x01(\x02\x12\x0f\n\x07payment\x18\x05 \x01(\x02\x32\x45\n\x03\x41\x64s\x12>\n\x06Select\x12\x1a.reticent.v1.SelectRequest\x1a\x18.reticent.v1.SelectReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,13 +32,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reticent.v1.ads_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SELECTREQUEST']._serialized_start=38
-  _globals['_SELECTREQUEST']._serialized_end=99
-  _globals['_SELECTREPLY']._serialized_start=101
-  _globals['_SELECTREPLY']._serialized_end=176
-  _globals['_AD']._serialized_start=178
-  _globals['_AD']._serialized_end=273
-  _globals['_RATE']._serialized_start=275
-  _globals['_RATE']._serialized_end=353
-  _globals['_ADS']._serialized_start=355
-  _globals['_ADS']._serialized_end=424
+  _globals['_SELECTREQUEST']._serialized_end=126
+  _globals['_SELECTREPLY']._serialized_start=128
+  _globals['_SELECTREPLY']._serialized_end=203
+  _globals['_AD']._serialized_start=205
+  _globals['_AD']._serialized_end=300
+  _globals['_RATE']._serialized_start=302
+  _globals['_RATE']._serialized_end=380
+  _globals['_ADS']._serialized_start=382
+  _globals['_ADS']._serialized_end=451
 # @@protoc_insertion_point(module_scope)

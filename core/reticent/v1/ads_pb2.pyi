@@ -28,21 +28,30 @@ class SelectRequest(_message.Message):
     hierarchy: _builtins.bytes
     """The fingerprint of the hierarchy, 32 bytes."""
     node: _builtins.int
-    """The number of the node in the hierarchy, the generalised context; 0 is the root."""
+    """The number of the node in the hierarchy, the generalised context; 0 is the root. It is always set: a zero that is
+    left out would make requests for the root shorter.
+    """
     ads: _builtins.int
-    """How many ads."""
+    """How many ads. It is always set."""
     def __init__(
         self,
         *,
         hierarchy: _builtins.bytes = ...,
-        node: _builtins.int = ...,
-        ads: _builtins.int = ...,
+        node: _builtins.int | None = ...,
+        ads: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ads", b"_ads", "_node", b"_node", "ads", b"ads", "node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ads", b"ads", "hierarchy", b"hierarchy", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ads", b"_ads", "_node", b"_node", "ads", b"ads", "hierarchy", b"hierarchy", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ads: _TypeAlias = _typing.Literal["ads"]  # noqa: Y015
+    _WhichOneofArgType__ads: _TypeAlias = _typing.Literal["_ads", b"_ads"]  # noqa: Y015
+    _WhichOneofReturnType__node: _TypeAlias = _typing.Literal["node"]  # noqa: Y015
+    _WhichOneofArgType__node: _TypeAlias = _typing.Literal["_node", b"_node"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ads) -> _WhichOneofReturnType__ads | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node) -> _WhichOneofReturnType__node | None: ...
 
 Global___SelectRequest: _TypeAlias = SelectRequest  # noqa: Y015
 

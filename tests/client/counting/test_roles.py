@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reticent.protocol import Refusal, Refused, Unreachable
-from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel
+from reticent.protocol.channels import AD_SERVICE, AGGREGATION_SERVER, KEY_SERVER, channel
 from reticent.protocol.invitation import Invitation
 from reticent.rpc import Admission, unary
 from reticent.rpc.listener import Listener
@@ -15,8 +15,8 @@ from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.servers import Servers
 
-NAMES = ["keys", "aggregation", "ann"]
-ROLES = {"keys": KEY_SERVER, "aggregation": AGGREGATION_SERVER}
+NAMES = ["keys", "aggregation", "ads", "ann"]
+ROLES = {"keys": KEY_SERVER, "aggregation": AGGREGATION_SERVER, "ads": AD_SERVICE}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_phone_speaks_to_who_has_the_certificate_of_the_role(certs: Path, hold
                         await call
         return {type(each).__name__ for each in messages}
 
-    expected = {"keys": {"JoinRequest"}, "aggregation": {"Contribution"}, "ann": set()}
+    expected = {"keys": {"JoinRequest"}, "aggregation": {"Contribution"}, "ads": set(), "ann": set()}
     assert asyncio.run(attempt()) == expected[holder]
 
 

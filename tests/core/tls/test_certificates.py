@@ -41,7 +41,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_all_is_there_and_secrets_are_their_owners_only(folder: Path) -> None:
-    names = ["ada", "aggregation", "bob", "ca", "keys"]
+    names = ["ada", "ads", "aggregation", "bob", "ca", "keys"]
     assert sorted(contents(folder)) == sorted(f"{name}.{end}" for name in names for end in ("crt", "key"))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.glob("*.key")} == {0o600}
@@ -50,14 +50,20 @@ def test_all_is_there_and_secrets_are_their_owners_only(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "called"),
-    [("keys", "key server"), ("aggregation", "aggregation server"), ("ada", "analyst ada"), ("bob", "analyst bob")],
+    [
+        ("keys", "key server"),
+        ("aggregation", "aggregation server"),
+        ("ads", "ad service"),
+        ("ada", "analyst ada"),
+        ("bob", "analyst bob"),
+    ],
 )
 def test_each_certificate_is_of_the_right_party(folder: Path, name: str, called: str) -> None:
     loaded = Certificate.load(folder, name, NOW)
     assert (loaded.name, loaded.expires) == (called, NOW + 100 * DAY)
     assert loaded.authority == (folder / "ca.crt").read_bytes()
     assert "PRIVATE" not in repr(loaded)
-    serves = name in {"keys", "aggregation"}
+    serves = name in {"keys", "aggregation", "ads"}
     assert hosts_of(read(folder, name)) == ([host_name(host) for host in HOSTS] if serves else [])
     assert isinstance(read(folder, name).public_key(), ec.EllipticCurvePublicKey)
 
@@ -70,7 +76,7 @@ def test_another_verifier_agrees(folder: Path) -> None:
         verifier = PolicyBuilder().store(store).time(NOW + day * DAY).build_server_verifier(x509.DNSName(host))
         verifier.verify(read(folder, name), [])
 
-    for name in ("keys", "aggregation"):
+    for name in ("keys", "aggregation", "ads"):
         verify(name, "keys.example.org", 99)
         for host, day in (("other.example.org", 99), ("keys.example.org", 101), ("keys.example.org", -1)):
             with pytest.raises(VerificationError):
@@ -165,6 +171,7 @@ def test_what_is_renewed_keeps_its_key_and_its_hosts(folder: Path) -> None:
     issued = renew(folder, days=50, now=later)
     assert [(each.path.name, each.name, each.expires) for each in issued] == [
         ("ada.crt", "analyst ada", later + 50 * DAY),
+        ("ads.crt", "ad service", later + 50 * DAY),
         ("aggregation.crt", "aggregation server", later + 50 * DAY),
         ("bob.crt", "analyst bob", later + 50 * DAY),
         ("keys.crt", "key server", later + 50 * DAY),
@@ -307,12 +314,19 @@ class TestTheCommand:
         assert [line.rpartition(", until ")[0] for line in lines] == [
             f"{folder}/keys.crt: key server",
             f"{folder}/aggregation.crt: aggregation server",
+            f"{folder}/ads.crt: ad service",
             f"{folder}/ada.crt: analyst ada",
         ]
         assert hosts_of(read(tmp_path / "certs", "keys")) == [host_name("a.org"), host_name("b.org")]
         assert program.main(["certs", "renew", folder, "--analyst", "bob", "--days", "30", "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert [each["name"] for each in found] == ["analyst ada", "aggregation server", "key server", "analyst bob"]
+        assert [each["name"] for each in found] == [
+            "analyst ada",
+            "ad service",
+            "aggregation server",
+            "key server",
+            "analyst bob",
+        ]
         left = {dt.datetime.fromisoformat(each["expires"]) - dt.datetime.now(dt.UTC) for each in found}
         assert all(29 * DAY < each <= 30 * DAY for each in left)
 
@@ -326,7 +340,7 @@ class TestTheCommand:
     @pytest.mark.parametrize(
         ("arguments", "code", "sentence"),
         [
-            (["init", "certs"], 2, "certs/aggregation.crt exists"),
+            (["init", "certs"], 2, "certs/ads.crt exists"),
             (["init", "new", "--host", "a b"], 2, "got 'a b'"),
             (["init", "nowhere/at/all"], 2, "nowhere/at/all: No such file or directory"),
             (["renew", "empty"], 2, "empty/ca.crt: No such file or directory"),
