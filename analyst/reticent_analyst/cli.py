@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,16 +12,15 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from reticent.console.configuration import configured
-from reticent.console.options import ANALYSTS, CERTIFICATES, AsJson, in_json
+from reticent.console.options import AsJson, in_json
 from reticent.console.text import printable, write_notes
 from reticent.errors import ExitCode
 from reticent.paillier import KEY_BITS
 from reticent.privacy import Query, QueryBurnt
 from reticent.storage import files
 from reticent.storage.documents import parse_json
-from reticent.tls.certificates import Certificate
-from reticent_analyst.analyst import Analyst, Terms
-from reticent_analyst.client import Timeouts
+from reticent_analyst.analyst import Terms
+from reticent_analyst.connection_options import ConnectionOptions
 from reticent_analyst.errors import NotConfirmed
 from reticent_analyst.handle import Handle, Progress
 from reticent_analyst.intervals import Statistic, statistics_of, to_csv
@@ -41,40 +39,6 @@ app = App(
     default_parameter=Parameter(negative=()),
     config=configured("count"),
 )
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class ConnectionOptions:
-    """The options of a connection to the aggregation server.
-
-    Args:
-        identity: The key server's identity, which signs decisions: 64 hexadecimal digits, or the file with them.
-        analyst: The analyst's name, as in the certificate.
-        address: The host:port at which the aggregation server listens for analysts.
-        certs: The folder of certificates, with the analyst's own.
-        max_outage: Seconds that the server may be unavailable; at most ten if it never replied.
-    """
-
-    identity: str
-    analyst: str
-    address: str = ANALYSTS
-    certs: Path = CERTIFICATES
-    max_outage: float = Timeouts.max_outage
-
-    @contextmanager
-    def connected(self) -> Iterator[tuple[Analyst, ProgressDisplay]]:
-        """An analyst with this connection, and the display of what it waits for."""
-        timeouts = Timeouts(max_outage=self.max_outage, poll=min(Timeouts.poll, self.max_outage))
-        certificate = Certificate.load(self.certs, self.analyst)
-        with (
-            ProgressDisplay() as display,
-            Analyst(
-                self.address, certificate, self.identity, timeouts=timeouts, on_outage=display.on_outage
-            ) as analyst,
-        ):
-            display.show(f"waiting for the aggregation server at {self.address}")
-            yield analyst, display
 
 
 @Parameter(name="*")

@@ -22,6 +22,7 @@ from reticent.privacy import (
     Query,
     QueryBurnt,
     Release,
+    SparseRows,
     estimate,
 )
 from reticent.privacy.mechanisms.mechanism import Integers
@@ -59,6 +60,8 @@ class LocalCounts:
         ledger: What the phones have spent; they spend without limit unless given.
         each_share: Whether to draw the noise of each phone on its own, as phones do, instead of each cohort's sum in
             one draw, which has the same distribution and is faster.
+        trusted: Whether a trusted server counts: all phones contribute, and one noise of exactly the query's variance
+            is added to the sum.
 
     >>> from reticent.privacy import Counter, Query
     >>> query = Query(
@@ -80,12 +83,16 @@ class LocalCounts:
         liars: Liars | None = None,
         ledger: Ledger | None = None,
         each_share: bool = False,
+        trusted: bool = False,
     ) -> None:
         if not 0 <= absent <= 1:
             raise ValueError(f"absent is a probability: got {absent!r}")
+        if trusted and (absent or each_share or (liars is not None and liars.number)):
+            raise ValueError("all phones contribute to a trusted server, without noise: leave out the other options")
         self.absent = absent
         self.liars = liars or Liars(0)
         self.each_share = each_share
+        self.trusted = trusted
         self._rng = seeded(0, "reticent_sim.local_counts") if rng is None else rng
         self._ledger = ledger
         self._decided: set[str] = set()
@@ -115,7 +122,7 @@ class LocalCounts:
         try:
             cohorts = self._collected(query, counters)
             self._decided.add(query.id)
-            release = estimate(query, cohorts, seeded=is_seeded(self._rng))
+            release = self._of_trusted_server(query, cohorts) if self.trusted else self._of_phones(query, cohorts)
         except BaseException as error:
             if self._ledger is not None and isinstance(error, QueryBurnt) and error.spent:
                 self._ledger.spend(query.account)  # in some cohorts, and all phones are taken to have spent the same
@@ -125,6 +132,27 @@ class LocalCounts:
         if self._ledger is not None:
             self._ledger.spend(query.account)
         return release
+
+    def _of_phones(self, query: Query, cohorts: list[CohortSum]) -> Release:
+        return estimate(query, cohorts, seeded=is_seeded(self._rng))
+
+    def _of_trusted_server(self, query: Query, cohorts: list[CohortSum]) -> Release:
+        """The release of all contributions with the noise that hides a user, once."""
+        exact = np.array([cohort.sums or () for cohort in cohorts]).sum(axis=0)
+        scales = np.array([counter.scale for counter in query.counters])
+        value = (exact + _noise(query, query.variance, (query.size,), self._rng)) * query.unit / scales
+        return Release(
+            query=query.id,
+            counters=tuple(counter.name for counter in query.counters),
+            value=tuple(value.tolist()),
+            variance=tuple((query.variance / scales**2).tolist()),
+            noise=query.noise,
+            contributors=query.population,
+            epsilon=query.epsilon,
+            delta=query.delta,
+            scales=tuple(scales.tolist()),
+            seeded=is_seeded(self._rng),
+        )
 
     def _was_spent(self, query: Query) -> bool:
         """Whether another simulation with the same ledger has decided it; of a sequence, a ledger does not tell."""
@@ -144,15 +172,20 @@ class LocalCounts:
         now = before.copy() if query.sequence is not None else None
         for first, block in _blocks(query, counters):
             here = slice(first, first + len(block))
-            fitted = query.fit(block, used=(before[0, here], before[1, here]))
+            used = (before[0, here], before[1, here])
+            fitted = block.fit(query, used) if isinstance(block, SparseRows) else query.fit(block, used=used)
             if now is not None:
-                now[:, here] += np.abs(fitted).sum(axis=1), np.square(fitted).sum(axis=1)
-            sums += _added(query, fitted[honest[here]], cohort[here][honest[here]])
+                now[:, here] += _norms(fitted)
+            if isinstance(fitted, SparseRows):
+                group = np.where(honest[here], cohort[here].astype(np.intp), -1)
+                sums += fitted.sums(group, query.cohorts, query.size)
+            else:
+                sums += _added(query, fitted[honest[here]], cohort[here][honest[here]])
             if self.each_share:
                 shares = _noise(query, query.share_variance, (int(honest[here].sum()), query.size), self._rng)
                 sums += _added(query, shares, cohort[here][honest[here]])
         sizes = np.bincount(cohort[honest], minlength=query.cohorts)
-        if not self.each_share:
+        if not self.each_share and not self.trusted:
             sums += self._noise_of_cohorts(query, sizes)
         liars = np.bincount(cohort[lying], minlength=query.cohorts)
         if now is not None:
@@ -200,14 +233,20 @@ class LocalCounts:
         return lying
 
 
-def _blocks(query: Query, counters: Contributions) -> Iterator[tuple[int, npt.NDArray[np.generic]]]:
+def _norms(fitted: Integers | SparseRows) -> tuple[Integers, Integers]:
+    """The L1 norm and the squared L2 norm of each row."""
+    if isinstance(fitted, SparseRows):
+        return fitted.norms()
+    return np.abs(fitted).sum(axis=1), np.square(fitted).sum(axis=1)
+
+
+def _blocks(query: Query, counters: Contributions) -> Iterator[tuple[int, npt.NDArray[np.generic] | SparseRows]]:
     """Rows of phones, with the number of the first, in blocks that fit the memory; all phones of the query, once."""
     first = 0
     for given in [counters] if isinstance(counters, np.ndarray) else counters:
-        if given.ndim != 2:
+        if not isinstance(given, SparseRows) and given.ndim != 2:
             raise ValueError(f"counters have a row for each phone: got an array of shape {given.shape}")
-        for start in range(0, len(given), BLOCK):
-            block = given[start : start + BLOCK]
+        for block in [given] if isinstance(given, SparseRows) else np.split(given, range(BLOCK, len(given), BLOCK)):
             if first + len(block) <= query.population:
                 yield first, block
             first += len(block)

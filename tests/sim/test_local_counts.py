@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reticent.privacy import AlreadyDecided, BudgetExceeded, Cost, Counter, Counts, Ledger, Query, QueryBurnt
+from reticent.privacy import (
+    AlreadyDecided,
+    BudgetExceeded,
+    Cost,
+    Counter,
+    Counts,
+    Ledger,
+    Query,
+    QueryBurnt,
+    SparseRows,
+)
 from reticent.randomness import secure, seeded
 from reticent_sim.local_counts import BLOCK, Liars, LocalCounts
 from tests.parties.queries import bits
@@ -50,6 +60,24 @@ def test_the_noise_is_exactly_the_sum_of_all_shares(absent: float, each_share: b
     assert _p_value(errors, variance) > FALSE_ALARM
     assert _p_value(errors, variance * (1 - OFF) ** 2) < FALSE_ALARM
     assert _p_value(errors, variance * (1 + OFF) ** 2) < FALSE_ALARM
+
+
+def test_a_trusted_server_adds_the_noise_of_the_query_once() -> None:
+    asked = bits(size=2000, l1=400, l2_squared=400, cohorts=2, min_contributions=60, liars=5)
+    release = LocalCounts(seeded(4, "trusted"), trusted=True).count(asked, ones(asked))
+    assert release.contributors == asked.population
+    assert release.variance == pytest.approx([asked.variance] * asked.size)
+    errors = np.array(release.value) - asked.population * (np.arange(2000) < 400)  # the most that fits
+    assert abs(errors.mean()) < 6 * np.sqrt(asked.variance / asked.size)
+    assert _p_value(errors.round(), asked.variance) > FALSE_ALARM
+    assert _p_value(errors.round(), asked.variance * (1 - OFF) ** 2) < FALSE_ALARM
+    assert _p_value(errors.round(), asked.variance * (1 + OFF) ** 2) < FALSE_ALARM
+
+
+def test_all_phones_contribute_to_a_trusted_server() -> None:
+    for other in ({"absent": 0.1}, {"each_share": True}, {"liars": Liars(1)}):
+        with pytest.raises(ValueError, match="all phones contribute to a trusted server"):
+            LocalCounts(trusted=True, **other)
 
 
 def test_noise_that_would_take_long_is_drawn_as_a_normal_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +194,17 @@ def test_phones_may_come_in_blocks(sizes: list[int]) -> None:
     blocks = np.split(rows, np.cumsum(sizes)[:-1])
     whole = LocalCounts(seeded(1)).count(asked, rows)
     assert LocalCounts(seeded(1)).count(asked, iter(blocks)) == whole
+
+
+def test_counters_that_are_mostly_0_count_the_same() -> None:
+    asked = bits(size=3, cohorts=4, min_contributions=30, liars=2, l1=2, l2_squared=2, sequence="levels")
+    rows = (seeded(1, "rows").random((200, 3)) < 0.4).astype(np.int64)
+    row, column = np.nonzero(rows)
+    first, second = (
+        SparseRows(100, row[part] % 100, column[part], rows[rows > 0][part]) for part in (row < 100, row > 99)
+    )
+    sparse = LocalCounts(seeded(3), absent=0.1).count(asked, iter([first, second]))
+    assert sparse == LocalCounts(seeded(3), absent=0.1).count(asked, rows)
 
 
 @pytest.mark.parametrize("number", [0, 199, 201, 400])

@@ -29,6 +29,7 @@ from reticent.privacy._ledger import (
 from reticent.privacy._limits import DEFAULT_BUDGET, QueryLimits, min_liars
 from reticent.privacy._query import COST_RANGES, MAX_FRACTION_BITS, MAX_INTEGER, Counter, Query
 from reticent.privacy._release import Release
+from reticent.privacy._sparse import SparseRows
 from reticent.privacy.mechanisms import MECHANISMS, Mechanism, NoiseKind, Unit, mechanism_of
 from reticent.privacy.mechanisms._samplers import discrete_gaussian, discrete_laplace
 from reticent.privacy.mechanisms._skellam_bound import comparable_gaussian, skellam_renyi
@@ -79,6 +80,7 @@ __all__ = [
     "QueryLimits",
     "Quote",
     "Release",
+    "SparseRows",
     "Unit",
     "UnreadableLedger",
     "comparable_gaussian",

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from reticent.errors import ExitCode, ReticentError
 from reticent.privacy._query import Query
 from reticent.privacy._release import Release
+from reticent.privacy._sparse import SparseRows
 
-Contributions: TypeAlias = npt.NDArray[Any] | Iterable[npt.NDArray[Any]]
+Contributions: TypeAlias = npt.NDArray[Any] | Iterable[npt.NDArray[Any] | SparseRows]
 """The counters of simulated phones: one row for each phone, in one array or in blocks of rows."""
 
 OUTLIER_DEVIATIONS = 4

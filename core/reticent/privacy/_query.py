@@ -294,17 +294,29 @@ class Query:
         array = np.asarray(values)
         if array.dtype.kind not in "biuf" or array.ndim == 0 or array.shape[-1] != self.size:
             raise ValueError(f"{self.id!r} takes {self.size} numbers from each phone: got {_shortened(values)}")
-        reals = array.astype(np.float64)
+        steps = self.steps(array, np.arange(self.size)).reshape(-1, self.size)
+        return within(steps, self.norms, used).reshape(array.shape)
+
+    def steps(self, values: npt.NDArray[Any], places: npt.NDArray[np.intp]) -> Integers:
+        """Values of the counters at these places, clipped to their bounds, scaled, and rounded to steps of the grid.
+
+        Raises:
+            ValueError: A value is not a finite number.
+        """
+        reals = values.astype(np.float64)
         if not np.isfinite(reals).all():
             raise ValueError(f"{self.id!r} takes finite numbers: got {_shortened(values)}")
-        low, high, scale = np.array([counter[1:] for counter in self.counters], dtype=np.float64).T
-        steps = np.rint(np.clip(reals, low, high) * scale / self.unit).astype(np.int64).reshape(-1, self.size)
-        return within(steps, self._bounds_in_steps, used).reshape(array.shape)
+        low, high, scale = (each[places] for each in self._bounds_and_scales)
+        return np.asarray(np.rint(np.clip(reals, low, high) * scale / self.unit), dtype=np.int64)
 
     @property
-    def _bounds_in_steps(self) -> Norms:
-        """The bounds; no vector exceeds 64 bits."""
+    def norms(self) -> Norms:
+        """The bounds on the norms of a contribution, in steps of the grid; no vector exceeds 64 bits."""
         return Norms(min(self.l1 << self.fraction_bits, _SUMS), min(self.l2_squared << 2 * self.fraction_bits, _SUMS))
+
+    @cached_property
+    def _bounds_and_scales(self) -> npt.NDArray[np.float64]:
+        return np.array([counter[1:] for counter in self.counters], dtype=np.float64).T  # (3, d)
 
     def _refuse_bounds_that_do_not_fit(self) -> None:
         if self.fraction_bits > MAX_FRACTION_BITS:

@@ -1,0 +1,1 @@
+"""Click-through rates from private counts, from the root of a context hierarchy down."""
