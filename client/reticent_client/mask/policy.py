@@ -14,14 +14,19 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from reticent.storage.arrays import ArrayFormat, Arrays
+from reticent.storage.documents import DocumentFormat
 from reticent_client.errors import FileError
-from reticent_client.mask import policy_file
 from reticent_client.mask.chain import Floats, MarkovChain
 from reticent_client.mask.problem import SensitiveState, weight_row
-from reticent_client.mask.provenance import Arrays, Provenance
+from reticent_client.mask.provenance import Provenance
 
 Ints = npt.NDArray[np.int32]
 Memory = tuple[int, ...]
+
+FORMAT = ArrayFormat(
+    DocumentFormat("reticent-policy", 1, "a policy", FileError), dtypes=("<f8", "<i4"), max_bytes=256 * 2**20
+)
 
 _OWN = "policy."  # the prefix of a policy's own arrays in a file
 
@@ -165,19 +170,19 @@ class Policy(ABC):
         How long somebody looked for the ceiling changes nothing that the policy does.
         """
         header, arrays = self.described()
-        return policy_file.fingerprint(header | {"ceiling": None}, arrays)
+        return FORMAT.fingerprint(header | {"ceiling": None}, arrays)
 
     def save(self, path: str | Path) -> None:
         """Write the policy to a file, whole or not at all; see `Policy.load`.
 
         `ValueError` for a policy that no phone would read: too many contexts, steps or bytes.
         """
-        policy_file.write(path, *self.described())
+        FORMAT.write(path, *self.described())
 
     @staticmethod
     def load(path: str | Path) -> Policy:
         """Read a policy that `save` wrote, bit for bit; `FileError` for a damaged, foreign or newer file."""
-        header, arrays = policy_file.read(path)
+        header, arrays = FORMAT.read(path)
         try:
             kind = KINDS.get(str(header["kind"]))
             if kind is None:
@@ -185,7 +190,7 @@ class Policy(ABC):
             own = {name.removeprefix(_OWN): array for name, array in arrays.items() if name.startswith(_OWN)}
             with np.errstate(invalid="ignore"):
                 policy = kind.from_arrays(Provenance.restored(header, arrays), own)
-            policy_file.check_same(policy.described(), header, arrays)
+            FORMAT.check_same(*policy.described(), header, arrays)
         except KeyError as error:
             raise FileError(f"{path}: the policy is damaged: {error} is missing") from error
         except (TypeError, ValueError) as error:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reticent.storage.arrays import Arrays
 from reticent_client.mask.chain import Floats, MarkovChain
 from reticent_client.mask.limits import MAX_ADVERSARIES, MAX_CONTEXTS, MAX_STEPS
 from reticent_client.mask.problem import Problem, weight_row
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 _OWN, _OTHER = "own", "other"  # an adversary's chain: the user's, or one with arrays of its own
 

@@ -29,7 +29,7 @@ from reticent_client import (
     optimal,
     simulatable,
 )
-from reticent_client.mask import policy_file
+from reticent_client.mask import policy
 from reticent_client.mask.policy import VectorPolicy
 from reticent_client.mask.provenance import Provenance
 from tests.client.checks import AGAINST, PRIVATE
@@ -234,7 +234,7 @@ def test_a_policy_too_large_to_read_is_not_written(path: Path) -> None:
 def test_a_file_too_large_is_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However right it is."""
     example().save(path)
-    monkeypatch.setattr(policy_file, "MAX_BYTES", 1000)
+    monkeypatch.setattr(policy, "FORMAT", replace(policy.FORMAT, max_bytes=1000))
     with pytest.raises(FileError, match="larger than any policy"):
         Policy.load(path)
     with pytest.raises(ValueError, match="a file has at most 1000"):
