@@ -14,7 +14,7 @@ MUTANTS = all_mutants()
 SAMPLE = 3
 SINCE = os.environ.get("RETICENT_SINCE", "HEAD~1")
 """The revision that a change begins with."""
-MOST, MOST_SLOW = 24, 3
+MOST, MOST_SLOW = 16, 2
 """The most mutants that fast and that slow tests try here: some minutes on one core. `make mutants` tries all."""
 
 

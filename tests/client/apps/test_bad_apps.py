@@ -186,6 +186,7 @@ async def flooding(app: App, calls: int, at_once: int) -> list[Any]:
     return [reply for replies in await asyncio.gather(*(ask() for _ in range(at_once))) for reply in replies]
 
 
+@pytest.mark.slow
 @limited
 async def test_an_app_that_floods_is_slowed_down_and_nobody_else() -> None:
     async with served_phone() as home, home.app() as app, home.app("flood") as flood:
@@ -230,6 +231,7 @@ async def test_a_thousand_calls_at_once_hold_nobody_up() -> None:
         assert home.broker.streams == 1
 
 
+@pytest.mark.slow
 @limited
 async def test_those_without_a_token_share_one_allowance_and_do_not_touch_the_others() -> None:
     async with served_phone() as home, home.app() as app:

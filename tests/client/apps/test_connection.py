@@ -116,6 +116,7 @@ async def test_a_stream_goes_on_over_restarts_without_loss_or_repetition(tmp_pat
     assert [step.context for step in reader.steps] == ["home", "home", "work"] * 3 + ["home", "home"]
 
 
+@pytest.mark.slow
 @limited
 async def test_a_stream_waits_for_a_phone_that_is_not_there_yet() -> None:
     address = free_address()

@@ -92,6 +92,7 @@ def test_bad_lines_are_told_and_passed_over(folder: Path) -> None:
         assert not any("Traceback" in line for line in phone.complained)
 
 
+@pytest.mark.slow
 def test_a_last_line_counts_without_its_end(folder: Path) -> None:
     """And the end of standard input is not the end of the phone."""
     with serving(folder, "quick.npz", "--first-day", "--hold", "1h") as phone:
@@ -107,6 +108,7 @@ def test_a_last_line_counts_without_its_end(folder: Path) -> None:
         assert phone.stop()[0] == 0
 
 
+@pytest.mark.slow
 def test_without_standard_input_it_serves_all_the_same(folder: Path) -> None:
     """Its number may be that of a socket then."""
     script = 'exec "$0" phone run quick.npz --first-day --address 127.0.0.1:0 <&-'

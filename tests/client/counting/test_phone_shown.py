@@ -41,6 +41,7 @@ def test_what_servers_say_moves_no_cursor(tmp_path: Path) -> None:
     within(live())
 
 
+@pytest.mark.slow
 def test_a_phone_that_contributes_says_what_it_waits_for(tmp_path: Path) -> None:
     async def live() -> None:
         async with joined(tmp_path) as network:

@@ -147,6 +147,7 @@ def test_a_late_answer_keeps_its_budget_reserved_and_is_not_sent_again(tmp_path:
     _within(live())
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_left_by_the_deadline(tmp_path: Path) -> None:
     async def live() -> None:
         network = Network(Servers())

@@ -74,6 +74,7 @@ def test_two_addresses_that_read_no_replies_lock_nobody_out() -> None:
     play(scene())
 
 
+@pytest.mark.slow
 def test_a_caller_that_reads_no_replies_does_not_lock_out_its_own_address(
     folder: Path, phone: grpc.ChannelCredentials
 ) -> None:
