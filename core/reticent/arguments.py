@@ -1,17 +1,20 @@
-"""Checks of numbers that callers give; each failure is one `ValueError` with the value."""
+"""Checks of numbers and texts that callers give; each failure is one `ValueError` with the value."""
 
 import math
+import re
 from operator import index
 from typing import Any
 
 import numpy as np
 
-__all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_positive", "whole"]
+__all__ = ["checked_delta", "checked_integer", "checked_not_negative", "checked_positive", "checked_text", "whole"]
 
 MIN_DELTA = 1e-307
 """A smaller probability cannot be told from what rounding may hide: floats below 2.3e-308 have fewer digits."""
 
-_SHOWN = 40  # characters shown of a value that is not a number
+_SHOWN = 40  # characters shown of a value that is refused
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # controls, line ends, lone surrogates
+_MAX_LENGTH = 1000
 
 
 def checked_positive(name: str, value: Any) -> float:
@@ -56,6 +59,17 @@ def checked_integer(name: str, value: Any, minimum: int) -> int:
     if number < minimum:
         raise ValueError(f"{name} must be at least {minimum}: got {value!r:.{_SHOWN}}")
     return number
+
+
+def checked_text(name: str, value: Any, *, without: str = "") -> str:
+    """Text of 1 to 1,000 characters, without control characters and those of `without`."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} must be text that is not empty: got {value!r:.{_SHOWN}}")
+    if len(value) > _MAX_LENGTH:
+        raise ValueError(f"{name} must have at most {_MAX_LENGTH} characters: got {len(value)}")
+    if found := _REFUSED.findall(value) or [each for each in without if each in value]:
+        raise ValueError(f"{name} must not contain {found[0]!r}: got {value!r:.{_SHOWN}}")
+    return value
 
 
 def _number(value: Any) -> float:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from reticent.arguments import checked_integer
-from reticent.hierarchy._node import checked_text
+from reticent.hierarchy._node import checked_value
 
 __all__ = ["Attribute", "Decimals", "Tree", "UnknownCategory", "attribute_of"]
 
@@ -42,7 +42,7 @@ class Decimals:
     keep: tuple[int | None, ...] = (None, 4, 3, 2, 1, 0)
 
     def __post_init__(self) -> None:
-        name = checked_text("an attribute's name", self.name)
+        name = checked_value("an attribute's name", self.name)
         exact, *kept = tuple(self.keep) or (0,)
         numbers = [checked_integer(f"the decimals that {name!r} keeps", each, 0) for each in kept]
         if exact is not None or any(one <= other for one, other in pairwise(numbers)):
@@ -111,7 +111,7 @@ class Tree:
     _paths: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        name = checked_text("an attribute's name", self.name)
+        name = checked_value("an attribute's name", self.name)
         levels = checked_integer(f"the levels of {name!r}", self.levels, 1)
         if not isinstance(self.parents, Mapping):
             raise ValueError(f"the parents of {name!r} map categories to categories: got {self.parents!r:.{_SHOWN}}")
@@ -120,8 +120,7 @@ class Tree:
             if parent is not None:
                 parents.setdefault(parent, None)
         for category in parents:
-            if _TOGETHER in checked_text(f"a category of {name!r}", category):
-                raise ValueError(f"a category of {name!r} must not contain {_TOGETHER!r}: got {category!r:.{_SHOWN}}")
+            checked_value(f"a category of {name!r}", category, without=_TOGETHER)
         object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "_paths", {category: _path(name, category, parents, levels) for category in parents})
@@ -136,7 +135,7 @@ class Tree:
         paths = self._paths
         if (single := paths.get(value)) is not None:
             return single
-        categories = set(checked_text(repr(self.name), value).split(_TOGETHER))
+        categories = set(checked_value(repr(self.name), value).split(_TOGETHER))
         if "" in categories:
             raise ValueError(f"{self.name!r} needs a category on each side of a {_TOGETHER!r}: got {value!r:.{_SHOWN}}")
         if unknown := sorted(categories - paths.keys()):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple, TypeAlias
 
-__all__ = ["Context", "Node", "checked_text"]
+from reticent.arguments import checked_text
+
+__all__ = ["Context", "Node", "checked_value"]
 
 Context: TypeAlias = tuple[str, ...]
 """The exact value of each attribute, in the order of the attributes."""
 
 _SEPARATOR = "|"
-_REFUSED = re.compile("[|\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_MAX_LENGTH = 1000
 _SHOWN = 60  # characters of a refused value that an error shows
 _LEVEL = re.compile("0|[1-9][0-9]{0,5}")
 
@@ -42,15 +42,9 @@ class Node(NamedTuple):
         level, *values = text.split(_SEPARATOR)
         if not _LEVEL.fullmatch(level):
             raise ValueError(f'a node is a level and values, as "7|40.7,-73.9|food|shop": got {text!r:.{_SHOWN}}')
-        return cls(int(level), tuple(checked_text("a node's value", value) for value in values))
+        return cls(int(level), tuple(checked_value("a node's value", value) for value in values))
 
 
-def checked_text(what: str, value: Any) -> str:
-    """Text of some length, without control characters and without the separator of values."""
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{what} must be text that is not empty: got {value!r:.{_SHOWN}}")
-    if found := _REFUSED.search(value):
-        raise ValueError(f"{what} must not contain {found[0]!r}: got {value!r:.{_SHOWN}}")
-    if len(value) > _MAX_LENGTH:
-        raise ValueError(f"{what} must have at most {_MAX_LENGTH} characters: got {len(value)}")
-    return value
+def checked_value(what: str, value: Any, without: str = "") -> str:
+    """Text that a node may have as a value, also without further characters."""
+    return checked_text(what, value, without=_SEPARATOR + without)
