@@ -28,14 +28,15 @@ class UnknownCategory(ValueError):
 class Decimals:
     """Places such as "40.72713,-73.99102", which lose decimals from level to level.
 
-    Texts are truncated, never rounded: a place stays in its cell, whatever the level. The exact level keeps the text.
+    Texts are truncated, never rounded, so the cells of a level lie within those of the next. The exact level keeps all
+    decimals.
 
     Args:
         name: The name of the attribute.
         keep: The number of decimals at each level; None for the exact one, which is the first.
 
-    >>> Decimals("location").generalise("40.72713,-0.04102", 4)
-    '40.7,0.0'
+    >>> Decimals("location").path("40.72713,-0.04102")[3:]
+    ('40.72,-0.04', '40.7,0.0', '40,0')
     """
 
     name: str
@@ -69,10 +70,6 @@ class Decimals:
                 raise ValueError(f"a {title} lies in [-{bound}, {bound}]: {self.name!r} is {value!r:.{_SHOWN}}")
         return tuple(f"{one},{other}" for one, other in zip(north, east, strict=True))
 
-    def generalise(self, value: str, level: int) -> str:
-        """The value at a level."""
-        return self.path(value)[level]
-
     def to_json(self) -> dict[str, Any]:
         """The attribute as plain data."""
         return {"kind": "decimals", "name": self.name, "keep": list(self.keep)}
@@ -101,8 +98,8 @@ class Tree:
         parents: The parent of each category; None, or no entry, for one at the top.
 
     >>> tree = Tree("interest", 3, {"jazz": "music", "choir": "music", "music": "arts", "wine": "food"})
-    >>> [tree.generalise("jazz+choir+wine", level) for level in range(3)]
-    ['choir+jazz+wine', 'food+music', 'arts+food']
+    >>> tree.path("jazz+choir+wine")
+    ('choir+jazz+wine', 'food+music', 'arts+food')
     """
 
     name: str
@@ -143,10 +140,6 @@ class Tree:
         return tuple(
             _TOGETHER.join(sorted(set(level))) for level in zip(*map(paths.__getitem__, categories), strict=True)
         )
-
-    def generalise(self, value: str, level: int) -> str:
-        """The value at a level."""
-        return self.path(value)[level]
 
     def to_json(self) -> dict[str, Any]:
         """The attribute as plain data."""

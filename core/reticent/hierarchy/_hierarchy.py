@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from reticent.arguments import whole
 from reticent.hierarchy._attributes import Attribute, UnknownCategory, attribute_of
+from reticent.hierarchy._checks import checked_attributes, checked_context, checked_contexts, checked_sequence
+from reticent.hierarchy._columns import Column, ranks_by_path, refuse_duplicates
 from reticent.hierarchy._node import Context, Node
 from reticent.storage import files
 from reticent.storage.documents import DocumentFormat
@@ -72,10 +74,6 @@ class Hierarchy:
     """
 
     attributes: tuple[Attribute, ...]
-    nodes: tuple[Node, ...]
-    """All nodes, in the order of their numbers."""
-    contexts: tuple[Context, ...]
-    """The exact contexts, in the order of their numbers."""
     sequence: tuple[tuple[int, ...], ...]
     parents: Numbers
     """(nodes,): the number of each node's parent, -1 for the root. They never decrease."""
@@ -92,34 +90,47 @@ class Hierarchy:
         self,
         attributes: Iterable[Attribute],
         contexts: Iterable[Context],
-        sequence: Iterable[Iterable[int]] = DEFAULT_SEQUENCE,
+        sequence: Iterable[Sequence[int]] = DEFAULT_SEQUENCE,
     ) -> None:
-        self.attributes = _checked_attributes(attributes)
-        self.sequence = _checked_sequence(sequence, self.attributes)
-        given = _checked_contexts(contexts, self.attributes)
-        generalised = [_Column(*each) for each in zip(self.attributes, zip(*given, strict=True), strict=True)]
-        groups = _groups(generalised, self.sequence, len(given))
-        order = np.argsort(groups[0], kind="stable")
-        _refuse_duplicates(groups[0], order, given)
-        groups = groups[:, order]
+        self.attributes = checked_attributes(attributes)
+        self.sequence = checked_sequence(sequence, self.attributes)
+        given = checked_contexts(contexts, self.attributes)
+        self._columns = [Column(*each) for each in zip(self.attributes, zip(*given, strict=True), strict=True)]
+        ranks = ranks_by_path(self._columns, self.sequence)  # (levels, contexts), the root last
+        order = np.argsort(ranks[0], kind="stable")
+        refuse_duplicates(ranks[0], order, given)
+        for column in self._columns:
+            column.sort(order)
+        levels = ranks[::-1, order]  # from the root down
+        starts = [np.flatnonzero(np.diff(level, prepend=-1)) for level in levels]
+        self._firsts = [0, *np.cumsum([len(each) for each in starts]).tolist()]
+        parents = [
+            above[begins] + first for above, begins, first in zip(levels, starts[1:], self._firsts, strict=False)
+        ]
+        self.parents = _frozen(np.concatenate([[-1], *parents]))
+        self.leaf_starts = _frozen(np.concatenate(starts))
+        self.leaf_ends = _frozen(np.concatenate([np.append(each[1:], len(given)) for each in starts]))
+        self.node_levels = _frozen(np.repeat(np.arange(len(starts))[::-1], np.diff(self._firsts)))
+        self.leaves = _frozen(np.arange(self._firsts[-2], self._firsts[-1]))
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes, in the order of their numbers."""
         nodes = [Node(len(self.sequence), ())]
-        parents, starts, ends = ([np.array([each])] for each in (-1, 0, len(given)))
-        above = 0  # the number of the first node of the level above
         for level in range(len(self.sequence) - 1, -1, -1):
-            begins = np.flatnonzero(np.diff(groups[level], prepend=-1))
-            texts = [each.texts(i, order[begins]) for each, i in zip(generalised, self.sequence[level], strict=True)]
-            parents.append(groups[level + 1, begins] + above)
-            above = len(nodes)
-            nodes.extend(map(Node, repeat(level), zip(*texts, strict=True)))
-            starts.append(begins)
-            ends.append(np.append(begins[1:], len(given)))
-        self.nodes = tuple(nodes)
-        self.contexts = tuple(node.values for node in nodes[above:])
-        self.parents = _numbers(np.concatenate(parents))
-        self.leaf_starts = _numbers(np.concatenate(starts))
-        self.leaf_ends = _numbers(np.concatenate(ends))
-        self.node_levels = _numbers(np.repeat(np.arange(len(self.sequence), -1, -1), [len(each) for each in starts]))
-        self.leaves = _numbers(np.arange(above, len(nodes)))
+            nodes.extend(map(Node, repeat(level), self._values(level)))
+        return tuple(nodes)
+
+    @cached_property
+    def contexts(self) -> tuple[Context, ...]:
+        """The exact contexts, in the order of their numbers."""
+        return tuple(self._values(0))
+
+    def _values(self, level: int) -> Iterator[tuple[str, ...]]:
+        """The values of the nodes of a level."""
+        leaves = self.leaf_starts[self.nodes_at(level)]
+        levels = self.sequence[level]
+        return zip(*(column.values(i, leaves) for column, i in zip(self._columns, levels, strict=True)), strict=True)
 
     @property
     def height(self) -> int:
@@ -128,16 +139,18 @@ class Hierarchy:
 
     def depth_of(self, level: int) -> int:
         """The number of steps from the root down to a level."""
-        return len(self.sequence) - self._checked_level(level)
+        if not 0 <= (number := whole("a level", level)) <= len(self.sequence):
+            raise ValueError(f"the levels are 0 to {len(self.sequence)}: got {number}")
+        return len(self.sequence) - number
 
     @cached_property
-    def _numbers_of_nodes(self) -> dict[Node, int]:
+    def _numbers(self) -> dict[Node, int]:
         return {node: number for number, node in enumerate(self.nodes)}
 
     def index(self, node: Node) -> int:
         """The number of a node; `ValueError` for one that does not exist."""
         try:
-            return self._numbers_of_nodes[node]
+            return self._numbers[node]
         except (KeyError, TypeError):
             raise ValueError(f"the hierarchy has no node {str(node)!r:.{_SHOWN}}") from None
 
@@ -155,18 +168,17 @@ class Hierarchy:
 
     def nodes_at(self, level: int) -> slice:
         """The numbers of the nodes of a level."""
-        checked = self._checked_level(level)
-        start, stop = np.searchsorted(-self.node_levels, [-checked, 1 - checked])
-        return slice(int(start), int(stop))
+        depth = self.depth_of(level)
+        return slice(self._firsts[depth], self._firsts[depth + 1])
 
     @cached_property
     def leaf_counts(self) -> Numbers:
         """(nodes,): the number of contexts below each node."""
-        return _numbers(self.leaf_ends - self.leaf_starts)
+        return _frozen(self.leaf_ends - self.leaf_starts)
 
     def children(self, index: int) -> Numbers:
         """The numbers of a node's children, which follow each other."""
-        start, stop = np.searchsorted(self.parents, [index, index + 1])
+        start, stop = np.searchsorted(self.parents, np.array([index, index + 1], dtype=np.int32))
         return np.arange(start, stop, dtype=np.int32)
 
     def leaves_below(self, index: int) -> slice:
@@ -180,7 +192,7 @@ class Hierarchy:
             raise ValueError(
                 f"there is one value for each of the {len(self.contexts)} contexts: got shape {numbers.shape}"
             )
-        levels = (self.leaf_starts[self.nodes_at(level)] for level in range(len(self.sequence), -1, -1))
+        levels = np.split(self.leaf_starts, self._firsts[1:-1])
         return np.concatenate([np.add.reduceat(numbers, starts) for starts in levels])
 
     def ancestors(self, context: Context) -> tuple[Node, ...]:
@@ -191,7 +203,7 @@ class Hierarchy:
         Raises:
             ValueError: The context has another number of values, or a malformed one.
         """
-        values = _checked_context("the context", context, self.attributes)
+        values = checked_context("the context", context, self.attributes)
         try:
             paths = [attribute.path(value) for attribute, value in zip(self.attributes, values, strict=True)]
         except UnknownCategory:
@@ -200,7 +212,7 @@ class Hierarchy:
             Node(number, tuple(path[level] for path, level in zip(paths, levels, strict=True)))
             for number, levels in enumerate(self.sequence)
         )
-        return (*(node for node in nodes if node in self._numbers_of_nodes), self.nodes[0])
+        return (*(node for node in nodes if node in self._numbers), self.nodes[0])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -248,117 +260,8 @@ class Hierarchy:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def _checked_level(self, level: int) -> int:
-        if not 0 <= (number := whole("a level", level)) <= len(self.sequence):
-            raise ValueError(f"the levels are 0 to {len(self.sequence)}: got {number}")
-        return number
 
-
-class _Column:
-    """The values of an attribute in all contexts, at all its levels."""
-
-    def __init__(self, attribute: Attribute, values: Sequence[str]) -> None:
-        paths = {}
-        for value in values:
-            if value not in paths:
-                try:
-                    paths[value] = attribute.path(value)
-                except ValueError as error:
-                    raise ValueError(f"context {values.index(value)}: {error}") from error
-        places = {value: place for place, value in enumerate(paths)}
-        inverse = np.fromiter(map(places.__getitem__, values), np.int64, len(values))
-        self._texts = [sorted(set(texts)) for texts in zip(*paths.values(), strict=True)]
-        self.codes = []  # [level] -> (contexts,): the number of the text
-        for texts, known in zip(zip(*paths.values(), strict=True), self._texts, strict=True):
-            ranks = {text: rank for rank, text in enumerate(known)}
-            self.codes.append(np.fromiter(map(ranks.__getitem__, texts), np.int64, len(paths))[inverse])
-
-    def size(self, level: int) -> int:
-        """The number of texts at a level."""
-        return len(self._texts[level])
-
-    def texts(self, level: int, contexts: npt.NDArray[np.intp]) -> list[str]:
-        """The values of contexts at a level."""
-        return [self._texts[level][code] for code in self.codes[level][contexts].tolist()]
-
-
-def _groups(columns: Sequence[_Column], sequence: Sequence[tuple[int, ...]], contexts: int) -> npt.NDArray[np.int64]:
-    """(levels + 1, contexts): the rank of each context's node among those of a level, by the path from the root."""
-    groups = np.zeros((len(sequence) + 1, contexts), dtype=np.int64)
-    above: Sequence[int | None] = [None] * len(columns)
-    for level in range(len(sequence) - 1, -1, -1):
-        group = groups[level + 1]
-        for column, coarse, fine in zip(columns, above, sequence[level], strict=True):
-            if fine != coarse:
-                group = np.unique(group * column.size(fine) + column.codes[fine], return_inverse=True)[1]
-        groups[level], above = group, sequence[level]
-    return groups
-
-
-def _checked_attributes(attributes: Iterable[Attribute]) -> tuple[Attribute, ...]:
-    checked = tuple(attributes)
-    names = [attribute.name for attribute in checked]
-    if len(set(names)) < len(names) or not names:
-        raise ValueError(f"a hierarchy needs attributes with different names: got {names!r:.{_SHOWN}}")
-    return checked
-
-
-def _checked_sequence(
-    sequence: Iterable[Iterable[int]], attributes: Sequence[Attribute]
-) -> tuple[tuple[int, ...], ...]:
-    """The sequence, which begins with zeros and raises one attribute at each step."""
-    checked = tuple(
-        tuple(whole(f"level {number} of the sequence", each) for each in levels)
-        for number, levels in enumerate(sequence)
-    )
-    if not checked or any(checked[0]):
-        raise ValueError(f"a sequence begins with zeros: got {checked[:1]!r:.{_SHOWN}}")
-    for number, levels in enumerate(checked):
-        if len(levels) != len(attributes):
-            raise ValueError(
-                f"level {number} of the sequence needs {len(attributes)} numbers, one an attribute: got {levels}"
-            )
-        for level, attribute in zip(levels, attributes, strict=True):
-            if not 0 <= level < attribute.levels:
-                raise ValueError(
-                    f"level {number} of the sequence: {attribute.name!r} has levels 0 to {attribute.levels - 1}: "
-                    f"got {level}"
-                )
-    for number, (below, levels) in enumerate(pairwise(checked), start=1):
-        steps = [level - former for former, level in zip(below, levels, strict=True) if level != former]
-        if len(steps) != 1 or steps[0] < 0:
-            raise ValueError(f"each step of a sequence raises one attribute: level {number} is {levels} after {below}")
-    return checked
-
-
-def _checked_contexts(contexts: Iterable[Context], attributes: Sequence[Attribute]) -> list[Context]:
-    if isinstance(contexts, str | bytes | Mapping):
-        raise ValueError(f"contexts are a list: got {contexts!r:.{_SHOWN}}")
-    checked = [_checked_context(f"context {number}", context, attributes) for number, context in enumerate(contexts)]
-    if not checked:
-        raise ValueError("a hierarchy needs at least one context")
-    return checked
-
-
-def _checked_context(title: str, context: object, attributes: Sequence[Attribute]) -> Context:
-    if (
-        not isinstance(context, tuple | list)
-        or len(context) != len(attributes)
-        or not all(isinstance(each, str) for each in context)
-    ):
-        names = ", ".join(attribute.name for attribute in attributes)
-        raise ValueError(f"{title} must have a text for each of {names}: got {context!r:.{_SHOWN}}")
-    return tuple(context)
-
-
-def _refuse_duplicates(ranks: npt.NDArray[np.int64], order: npt.NDArray[np.intp], contexts: Sequence[Context]) -> None:
-    same = np.flatnonzero(np.diff(ranks[order]) == 0)
-    if same.size:
-        one, other = order[same[0]], order[same[0] + 1]
-        raise ValueError(f"context {other} repeats context {one}: {contexts[one]!r:.{_SHOWN}}")
-
-
-def _numbers(values: npt.ArrayLike) -> Numbers:
+def _frozen(values: npt.ArrayLike) -> Numbers:
     numbers = np.asarray(values).astype(np.int32)
     numbers.flags.writeable = False
     return numbers
