@@ -6,7 +6,8 @@
         ├── NotConfirmed   the query was not confirmed, and not announced
         ├── BadReply       the aggregation server's reply is invalid, or not signed by the key server
         ├── NotDecided     the wait timed out; the query continues (also a CountError)
-        └── NeverDecided   the query is closed and can no longer be decided (also a CountError)
+        ├── NeverDecided   the query is closed and can no longer be decided (also a CountError)
+        └── LevelBurnt     an estimate of rates lacks the release of a level (also a CountError)
 
 What a server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
 """
@@ -14,7 +15,7 @@ What a server refuses is `reticent.protocol.Refused`. Bad arguments raise `Value
 from reticent.errors import ExitCode, ReticentError
 from reticent.privacy import CountError
 
-__all__ = ["AnalystError", "BadReply", "DeadlineExceeded", "NeverDecided", "NotConfirmed", "NotDecided"]
+__all__ = ["AnalystError", "BadReply", "DeadlineExceeded", "LevelBurnt", "NeverDecided", "NotConfirmed", "NotDecided"]
 
 
 class AnalystError(ReticentError):
@@ -43,5 +44,11 @@ class NotDecided(AnalystError, CountError):
 
 class NeverDecided(AnalystError, CountError):
     """The query is closed and can no longer be decided: its phones' budget stays reserved."""
+
+    exit_code = ExitCode.BAD_ANSWER
+
+
+class LevelBurnt(AnalystError, CountError):
+    """The query of a level of an estimate of rates has no release."""
 
     exit_code = ExitCode.BAD_ANSWER

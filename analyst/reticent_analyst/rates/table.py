@@ -1,0 +1,174 @@
+"""From the released counts of all levels to a table of click-through rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from reticent.hierarchy import Hierarchy
+from reticent.privacy import Release
+from reticent_analyst.rates.consistency import Estimates, Floats, consistent
+from reticent_analyst.rates.levels import Level, Numbers
+
+__all__ = ["CountedLevel", "Rates", "frequencies", "rate_intervals", "rates_of", "scaled"]
+
+
+@dataclass(frozen=True, eq=False)
+class CountedLevel:
+    """The released counts of a level, as if all phones of the population had contributed.
+
+    Args:
+        level: The counters.
+        counts: Their estimates, in the order of `Level.counters`.
+        seeded: Whether anybody can replay the noise.
+    """
+
+    level: Level
+    counts: Estimates
+    seeded: bool
+
+    @property
+    def support(self) -> Floats:
+        """The noisy count of each candidate node."""
+        return self.counts.value[: len(self.level.nodes)]
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """The click-through rates of pairs of an ad and a node, sorted by ad, then by node.
+
+    Args:
+        ad: The number of the ad of each pair.
+        node: The number of the node.
+        rate: The rate.
+        low: The lower end of its interval.
+        high: The upper end.
+        views: The views, with or without a click.
+    """
+
+    ad: Numbers
+    node: Numbers
+    rate: Floats
+    low: Floats
+    high: Floats
+    views: Floats
+
+
+def scaled(release: Release, population: int, entries: int) -> Estimates:
+    """The totals over the whole population, if the phones that contributed are a random part of it.
+
+    Other phones are absent at each level, so levels are comparable only per contributor. The variance has the noise,
+    and the largest sampling error that counts of at most `entries` a phone allow.
+    """
+    phones = release.contributors
+    value = np.array(release.value) * (population / phones)
+    mean = np.clip(value / population, 1 / phones, entries)  # a count of 0 may have missed a phone
+    among = mean * (entries - mean)
+    drawn = max(0.0, 1 / phones - 1 / population) * population**3 / max(1, population - 1)
+    return Estimates(value, np.array(release.variance) * (population / phones) ** 2 + drawn * among)
+
+
+def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
+    """The frequency of each node, from consistent counts; NaN for a node that was not counted.
+
+    No frequency is negative, and those of children sum to their parent's: each child gets the part of the positive
+    counts of its siblings and itself.
+    """
+    nodes, depth, counts = _stacked(levels, [slice(0, len(each.level.nodes)) for each in levels])
+    parent = np.searchsorted(nodes, hierarchy.parents[nodes]) - (depth == 0)
+    positive = np.maximum(consistent(*counts, parent, depth).value, 0.0)
+    frequency = np.full(len(hierarchy.nodes), np.nan)
+    frequency[0] = 1.0
+    for number in range(1, depth.max() + 1):
+        here = depth == number
+        above, own = hierarchy.parents[nodes[here]], positive[here]
+        total, siblings = (np.bincount(above, weight)[above] for weight in (own, np.ones_like(own)))
+        share = np.where(total > 0, own / np.where(total > 0, total, 1.0), 1 / siblings)
+        frequency[nodes[here]] = frequency[above] * share
+    return frequency
+
+
+def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float) -> Rates:
+    """The click-through rates of all pairs whose views can be told from 0, from consistent counts.
+
+    Args:
+        levels: The levels from the root down.
+        hierarchy: The hierarchy.
+        level: The probability with which each interval contains the rate among all phones.
+    """
+    ad, node = (
+        np.concatenate([getattr(each.level, name) for each in levels]).astype(np.int64) for name in ("ad", "node")
+    )
+    slices = [slice(len(each.level.nodes), len(each.level.nodes) + len(each.level.ad)) for each in levels]
+    _, depth, clicks = _stacked(levels, slices)
+    _, _, others = _stacked(levels, [slice(each.stop, None) for each in slices])
+    parent = _parents(ad, node, depth, hierarchy)
+    clicks, others = (consistent(*each, parent, depth) for each in (clicks, others))
+    kept = _seen(clicks, others, level)
+    kept = kept[np.lexsort((node[kept], ad[kept]))]
+    clicks, others = (Estimates(each.value[kept], each.variance[kept]) for each in (clicks, others))
+    views = clicks.value + others.value
+    low, high = rate_intervals(clicks, others, level)
+    rate = clicks.value / views
+    rate, low, high = (np.clip(each, 0.0, 1.0) for each in (rate, low, high))
+    return Rates(ad[kept].astype(np.int32), node[kept].astype(np.int32), rate, low, high, views)
+
+
+def rate_intervals(clicks: Estimates, others: Estimates, level: float) -> tuple[Floats, Floats]:
+    """The intervals of clicks / (clicks + others), by Fieller's theorem, for independent errors.
+
+    The theorem for independent errors is that of `reticent_analyst.intervals`. Here, clicks are a part of the
+    denominator: what they have in common with its error is taken off first, and added to the ends.
+    """
+    t = NormalDist().inv_cdf((1 + level) / 2)
+    views, variance = clicks.value + others.value, clicks.variance + others.variance
+    common = clicks.variance / variance
+    a, s_squared = clicks.value - common * views, t**2 * clicks.variance * others.variance / variance
+    square = views**2 - t**2 * variance
+    root = np.sqrt(s_squared * square + t**2 * variance * a**2)
+    return common + (a * views - root) / square, common + (a * views + root) / square
+
+
+def _seen(clicks: Estimates, others: Estimates, level: float) -> npt.NDArray[np.intp]:
+    """The pairs whose views can be told from 0, by the step-up procedure of Benjamini and Hochberg (1995).
+
+    Most pairs of low levels were never seen, so a test of each on its own would find many by chance. Of those found
+    here, at most (1 - level) / 2 are expected to be such. Each has views for which a rate has an interval of `level`.
+    """
+    deviations = (clicks.value + others.value) / np.sqrt(clicks.variance + others.variance)
+    found, before = len(deviations), -1
+    while found not in {0, before}:
+        before = found
+        found = int((deviations >= NormalDist().inv_cdf(1 - (1 - level) / 2 * found / len(deviations))).sum())
+    if not found:
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(deviations >= np.partition(deviations, -found)[-found])
+
+
+def _stacked(
+    levels: Sequence[CountedLevel], slices: Sequence[slice]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp], Estimates]:
+    """The candidate nodes, and the depth and the estimates of a part of the counters of each level."""
+    parts = [(each.counts.value[part], each.counts.variance[part]) for each, part in zip(levels, slices, strict=True)]
+    depth = np.repeat([each.level.depth for each in levels], [len(value) for value, _ in parts])
+    nodes = np.concatenate([each.level.nodes for each in levels]).astype(np.int64)
+    return nodes, depth, Estimates(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _parents(
+    ad: npt.NDArray[np.int64], node: npt.NDArray[np.int64], depth: npt.NDArray[np.intp], hierarchy: Hierarchy
+) -> npt.NDArray[np.intp]:
+    """The place of the pair of the same ad and the parent, if all children of it were counted for this ad; else -1."""
+    size = len(hierarchy.nodes)
+    above = hierarchy.parents[node].astype(np.int64)
+    own, wanted = ad * size + node, ad * size + above
+    order = np.argsort(own)
+    place = order[np.minimum(np.searchsorted(own, wanted, sorter=order), len(own) - 1)]
+    found = (own[place] == wanted) & (depth > 0)
+    children = np.bincount(hierarchy.parents[1:], minlength=size)
+    counted = np.bincount(place[found], minlength=len(own))
+    return np.where(found & (counted[place] == children[above]), place, -1)

@@ -1,0 +1,79 @@
+"""The terms of an estimate, which all its runs share, and the budget that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reticent.arguments import checked_integer, checked_not_negative
+from reticent.privacy import NoiseKind
+from reticent_analyst.question import QuestionSequence
+
+__all__ = ["EstimateTerms"]
+
+GAUSSIAN_BITS = 12
+"""The fraction bits of Gaussian noise: shares are wide enough for their grid among up to a billion phones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateTerms:
+    """The terms of an estimate.
+
+    Args:
+        name: The name of the sequence of queries. The ids of the queries begin with it.
+        epsilon: The cost of all levels together to each user, together with delta.
+        delta: See epsilon.
+        entries: The most entries of a user's log that count.
+        depth: The lowest level that is counted: 0 is the root.
+        min_support: A node's children are counted if its count exceeds this. If None, three standard deviations of the
+            count's error.
+        noise: The mechanism.
+        fraction_bits: As in a question; if None, what the noise needs.
+
+    >>> terms = EstimateTerms(name="ctr", epsilon=1.0, delta=1e-6, entries=4, depth=2)
+    >>> terms.sequence.l2_squared, terms.sequence.l1
+    (96, 24)
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    entries: int
+    depth: int
+    min_support: float | None = None
+    noise: NoiseKind = "skellam"
+    fraction_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        checked_integer("entries", self.entries, 1)
+        checked_integer("depth", self.depth, 0)
+        if self.min_support is not None:
+            checked_not_negative("min_support", self.min_support)
+
+    @property
+    def levels(self) -> int:
+        """The most levels that may be counted."""
+        return self.depth + 1
+
+    @property
+    def sequence(self) -> QuestionSequence:
+        """The budget of all levels.
+
+        At each level, the m entries of a user change the counts of nodes by m in total, and clicks and views without a
+        click by m in total. So the squared L2 norm grows by 2 m² at most, and the L1 norm by 2 m: corollary 2 of Götz's
+        dissertation has 3 m². The number of levels is fixed before the first query, and so are the bounds.
+        """
+        bits = GAUSSIAN_BITS if self.noise == "gaussian" else 0
+        return QuestionSequence(
+            name=self.name,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            l2_squared=2 * self.levels * self.entries**2,
+            l1=2 * self.levels * self.entries,
+            noise=self.noise,
+            fraction_bits=bits if self.fraction_bits is None else self.fraction_bits,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The terms as plain data."""
+        return asdict(self)

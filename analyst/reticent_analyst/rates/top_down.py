@@ -1,0 +1,191 @@
+"""The queries of an estimate, from the root down, one for each level: algorithms 7 and 8 of Götz's dissertation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from reticent.hierarchy import Hierarchy
+from reticent.privacy import AlreadyDecided, Contributions, Counter, Counts, Query, QueryBurnt, Release
+from reticent.protocol import Refused
+from reticent_analyst.analyst import Analyst
+from reticent_analyst.errors import LevelBurnt, NeverDecided
+from reticent_analyst.handle import COUNTERSIGN_REFUSALS
+from reticent_analyst.question import Question
+from reticent_analyst.rates.levels import Bids, Level, Numbers
+from reticent_analyst.rates.state import EstimateState, Outcome
+from reticent_analyst.rates.table import CountedLevel, scaled
+from reticent_analyst.rates.terms import EstimateTerms
+
+__all__ = ["CountersOf", "LevelProgress", "OnLevel", "ToQuery", "TopDown"]
+
+SUPPORT_DEVIATIONS = 3
+"""By default, a node's children are counted if its count exceeds so many standard deviations of its error."""
+
+ToQuery: TypeAlias = Callable[[Question], Query]
+CountersOf: TypeAlias = Callable[[Query], Contributions]
+
+
+@dataclass(frozen=True)
+class LevelProgress:
+    """The progress of an estimate at one level.
+
+    Args:
+        depth: The level: 0 is the root.
+        levels: The most levels that are counted.
+        nodes: The number of candidate nodes.
+        query: The query of the level.
+        release: Its release; None before the query is asked.
+    """
+
+    depth: int
+    levels: int
+    nodes: int
+    query: Query
+    release: Release | None = None
+
+
+OnLevel: TypeAlias = Callable[[LevelProgress], None]
+"""Called before the query of each level, and with its release."""
+
+
+class TopDown:
+    """Counts the levels of a hierarchy, and descends only below nodes with enough entries.
+
+    Args:
+        counts: Counts phones, real or simulated.
+        hierarchy: The hierarchy of contexts.
+        bids: The ads and the nodes that they bid on.
+        terms: The terms of the estimate.
+        state: The state of earlier runs. Its budget holds; the depth of `terms` may be smaller.
+        to_query: Makes a query of a question.
+        counters: The counters of simulated phones for a query; None for real ones.
+        question: Other arguments of `Question`.
+        on_level: Called before the query of each level, and with its release.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        hierarchy: Hierarchy,
+        bids: Bids,
+        terms: EstimateTerms,
+        state: EstimateState,
+        *,
+        to_query: ToQuery,
+        counters: CountersOf | None,
+        question: Mapping[str, Any],
+        on_level: OnLevel,
+    ) -> None:
+        self._counts = counts
+        self._hierarchy = hierarchy
+        self._bids = bids
+        self._terms = terms
+        self._state = state
+        self._to_query = to_query
+        self._counters = counters
+        self._question = question
+        self._on_level = on_level
+        self._make_question("check", [Counter("check", 0, 1)])  # refuses bad arguments before anything is asked
+
+    def run(self) -> list[CountedLevel]:
+        """Count all levels that no earlier run has counted, and return all.
+
+        Raises:
+            LevelBurnt: The query of a level is burnt.
+            As `Counts.count`.
+        """
+        counted: list[CountedLevel] = []
+        population = 0
+        nodes: Numbers = np.zeros(1, dtype=np.int32)
+        for depth in range(self._terms.levels):
+            level = self._bids.level(depth, nodes)
+            if not self._is_affordable(depth):
+                break
+            query, release = self._counted(level)
+            population = population or query.population
+            counted.append(CountedLevel(level, scaled(release, population, self._terms.entries), release.seeded))
+            survivors = nodes[counted[-1].support > self._threshold(counted[-1])]
+            nodes = np.flatnonzero(np.isin(self._hierarchy.parents, survivors)).astype(np.int32)
+            if not len(nodes):
+                break
+        if not counted:
+            raise ValueError("burnt queries have used the whole budget: begin a new estimate, under another name")
+        return counted
+
+    def _threshold(self, counted: CountedLevel) -> float:
+        if self._terms.min_support is not None:
+            return self._terms.min_support
+        variance = counted.counts.variance[: len(counted.level.nodes)]
+        return SUPPORT_DEVIATIONS * float(np.sqrt(variance.min()))
+
+    def _is_affordable(self, depth: int) -> bool:
+        """Whether the budget has a query left: burnt queries whose sums were decrypted have used their part of it."""
+        return self._state.current(depth) is not None or self._state.spent < self._state.terms.levels
+
+    def _counted(self, level: Level) -> tuple[Query, Release]:
+        """The query of a level and its release."""
+        counters = level.counters(self._hierarchy, self._bids.ads, self._terms.entries)
+        attempt = self._state.current(level.depth)
+        if attempt is None:
+            query = self._to_query(self._make_question(self._new_id(level.depth), counters))
+            attempt = self._state.add(level.depth, query)  # before it is asked: a kill loses no query
+        query, release = attempt.query, attempt.release
+        if list(query.counters) != counters:
+            raise ValueError(f"the recorded query {query.id!r} has other counters: the state is not of this estimate")
+        progress = LevelProgress(level.depth, self._terms.levels, len(level.nodes), query)
+        if release is None:
+            self._on_level(progress)
+            release = self._count(level.depth, query)
+            self._state.settle(level.depth, "released", release)
+        self._on_level(replace(progress, release=release))
+        return query, release
+
+    def _count(self, depth: int, query: Query) -> Release:
+        try:
+            return self._release_of(query)
+        except QueryBurnt as burnt:
+            outcome: Outcome = "spent" if burnt.spent else "free"
+            self._state.settle(depth, outcome)
+            raise LevelBurnt(self._burnt_text(depth, str(burnt), outcome)) from burnt
+        except NeverDecided as lost:
+            self._state.settle(depth, "spent")
+            raise LevelBurnt(self._burnt_text(depth, str(lost), "spent")) from lost
+        except Refused as refused:
+            if refused.refusal in COUNTERSIGN_REFUSALS:  # no phone has received it
+                self._state.settle(depth, "free")
+            raise
+
+    def _release_of(self, query: Query) -> Release:
+        """Ask a query, or find the release of one that an earlier run asked."""
+        try:
+            return self._counts.count(query, None if self._counters is None else self._counters(query))
+        except AlreadyDecided:
+            if not isinstance(self._counts, Analyst):
+                raise
+        handle = self._counts.find(query.id)
+        if handle.query.digest != query.digest:
+            raise ValueError(f"there was another query {query.id!r}: choose another name for the estimate")
+        return handle.result()
+
+    def _burnt_text(self, depth: int, why: str, outcome: Outcome) -> str:
+        terms = self._state.terms
+        released = sum(attempt.outcome == "released" for attempt in self._state.attempts)
+        cost = f"({terms.epsilon:g}, {terms.delta:g}) for each phone" if self._state.spent else "nothing"
+        again = "run the estimate again with the same state: the level gets a new query"
+        if outcome == "spent":
+            again += ", and as the burnt one used a part of the phones' bounds, one level less is counted"
+        return (
+            f"level {depth} has no release: {why}. {released} of {terms.levels} levels are released, "
+            f"and the estimate has cost {cost} so far. To go on, {again}; to end with the levels above, set a depth"
+        )
+
+    def _new_id(self, depth: int) -> str:
+        number = sum(attempt.depth == depth for attempt in self._state.attempts)
+        return f"{self._terms.name}-level-{depth}" + (f"-attempt-{number + 1}" if number else "")
+
+    def _make_question(self, name: str, counters: list[Counter]) -> Question:
+        return self._state.terms.sequence.question(name, counters, **self._question)
