@@ -9,6 +9,7 @@
         ├── TooLarge           an exact search that would not end on a chain of this size
         ├── UnknownApp         there is no app of this name
         ├── AppRefused         the phone refuses an app, or its request
+        │   ├── AdsNotAllowed       the user does not let the app show ads
         │   ├── CounterNotAllowed   the user does not let the app report this counter
         │   ├── CounterOutOfBounds  a reported number is outside its bounds
         │   └── TooManyReports      the app reports more often than the user allows
@@ -70,6 +71,10 @@ class UnknownApp(ClientError):
 
 class AppRefused(ClientError):
     """The phone refuses this app, or its request."""
+
+
+class AdsNotAllowed(AppRefused):
+    """The user does not let an app show ads."""
 
 
 class CounterNotAllowed(AppRefused):

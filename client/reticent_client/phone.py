@@ -1,4 +1,4 @@
-"""A phone: its mask and its part in counts, over one store and one clock."""
+"""A phone: its mask, its ads and its part in counts, over one store and one clock."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ import numpy as np
 
 from reticent.clock import Clock, SystemClock, first_of
 from reticent.privacy import Cost
+from reticent_client.ads.messages import ShownAd
+from reticent_client.ads.runner import AdRunner
+from reticent_client.ads.settings import AdSettings
 from reticent_client.apps.mask_runner import HELD_DAYS, MaskRunner, OnStep
 from reticent_client.apps.tokens import Apps
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.participant import Counters
 from reticent_client.counting.runner import CountingRunner
 from reticent_client.counting.session import Round
+from reticent_client.errors import AdsNotAllowed
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.schedule import Schedule
-from reticent_client.mask.timetable import LEAD
+from reticent_client.mask.timetable import LEAD, time_zone
 from reticent_client.store import PhoneStore
 
 __all__ = ["Phone"]
 
 
 class Phone:
-    """Masks contexts where it has a policy, and takes part in counts where it is enrolled.
+    """Masks contexts where it has a policy, shows ads where it has settings, and counts where it is enrolled.
 
         async with Phone(policy, store=PhoneStore("phone.db")) as phone:
             phone.sense("home")  # whenever something is read, from any thread
@@ -40,6 +44,7 @@ class Phone:
         participation: What the user allows in counts; what the store has kept unless given.
         budget: What the user spends on counts in all; what the store has kept unless given.
         counters: What was counted; what apps have reported unless given.
+        ads: The user's settings for ads; without them no ad is shown.
         situation: Asked before each round of counting how the phone is; neither charging nor unmetered unless given.
         on_step: Called with each step of the mask as it begins.
         on_round: Called with what came of each round of counting.
@@ -61,6 +66,7 @@ class Phone:
         participation: Participation | None = None,
         budget: Cost | None = None,
         counters: Counters | None = None,
+        ads: AdSettings | None = None,
         situation: Callable[[], Situation] = Situation,
         on_step: OnStep | None = None,
         on_round: Callable[[Round], None] | None = None,
@@ -93,6 +99,18 @@ class Phone:
                 first_day=first_day or self._owns_store,
                 on_step=on_step,
             )
+        self.ads: AdRunner | None = None
+        """The part that shows ads, where there are settings."""
+        if ads is not None:
+            self._exact_under_mask = ads.exact_under_mask
+            self.ads = AdRunner(
+                ads,
+                self.store,
+                self.clock,
+                zone=time_zone() if zone is None else zone,
+                located=self._located,
+                rng=rng,
+            )
         self.counting = CountingRunner(
             self.store,
             self.clock,
@@ -101,6 +119,7 @@ class Phone:
             budget=budget,
             situation=situation,
             on_round=on_round,
+            rates=None if self.ads is None else self.ads.counters,
             rng=rng,
             simulation=simulation,
         )
@@ -116,6 +135,9 @@ class Phone:
                 stack.enter_context(self.store.claim())
             else:
                 await stack.enter_async_context(self.mask)
+            if self.ads is not None:
+                await stack.enter_async_context(self.ads)
+                await self.store.transact(self.ads.keep_summary)
             await stack.enter_async_context(self.counting)
             self._open = stack.pop_all()
         return self
@@ -135,7 +157,29 @@ class Phone:
         """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""
         self.counting.report(app, counters)
 
+    async def show_ad(self, app: str, query: str, arrived: dt.datetime) -> ShownAd | None:
+        """The ad for an app's request: see `AdRunner.show`.
+
+        Raises:
+            AdsNotAllowed: The user does not let this app show ads.
+        """
+        if self.ads is None:
+            raise AdsNotAllowed(f"{app!r} may not show ads")
+        return await self.ads.show(app, query, arrived)
+
+    def clicked(self, app: str, showing: str) -> None:
+        """Note a click on an ad that an app has shown. From any thread."""
+        if self.ads is not None:
+            self.ads.clicked(app, showing)
+
     async def wait(self) -> None:
         """Return when the mask or the part in counts has stopped, with the error that stopped it."""
         mask = asyncio.Event().wait() if self.mask is None else self.mask.wait()
         await first_of(mask, self.counting.wait())
+
+    def _located(self, instant: dt.datetime) -> tuple[int | None, str | None]:
+        """The step at an instant, and the label by which an ad is chosen."""
+        if self.mask is None:
+            return None, None
+        position = self.mask.position_at(instant)
+        return position, self.mask.reading if self._exact_under_mask else self.mask.released(position)

@@ -44,6 +44,16 @@ CREATE TABLE counters (
 ) WITHOUT ROWID;
 CREATE TABLE reports (phone TEXT NOT NULL, app TEXT NOT NULL, at INTEGER NOT NULL);
 CREATE INDEX reports_by_app ON reports (phone, app, at);
+CREATE TABLE ads (
+    phone TEXT NOT NULL, number INTEGER NOT NULL, at INTEGER NOT NULL, day TEXT NOT NULL, app TEXT NOT NULL,
+    position INTEGER, context TEXT, node TEXT NOT NULL, ad TEXT, showing TEXT, clicked INTEGER NOT NULL,
+    explanation TEXT, PRIMARY KEY (phone, number)
+) WITHOUT ROWID;
+CREATE INDEX ads_by_day ON ads (phone, day);
+CREATE INDEX ads_by_showing ON ads (phone, showing);
+CREATE TABLE chosen_views (
+    phone TEXT NOT NULL, account TEXT NOT NULL, at INTEGER NOT NULL, views TEXT NOT NULL, PRIMARY KEY (phone, account)
+) WITHOUT ROWID;
 {Ledger.SCHEMA};
 """
 _DEVELOPMENT = "development"  # the slot that marks the store of a phone in development

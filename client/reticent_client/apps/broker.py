@@ -16,13 +16,23 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from reticent.address import AddressError, bind, is_local
+from reticent.clock import Clock
 from reticent.protocol.calls import RETRY_AFTER
 from reticent.rpc import RateLimit, RateLimits
 from reticent.v1 import phone_pb2
+from reticent_client.ads.messages import MAX_QUERY, ShownAd, encode_shown
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.apps.stream import Stream
 from reticent_client.apps.tokens import App, Apps
-from reticent_client.errors import Closed, CounterNotAllowed, CounterOutOfBounds, FileError, LeftBehind, TooManyReports
+from reticent_client.errors import (
+    AdsNotAllowed,
+    Closed,
+    CounterNotAllowed,
+    CounterOutOfBounds,
+    FileError,
+    LeftBehind,
+    TooManyReports,
+)
 
 SERVICE = "reticent.v1.Phone"
 
@@ -58,6 +68,7 @@ class Served(Protocol):
     """The interface that a broker serves: a `reticent_client.Phone`."""
 
     apps: Apps
+    clock: Clock
     mask: MaskRunner | None
 
     async def wait(self) -> None:
@@ -65,6 +76,12 @@ class Served(Protocol):
 
     def report(self, app: str, counters: Mapping[str, float]) -> None:
         """Keep what an app has counted; raises `AppRefused` where the user does not allow it."""
+
+    async def show_ad(self, app: str, query: str, arrived: dt.datetime) -> ShownAd | None:
+        """The ad for an app's request, a fixed time after it; raises `AppRefused` where the user does not allow it."""
+
+    def clicked(self, app: str, showing: str) -> None:
+        """Note a click on an ad that an app has shown."""
 
 
 class Broker:
@@ -145,6 +162,7 @@ class Broker:
                 "Subscribe": grpc.unary_stream_rpc_method_handler(cast("Any", self._subscribe)),
                 "Current": grpc.unary_unary_rpc_method_handler(cast("Any", self._current)),
                 "Report": grpc.unary_unary_rpc_method_handler(cast("Any", self._report)),
+                "ShowAd": grpc.unary_unary_rpc_method_handler(cast("Any", self._show_ad)),
             },
         )
 
@@ -189,8 +207,12 @@ class Broker:
     async def _report(self, message: bytes, context: Context) -> bytes:
         app = await self._caller(context)
         request = await self._parsed(phone_pb2.ReportRequest(), message, context)
+        is_click = request.HasField("clicked")
         try:
-            await asyncio.to_thread(self._phone.report, app.name, dict(request.counters))
+            if request.counters or not is_click:
+                await asyncio.to_thread(self._phone.report, app.name, dict(request.counters))
+            if is_click:
+                await asyncio.to_thread(self._phone.clicked, app.name, request.clicked)
         except CounterNotAllowed as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except CounterOutOfBounds as error:
@@ -200,6 +222,19 @@ class Broker:
         except (OSError, FileError) as error:
             await self._fail(context, error)
         return phone_pb2.ReportReply().SerializeToString()
+
+    async def _show_ad(self, message: bytes, context: Context) -> bytes:
+        arrived = self._phone.clock.now()
+        app = await self._caller(context)
+        request = await self._parsed(phone_pb2.ShowAdRequest(), message, context)
+        if len(request.query.encode()) > MAX_QUERY:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a query has at most {MAX_QUERY} bytes")
+        try:
+            return encode_shown(await self._phone.show_ad(app.name, request.query, arrived))
+        except AdsNotAllowed as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except (OSError, FileError) as error:
+            await self._fail(context, error)
 
     async def _mask(self, context: Context) -> MaskRunner:
         if self._phone.mask is None:

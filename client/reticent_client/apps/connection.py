@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import grpc
+from google.protobuf.message import Message
 
 from reticent.protocol import Refused
 from reticent.protocol.calls import failure_of
 from reticent.protocol.channels import connection_options
 from reticent.retry import Attempts, Backoff
 from reticent.v1 import phone_pb2
+from reticent_client.ads.messages import ShownAd
 from reticent_client.apps.broker import SERVICE
 from reticent_client.apps.messages import Step
 from reticent_client.errors import AppRefused
@@ -52,6 +54,11 @@ class Connection:
             f"/{SERVICE}/Report",
             request_serializer=phone_pb2.ReportRequest.SerializeToString,
             response_deserializer=phone_pb2.ReportReply.FromString,
+        )
+        self._show_ad = channel.unary_unary(
+            f"/{SERVICE}/ShowAd",
+            request_serializer=phone_pb2.ShowAdRequest.SerializeToString,
+            response_deserializer=ShownAd.decode,
         )
 
     def stream(self, after: int | None = None) -> Iterator[Step]:
@@ -113,10 +120,32 @@ class Connection:
             AppRefused: The user does not let this app report one of these counters, its number, or so often.
             ConnectionError: The phone is unreachable.
         """
-        try:
-            self._report(phone_pb2.ReportRequest(counters=counters), metadata=self._metadata, timeout=_DEADLINE)
-        except grpc.RpcError as error:
-            raise _error_of(error) from error
+        self._reply(self._report, phone_pb2.ReportRequest(counters=counters))
+
+    def show_ad(self, query: str = "") -> ShownAd | None:
+        """An ad for the user's situation; None if none may be shown. The reply takes a fixed time, a second by default.
+
+        Args:
+            query: What the user searches for in the app.
+
+        Raises:
+            AppRefused: The user does not let this app show ads, or not so often.
+            ConnectionError: The phone is unreachable.
+        """
+        ad: ShownAd | None = self._reply(self._show_ad, phone_pb2.ShowAdRequest(query=query))
+        return ad
+
+    def clicked(self, showing: str) -> None:
+        """Report a click on an ad, for the user's private log.
+
+        Args:
+            showing: The ad's `showing`.
+
+        Raises:
+            AppRefused: The token is invalid.
+            ConnectionError: The phone is unreachable.
+        """
+        self._reply(self._report, phone_pb2.ReportRequest(clicked=showing))
 
     def close(self) -> None:
         """Close the connection, from any thread; streams end."""
@@ -132,6 +161,12 @@ class Connection:
     ) -> None:
         """Close the connection."""
         self.close()
+
+    def _reply(self, method: Any, request: Message) -> Any:
+        try:
+            return method(request, metadata=self._metadata, timeout=_DEADLINE)
+        except grpc.RpcError as error:
+            raise _error_of(error) from error
 
     def _ask(self) -> Step | None:
         try:

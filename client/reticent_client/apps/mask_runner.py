@@ -180,6 +180,17 @@ class MaskRunner:
         """The step that begins next, and none twice, whatever the wall clock was set to."""
         return self.timetable.next(max(self.clock.now(), self._over))
 
+    @property
+    def reading(self) -> str | None:
+        """The last reading, unless it is too old; a reading from the future was made by another clock."""
+        reading = self._reading
+        return reading.context if dt.timedelta() <= self.clock.now() - reading.instant < self.hold else None
+
+    def released(self, position: int) -> str | None:
+        """The context that was released at a step; None where it was suppressed or missed, or is not the last step."""
+        last = self.masked.last
+        return None if last is None or last[0] != position else Step.decode(last[1]).context
+
     def reports(self) -> list[MaskReport]:
         """The outcomes of the steps, for each policy that has decided any since the phone began."""
         return [mask.report() for mask in self._masks.values()]
@@ -292,17 +303,12 @@ class MaskRunner:
         decided: list[_Decided] = []
         if self.clock.now() > upcoming.instant:  # it has begun
             return decided
-        date, read = upcoming.date, self._read()
+        date, read = upcoming.date, self.reading
         mask = self._mask(date)
         for step, context in (*((step, None) for step in upcoming.skipped), (upcoming.step, read)):
             with contextlib.suppress(StepError):  # the clock was set back to a step that is over
                 decided.append(self._keep(date, step, mask.observe(context, step=step), context))
         return decided
-
-    def _read(self) -> str | None:
-        """The last reading, unless it is too old; a reading from the future was made by another clock."""
-        reading = self._reading
-        return reading.context if dt.timedelta() <= self.clock.now() - reading.instant < self.hold else None
 
     def _keep(self, date: dt.date, step: int, released: str | None, read: str | None) -> _Decided:
         """Have a decision stored, for apps that are slow or come back."""

@@ -21,6 +21,7 @@ from reticent.privacy import Cost
 from reticent.protocol import BadCertificate, Unreachable
 from reticent.randomness import secure, seeded
 from reticent.storage.database import InUse
+from reticent_client.cli.ads import ads
 from reticent_client.cli.apps import apps
 from reticent_client.cli.report import report
 from reticent_client.cli.run import run
@@ -51,6 +52,7 @@ app = App(
 )
 
 app.command(run)
+app.command(ads)
 app.command(apps)
 app.command(report)
 

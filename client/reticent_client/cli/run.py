@@ -19,6 +19,7 @@ from reticent.clock import SystemClock, first_of
 from reticent.console.process import open_many_files
 from reticent.console.text import print_note, printable, write_notes
 from reticent.times import duration
+from reticent_client.ads.settings import read_settings
 from reticent_client.apps.broker import Broker
 from reticent_client.apps.mask_runner import MaskRunner
 from reticent_client.cli.development import FAST, Development, prepare
@@ -54,6 +55,7 @@ def run(
     first_day: bool = False,
     participation: Path | None = None,
     counters: Path | None = None,
+    ads: Path | None = None,
     charging: bool = False,
     unmetered: bool = False,
     simulation: bool = False,
@@ -88,6 +90,7 @@ def run(
         participation: A TOML file with the user's limits for counts. The store keeps it until another one is given.
         counters: A file of counters: CSV with the header name,value, or one JSON object. It is read anew for each
             query.
+        ads: A TOML file with the user's settings for ads. Without it, apps show none.
         charging: The phone is charging.
         unmetered: The phone's network is not metered.
         simulation: Accept keys of 1024 and 2048 bits too, which are for simulation only.
@@ -109,6 +112,7 @@ def run(
     loaded = None if policy is None else _schedule(policy, weekend)
     valid = None if hold is None else duration(hold, "--hold")
     allowed = None if participation is None else read_participation(participation)
+    wanted = None if ads is None else read_settings(ads)
     open_many_files()
     counted = None if counters is None else Counted(counters, ())
     printer = LinePrinter()
@@ -133,6 +137,7 @@ def run(
             store=kept,
             participation=allowed,
             counters=None if counted is None else counted.among,
+            ads=wanted,
             situation=lambda: Situation(charging=charging, unmetered=unmetered),
             simulation=simulation,
             zone=time_zone(zone) if development is None else development.sensor.zone,

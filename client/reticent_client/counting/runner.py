@@ -46,6 +46,7 @@ class CountingRunner:
         store: The phone's store.
         clock: What time it is.
         counters: What was counted; what apps have reported unless given.
+        rates: What the log of ads has for a query of rates; None for every other query.
         participation: What the user allows; what the store has kept unless given.
         budget: What the user spends in all; what the store has kept unless given.
         situation: Asked before each round how the phone is.
@@ -60,6 +61,7 @@ class CountingRunner:
         clock: Clock,
         counters: Counters | None = None,
         *,
+        rates: Counters | None = None,
         participation: Participation | None = None,
         budget: Cost | None = None,
         situation: Callable[[], Situation] = Situation,
@@ -73,6 +75,7 @@ class CountingRunner:
         self._clock = clock
         self._reports = Reports(store, clock.now)
         self._counters = self._reported if counters is None else counters
+        self._rates = rates
         self._participation = participation
         self._budget = budget
         self._situation = situation
@@ -144,6 +147,10 @@ class CountingRunner:
         if self._running is not None:
             await asyncio.shield(self._running)
 
+    def _counted(self, query: Query) -> Mapping[str, float] | None:
+        found = None if self._rates is None else self._rates(query)
+        return self._counters(query) if found is None else found
+
     def _reported(self, query: Query) -> Mapping[str, float] | None:
         return self._reports.for_query(query, kept_participation(self._store))
 
@@ -190,7 +197,7 @@ class CountingRunner:
                 rng=_secure() if self._rng is None else self._rng,
                 now=self._clock.now,
                 policy=kept_participation(self._store),
-                counters=self._counters,
+                counters=self._counted,
                 simulation=self._simulation,
                 queries=SHARED,
             )

@@ -123,9 +123,9 @@ async def test_a_reading_from_a_time_to_come_does_not_count(clock: ManualClock) 
     """The clock was set back since: nobody knows how old the reading is."""
     async with phone_of(None, clock, PublishedSteps(clock), first_day=True) as phone:
         phone.sense("home")
-        assert phone._read() == "home"
+        assert phone.reading == "home"
         clock._now -= HOUR
-        assert phone._read() is None
+        assert phone.reading is None
 
 
 # Restarts
