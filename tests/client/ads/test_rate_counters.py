@@ -132,7 +132,7 @@ def test_whether_a_phone_takes_part_does_not_depend_on_its_log(tmp_path: Path) -
         assert empty.for_query(asked([node_counter(PREFIX, 0)])) == {}
         assert empty.for_query(asked(["visits"])) is None
         full = source(tmp_path, log_of(store, 3))
-        foreign = [node_counter("ads/0123456789abcdef", 0), "visits"]
+        foreign = [node_counter("0123456789abcdef", 0), "visits"]
         found = full.for_query(asked(foreign, sequence="other"))
         assert found is not None
         assert not found.keys() & set(foreign)
