@@ -11,7 +11,7 @@ from typing import Any
 from reticent.hierarchy import Hierarchy, Node
 from reticent.privacy import Counts, NoiseKind
 from reticent.rates import RateTable
-from reticent_analyst.rates.levels import Bids
+from reticent_analyst.rates.candidates import BidIndex
 from reticent_analyst.rates.state import EstimateState
 from reticent_analyst.rates.table import CountedLevel, frequencies, rates_of
 from reticent_analyst.rates.terms import EstimateTerms
@@ -92,7 +92,7 @@ def estimate(
         noise=noise,
         fraction_bits=fraction_bits,
     )
-    bids = Bids(hierarchy, ads)
+    bids = BidIndex(hierarchy, ads)
     top_down = TopDown(
         counts,
         hierarchy,
@@ -108,7 +108,7 @@ def estimate(
 
 
 def _table(
-    levels: list[CountedLevel], hierarchy: Hierarchy, bids: Bids, terms: EstimateTerms, level: float
+    levels: list[CountedLevel], hierarchy: Hierarchy, bids: BidIndex, terms: EstimateTerms, level: float
 ) -> RateTable:
     rates = rates_of(levels, hierarchy, level)
     return RateTable(

@@ -13,11 +13,11 @@ from reticent.storage import files
 from reticent.storage.documents import DocumentFormat
 from reticent_analyst.rates.terms import EstimateTerms
 
-__all__ = ["Attempt", "EstimateState", "Outcome"]
+__all__ = ["Attempt", "EstimateState", "QueryOutcome"]
 
 FORMAT = DocumentFormat("reticent-rates-state", 1, "the state of an estimate of rates")
 
-Outcome = Literal["open", "released", "free", "spent"]
+QueryOutcome = Literal["open", "released", "free", "spent"]
 """The outcome of a query: not known yet, released, or burnt: "free" if no phone has spent budget, otherwise "spent"."""
 
 
@@ -34,7 +34,7 @@ class Attempt:
 
     depth: int
     query: Query
-    outcome: Outcome = "open"
+    outcome: QueryOutcome = "open"
     release: Release | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Attempt:
             ValueError: It is damaged.
         """
         release, outcome = content["release"], content["outcome"]
-        if outcome not in get_args(Outcome) or (outcome == "released") != (release is not None):
+        if outcome not in get_args(QueryOutcome) or (outcome == "released") != (release is not None):
             raise ValueError(f"a query has the outcome {outcome!r:.40}")
         query = Query.from_bytes(base64.b64decode(content["query"], validate=True))
         return cls(int(content["depth"]), query, outcome, None if release is None else Release.from_text(release))
@@ -101,7 +101,7 @@ class EstimateState:
         self._write()
         return self.attempts[-1]
 
-    def settle(self, depth: int, outcome: Outcome, release: Release | None = None) -> None:
+    def settle(self, depth: int, outcome: QueryOutcome, release: Release | None = None) -> None:
         """Record the outcome of the open query about a level."""
         [place] = [n for n, each in enumerate(self.attempts) if each.depth == depth and each.outcome == "open"]
         self.attempts[place] = replace(self.attempts[place], outcome=outcome, release=release)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from reticent.hierarchy import Hierarchy
 from reticent.privacy import Release
+from reticent_analyst.rates.candidates import Candidates, Numbers
 from reticent_analyst.rates.consistency import Estimates, Floats, consistent
-from reticent_analyst.rates.levels import Level, Numbers
 
-__all__ = ["CountedLevel", "Rates", "frequencies", "rate_intervals", "rates_of", "scaled"]
+__all__ = ["CountedLevel", "PairRates", "frequencies", "rate_intervals", "rates_of", "scaled"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,23 +22,39 @@ class CountedLevel:
     """The released counts of a level, as if all phones of the population had contributed.
 
     Args:
-        level: The counters.
-        counts: Their estimates, in the order of `Level.counters`.
+        candidates: The nodes and pairs that were counted.
+        entries: The counts of the nodes' entries.
+        clicks: The counts of clicks of each pair.
+        others: The counts of views without a click.
         seeded: Whether anybody can replay the noise.
     """
 
-    level: Level
-    counts: Estimates
+    candidates: Candidates
+    entries: Estimates
+    clicks: Estimates
+    others: Estimates
     seeded: bool
 
-    @property
-    def support(self) -> Floats:
-        """The noisy count of each candidate node."""
-        return self.counts.value[: len(self.level.nodes)]
+    @classmethod
+    def of(cls, candidates: Candidates, release: Release, population: int, most: int) -> CountedLevel:
+        """The counts of a release.
+
+        Args:
+            candidates: The nodes and pairs, whose `counters` the release has.
+            release: The release.
+            population: The population that the counts are scaled to.
+            most: The most entries of a user.
+        """
+        counts = scaled(release, population, most)
+        nodes, pairs = len(candidates.nodes), len(candidates.ad)
+        ends = np.array([nodes, nodes + pairs])
+        values, variances = (np.split(array, ends) for array in counts)
+        entries, clicks, others = map(Estimates, values, variances)
+        return cls(candidates, entries, clicks, others, release.seeded)
 
 
 @dataclass(frozen=True, eq=False)
-class Rates:
+class PairRates:
     """The click-through rates of pairs of an ad and a node, sorted by ad, then by node.
 
     Args:
@@ -78,7 +94,9 @@ def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
     No frequency is negative, and those of children sum to their parent's: each child gets the part of the positive
     counts of its siblings and itself.
     """
-    nodes, depth, counts = _stacked(levels, [slice(0, len(each.level.nodes)) for each in levels])
+    nodes = np.concatenate([each.candidates.nodes for each in levels]).astype(np.int64)
+    depth = np.repeat([each.candidates.depth for each in levels], [len(each.candidates.nodes) for each in levels])
+    counts = _stacked([each.entries for each in levels])
     parent = np.searchsorted(nodes, hierarchy.parents[nodes]) - (depth == 0)
     positive = np.maximum(consistent(*counts, parent, depth).value, 0.0)
     frequency = np.full(len(hierarchy.nodes), np.nan)
@@ -92,7 +110,7 @@ def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
     return frequency
 
 
-def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float) -> Rates:
+def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float) -> PairRates:
     """The click-through rates of all pairs whose views can be told from 0, from consistent counts.
 
     Args:
@@ -100,14 +118,12 @@ def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float)
         hierarchy: The hierarchy.
         level: The probability with which each interval contains the rate among all phones.
     """
-    ad, node = (
-        np.concatenate([getattr(each.level, name) for each in levels]).astype(np.int64) for name in ("ad", "node")
-    )
-    slices = [slice(len(each.level.nodes), len(each.level.nodes) + len(each.level.ad)) for each in levels]
-    _, depth, clicks = _stacked(levels, slices)
-    _, _, others = _stacked(levels, [slice(each.stop, None) for each in slices])
+    ad = np.concatenate([each.candidates.ad for each in levels]).astype(np.int64)
+    node = np.concatenate([each.candidates.node for each in levels]).astype(np.int64)
+    depth = np.repeat([each.candidates.depth for each in levels], [len(each.candidates.ad) for each in levels])
     parent = _parents(ad, node, depth, hierarchy)
-    clicks, others = (consistent(*each, parent, depth) for each in (clicks, others))
+    clicks = consistent(*_stacked([each.clicks for each in levels]), parent, depth)
+    others = consistent(*_stacked([each.others for each in levels]), parent, depth)
     kept = _seen(clicks, others, level)
     kept = kept[np.lexsort((node[kept], ad[kept]))]
     clicks, others = (Estimates(each.value[kept], each.variance[kept]) for each in (clicks, others))
@@ -115,7 +131,7 @@ def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float)
     low, high = rate_intervals(clicks, others, level)
     rate = clicks.value / views
     rate, low, high = (np.clip(each, 0.0, 1.0) for each in (rate, low, high))
-    return Rates(ad[kept].astype(np.int32), node[kept].astype(np.int32), rate, low, high, views)
+    return PairRates(ad[kept].astype(np.int32), node[kept].astype(np.int32), rate, low, high, views)
 
 
 def rate_intervals(clicks: Estimates, others: Estimates, level: float) -> tuple[Floats, Floats]:
@@ -149,14 +165,8 @@ def _seen(clicks: Estimates, others: Estimates, level: float) -> npt.NDArray[np.
     return np.flatnonzero(deviations >= np.partition(deviations, -found)[-found])
 
 
-def _stacked(
-    levels: Sequence[CountedLevel], slices: Sequence[slice]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp], Estimates]:
-    """The candidate nodes, and the depth and the estimates of a part of the counters of each level."""
-    parts = [(each.counts.value[part], each.counts.variance[part]) for each, part in zip(levels, slices, strict=True)]
-    depth = np.repeat([each.level.depth for each in levels], [len(value) for value, _ in parts])
-    nodes = np.concatenate([each.level.nodes for each in levels]).astype(np.int64)
-    return nodes, depth, Estimates(*map(np.concatenate, zip(*parts, strict=True)))
+def _stacked(estimates: Sequence[Estimates]) -> Estimates:
+    return Estimates(*map(np.concatenate, zip(*estimates, strict=True)))
 
 
 def _parents(

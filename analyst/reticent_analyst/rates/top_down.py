@@ -15,9 +15,9 @@ from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import LevelBurnt, NeverDecided
 from reticent_analyst.handle import COUNTERSIGN_REFUSALS
 from reticent_analyst.question import Question
-from reticent_analyst.rates.levels import Bids, Level, Numbers
-from reticent_analyst.rates.state import EstimateState, Outcome
-from reticent_analyst.rates.table import CountedLevel, scaled
+from reticent_analyst.rates.candidates import BidIndex, Candidates, Numbers
+from reticent_analyst.rates.state import EstimateState, QueryOutcome
+from reticent_analyst.rates.table import CountedLevel
 from reticent_analyst.rates.terms import EstimateTerms
 
 __all__ = ["CountersOf", "LevelProgress", "OnLevel", "ToQuery", "TopDown"]
@@ -71,7 +71,7 @@ class TopDown:
         self,
         counts: Counts,
         hierarchy: Hierarchy,
-        bids: Bids,
+        bids: BidIndex,
         terms: EstimateTerms,
         state: EstimateState,
         *,
@@ -102,13 +102,13 @@ class TopDown:
         population = 0
         nodes: Numbers = np.zeros(1, dtype=np.int32)
         for depth in range(self._terms.levels):
-            level = self._bids.level(depth, nodes)
+            candidates = self._bids.candidates(depth, nodes)
             if not self._is_affordable(depth):
                 break
-            query, release = self._counted(level)
+            query, release = self._counted(candidates)
             population = population or query.population
-            counted.append(CountedLevel(level, scaled(release, population, self._terms.entries), release.seeded))
-            survivors = nodes[counted[-1].support > self._threshold(counted[-1])]
+            counted.append(CountedLevel.of(candidates, release, population, self._terms.entries))
+            survivors = nodes[counted[-1].entries.value > self._threshold(counted[-1])]
             nodes = np.flatnonzero(np.isin(self._hierarchy.parents, survivors)).astype(np.int32)
             if not len(nodes):
                 break
@@ -119,28 +119,27 @@ class TopDown:
     def _threshold(self, counted: CountedLevel) -> float:
         if self._terms.min_support is not None:
             return self._terms.min_support
-        variance = counted.counts.variance[: len(counted.level.nodes)]
-        return SUPPORT_DEVIATIONS * float(np.sqrt(variance.min()))
+        return SUPPORT_DEVIATIONS * float(np.sqrt(counted.entries.variance.min()))
 
     def _is_affordable(self, depth: int) -> bool:
         """Whether the budget has a query left: burnt queries whose sums were decrypted have used their part of it."""
         return self._state.current(depth) is not None or self._state.spent < self._state.terms.levels
 
-    def _counted(self, level: Level) -> tuple[Query, Release]:
+    def _counted(self, candidates: Candidates) -> tuple[Query, Release]:
         """The query of a level and its release."""
-        counters = level.counters(self._hierarchy, self._bids.ads, self._terms.entries)
-        attempt = self._state.current(level.depth)
+        counters = candidates.counters(self._hierarchy, self._bids.ads, self._terms.entries)
+        attempt = self._state.current(candidates.depth)
         if attempt is None:
-            query = self._to_query(self._make_question(self._new_id(level.depth), counters))
-            attempt = self._state.add(level.depth, query)  # before it is asked: a kill loses no query
+            query = self._to_query(self._make_question(self._new_id(candidates.depth), counters))
+            attempt = self._state.add(candidates.depth, query)  # before it is asked: a kill loses no query
         query, release = attempt.query, attempt.release
         if list(query.counters) != counters:
             raise ValueError(f"the recorded query {query.id!r} has other counters: the state is not of this estimate")
-        progress = LevelProgress(level.depth, self._terms.levels, len(level.nodes), query)
+        progress = LevelProgress(candidates.depth, self._terms.levels, len(candidates.nodes), query)
         if release is None:
             self._on_level(progress)
-            release = self._count(level.depth, query)
-            self._state.settle(level.depth, "released", release)
+            release = self._count(candidates.depth, query)
+            self._state.settle(candidates.depth, "released", release)
         self._on_level(replace(progress, release=release))
         return query, release
 
@@ -148,7 +147,7 @@ class TopDown:
         try:
             return self._release_of(query)
         except QueryBurnt as burnt:
-            outcome: Outcome = "spent" if burnt.spent else "free"
+            outcome: QueryOutcome = "spent" if burnt.spent else "free"
             self._state.settle(depth, outcome)
             raise LevelBurnt(self._burnt_text(depth, str(burnt), outcome)) from burnt
         except NeverDecided as lost:
@@ -171,7 +170,7 @@ class TopDown:
             raise ValueError(f"there was another query {query.id!r}: choose another name for the estimate")
         return handle.result()
 
-    def _burnt_text(self, depth: int, why: str, outcome: Outcome) -> str:
+    def _burnt_text(self, depth: int, why: str, outcome: QueryOutcome) -> str:
         terms = self._state.terms
         released = sum(attempt.outcome == "released" for attempt in self._state.attempts)
         cost = f"({terms.epsilon:g}, {terms.delta:g}) for each phone" if self._state.spent else "nothing"

@@ -147,7 +147,9 @@ def test_no_neighbour_changes_a_sequence_by_more_than_its_bounds(entries: int, d
     for rng in [None, *(seeded(number, "survivors") for number in range(12))]:
         counts = AnyReleases(rng)
         rates_of(counts, log, entries=entries, depth=depth, ads={"x": (), "y": places.nodes[2:4]})
-        norms = sum(np.array([np.abs(rows).sum(axis=1), np.square(rows).sum(axis=1)]) for rows in counts.contributions)
+        norms = np.zeros((2, log.users))
+        for rows in counts.contributions:
+            norms += np.abs(rows).sum(axis=1), np.square(rows).sum(axis=1)
         for query in counts.queries:
             assert (norms <= [[query.l1], [query.l2_squared]]).all()
         largest = np.maximum(largest, np.max(norms, axis=1))

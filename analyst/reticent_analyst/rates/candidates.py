@@ -13,7 +13,7 @@ from reticent.hierarchy import Hierarchy, Node
 from reticent.privacy import Counter
 from reticent.rates import click_counter, counter_prefix, node_counter, view_counter
 
-__all__ = ["MAX_COUNTERS", "Bids", "Level", "Numbers"]
+__all__ = ["MAX_COUNTERS", "BidIndex", "Candidates", "Numbers"]
 
 MAX_COUNTERS = 1_000_000
 """The most counters of one level. Real phones accept far fewer, see `QueryLimits.max_ciphertexts`."""
@@ -22,7 +22,7 @@ Numbers: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class Candidates:
     """The counters of a level.
 
     Args:
@@ -55,7 +55,7 @@ class Level:
         return [Counter(name, 0, entries) for name in names]
 
 
-class Bids:
+class BidIndex:
     """The nodes that each ad bids on.
 
     Args:
@@ -76,7 +76,7 @@ class Bids:
         ]
         self._ad, self._node = np.array(bids, dtype=np.int64).T
 
-    def level(self, depth: int, nodes: Numbers) -> Level:
+    def candidates(self, depth: int, nodes: Numbers) -> Candidates:
         """The counters of candidate nodes of one level: all ads with a bid on a context at or below each.
 
         Raises:
@@ -95,7 +95,7 @@ class Bids:
         place = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         pairs = np.unique(np.repeat(self._ad, counts) * len(hierarchy.nodes) + nodes[place])
         ad, node = np.divmod(pairs, len(hierarchy.nodes))
-        return Level(depth, nodes, ad.astype(np.int32), node.astype(np.int32))
+        return Candidates(depth, nodes, ad.astype(np.int32), node.astype(np.int32))
 
     def _index(self, ad: str, node: Node) -> int:
         try:
