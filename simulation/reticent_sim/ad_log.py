@@ -56,7 +56,9 @@ class AdLog:
         for name, size in (("user", self.users), ("context", contexts), ("ad", len(self.ads))):
             numbers = getattr(self, name)
             if len(numbers) and not 0 <= numbers.min() <= numbers.max() < size:
-                raise ValueError(f"an entry has a {name} from 0 to {size - 1}: got {numbers.min()} to {numbers.max()}")
+                raise ValueError(
+                    f"the {name} of an entry lies from 0 to {size - 1}: got {numbers.min()} to {numbers.max()}"
+                )
         order = np.argsort(self.user, kind="stable")
         for name in ("user", "context", "ad"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.int64)[order])

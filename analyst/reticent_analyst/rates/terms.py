@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reticent.arguments import checked_integer, checked_not_negative
+from reticent.arguments import checked_integer, checked_not_negative, checked_text
 from reticent.privacy import NoiseKind
 from reticent_analyst.question import QuestionSequence
 
@@ -45,6 +45,7 @@ class EstimateTerms:
     fraction_bits: int | None = None
 
     def __post_init__(self) -> None:
+        checked_text("the name of an estimate", self.name)
         checked_integer("entries", self.entries, 1)
         checked_integer("depth", self.depth, 0)
         if self.min_support is not None:
