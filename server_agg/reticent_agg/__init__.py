@@ -1,8 +1,17 @@
 """The aggregation server: announces queries, collects what phones contribute, adds it up, and never reads it."""
 
-from reticent_agg.errors import AggregationError, BadKeyServerReply, BadStore
+from reticent_agg.errors import AggregationError, BadAdFolder, BadKeyServerReply, BadStore, NotServed
 from reticent_agg.server import AggregationServer
 from reticent_agg.sqlite_store import SqliteStore
 from reticent_agg.store import AggregationStore
 
-__all__ = ["AggregationError", "AggregationServer", "AggregationStore", "BadKeyServerReply", "BadStore", "SqliteStore"]
+__all__ = [
+    "AggregationError",
+    "AggregationServer",
+    "AggregationStore",
+    "BadAdFolder",
+    "BadKeyServerReply",
+    "BadStore",
+    "NotServed",
+    "SqliteStore",
+]

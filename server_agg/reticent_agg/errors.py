@@ -1,16 +1,18 @@
-"""Errors of the aggregation server, as one family.
+"""Errors of the aggregation server and of the ad service, as one family.
 
     ReticentError
     └── AggregationError
         ├── BadStore           a file that is damaged, foreign or of another version
-        └── BadKeyServerReply  the key server's reply is invalid, or not signed by it
+        ├── BadKeyServerReply  the key server's reply is invalid, or not signed by it
+        ├── BadAdFolder        the same as BadStore, in the folder of an ad service
+        └── NotServed          the ad service does not serve a new version, or not in time
 
 What the server refuses is `reticent.protocol.Refused`. Bad arguments raise `ValueError`.
 """
 
 from reticent.errors import ExitCode, ReticentError
 
-__all__ = ["AggregationError", "BadKeyServerReply", "BadStore"]
+__all__ = ["AggregationError", "BadAdFolder", "BadKeyServerReply", "BadStore", "NotServed"]
 
 
 class AggregationError(ReticentError):
@@ -25,3 +27,15 @@ class BadStore(AggregationError):
 
 class BadKeyServerReply(AggregationError):
     """A reply that the key server cannot have meant: unsigned, or about something else."""
+
+
+class BadAdFolder(AggregationError):
+    """A file in the folder of an ad service does not hold what the service has written."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class NotServed(AggregationError):
+    """The ad service does not serve a new version, or not in time."""
+
+    exit_code = ExitCode.RETRY_LATER

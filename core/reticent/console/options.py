@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 __all__ = [
+    "AD_SERVICE",
     "AGGREGATION_SERVER",
     "ANALYSTS",
     "CERTIFICATES",
@@ -29,6 +30,8 @@ AGGREGATION_SERVER = "127.0.0.1:7201"
 """Address at which phones contribute."""
 ANALYSTS = "127.0.0.1:7202"
 """Address at which analysts call the aggregation server."""
+AD_SERVICE = "127.0.0.1:7301"
+"""Address at which phones call the ad service."""
 
 MAX_DAYS = 36_500
 """The longest period that an option accepts."""

@@ -65,6 +65,12 @@ COMMANDS = (
         extra="agg",
     ),
     Command(
+        name="ads",
+        app="reticent_agg.ads.cli:app",
+        help="Run an ad service: load a catalogue and rates, and send phones ads for a generalised context.",
+        extra="agg",
+    ),
+    Command(
         name="count",
         app="reticent_analyst.cli:app",
         help="Count phones: plan a query, announce it, and read its release.",

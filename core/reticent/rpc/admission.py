@@ -157,14 +157,14 @@ class Admission:
                 while await self.receive(call, context) is not None:
                     self.calls.mark_waiting(call)
 
-    async def reply(self, call: AdmittedCall, context: Context, message: Message) -> None:
-        """Send a message. A connection that does not read it in time is cut.
+    async def reply(self, call: AdmittedCall, context: Context, message: Message | bytes) -> None:
+        """Send a message, which may be encoded already. A connection that does not read it in time is cut.
 
         Raises:
             Refused: Too many replies are unread.
         """
-        written = self.replies.add(call.peer, message.ByteSize())
-        writing = context.write(message.SerializeToString())
+        written = self.replies.add(call.peer, len(message) if isinstance(message, bytes) else message.ByteSize())
+        writing = context.write(message if isinstance(message, bytes) else message.SerializeToString())
         del message  # only the bytes are kept
         self.calls.mark_waiting(call)
         try:
@@ -197,7 +197,7 @@ class Admission:
 def unary(
     admission: Admission,
     request_type: type[Request],
-    respond: Callable[[Request, Caller], Awaitable[Message]],
+    respond: Callable[[Request, Caller], Awaitable[Message | bytes]],
     *,
     message_bytes: int | None = None,
 ) -> Handler:
@@ -206,7 +206,7 @@ def unary(
     Args:
         admission: Admits the call.
         request_type: Of the message in.
-        respond: Makes the message out.
+        respond: Makes the message out, or its bytes.
         message_bytes: Size of the request, if less than the limits allow.
     """
 

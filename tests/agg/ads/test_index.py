@@ -1,0 +1,73 @@
+"""The index: replies are the naive greedy choice, ad by ad, and have one size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+from reticent.v1 import ads_pb2 as wire
+from reticent_agg.ads.catalogue import MAX_CATEGORY, MAX_NAME, MAX_TEXT
+from reticent_agg.ads.index import IndexSettings
+from reticent_agg.ads.messages import ReplyFormat
+from tests.agg.ads.worlds import EXAMPLE, PARENTS, World, worlds
+
+
+@given(worlds())
+@example(EXAMPLE)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_replies_are_the_naive_choice_at_every_node_for_every_number_of_ads(tmp_path: Path, world: World) -> None:
+    index = world.index(tmp_path)
+    most, fingerprint = world.settings.max_ads, world.table().fingerprint
+    for node in range(len(PARENTS)):
+        encoded = index.encoded(node)
+        expected = world.greedy(node, most)
+        replies = [index.format.reply(encoded, ads) for ads in range(1, most + 1)]
+        assert [len(each) for each in replies] == [index.format.size(ads) for ads in range(1, most + 1)]
+        read = [wire.SelectReply.FromString(each) for each in replies]
+        for ads, reply in enumerate(read, start=1):
+            assert [each.id for each in reply.ads] == [line.ad for line, _ in expected[:ads]], node
+            assert reply.rates.hex() == fingerprint
+        for sent, (line, _) in zip(read[-1].ads, expected, strict=True):
+            rates = [(each.node, each.rate, each.payment) for each in sent.rates]
+            assert rates == world.sent_rates(line, node), node
+            assert [(each.low, each.high) for each in sent.rates] == [(r / 2, (r + 1) / 2) for _, r, _ in rates]
+            assert (sent.text, sent.category, sent.cap) == (line.text, line.category, line.cap)
+
+
+@pytest.mark.parametrize("rates_per_ad", [1, 8, 64])
+def test_the_largest_ads_and_none_make_replies_of_one_size(rates_per_ad: int) -> None:
+    """Also where a length takes one byte more than the next smaller one."""
+    form = ReplyFormat(bytes(32), rates_per_ad)
+    rates = [wire.Rate(node=2**32 - 1, rate=1, low=1, high=1, payment=1)] * rates_per_ad
+    largest = wire.Ad(
+        id="x" * MAX_NAME, text="ü" * (MAX_TEXT // 2), category="x" * MAX_CATEGORY, cap=10**6, rates=rates
+    )
+    size = form.size(1)
+    sizes = {len(form.reply(form.encode([]), 1)), len(form.reply(form.encode([largest]), 1))}
+    for text in range(MAX_TEXT + 1):
+        content = form.reply(form.encode([wire.Ad(text="x" * text, rates=rates)]), 1)
+        assert wire.SelectReply.FromString(content).ads[0].text == "x" * text
+        sizes.add(len(content))
+    assert sizes == {size}
+    assert form.size(7) - form.size(6) == wire.SelectReply(ads=[largest]).ByteSize()
+    assert {len(form.reply(form.encode([largest] * ads), 50)) for ads in (0, 1, 30, 50)} == {form.size(50)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"max_ads": 0}, "the most ads in a reply must be at least 1: got 0"),
+        ({"max_ads": 1001}, "at most 1000: got 1001"),
+        ({"rates_per_ad": 0}, "must be at least 1"),
+        ({"rates_per_ad": 65}, "at most 64: got 65"),
+        ({"least_rate": -0.1}, r"must lie in \[0, 1\]: got -0.1"),
+        ({"least_rate": float("nan")}, "got nan"),
+        ({"least_support": -1.0}, "got -1.0"),
+        ({"least_support": float("inf")}, "got inf"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        IndexSettings(**wrong)  # type: ignore[arg-type]
