@@ -24,7 +24,7 @@ from reticent.rpc import RateLimit
 from reticent.tls.certificates import Certificate
 from reticent_agg.ads.explanation import RankedAd, ReplyExplanation, explain
 from reticent_agg.ads.folder import AdFolder, AdSources, AdVersion, ServiceReport
-from reticent_agg.ads.service import LIMITS, REPORT_INTERVAL, AdService
+from reticent_agg.ads.service import LIMITS, REPORT_INTERVAL, AdServer
 from reticent_agg.errors import NotServed
 
 __all__ = ["app"]
@@ -84,7 +84,7 @@ def serve(
 
     async def serve_until(stop: asyncio.Event) -> None:
         credentials = certificate.server_credentials(mutual=False)
-        async with AdService(opened, phones=phones, credentials=credentials, limits=limits) as service:
+        async with AdServer(opened, phones=phones, credentials=credentials, limits=limits) as service:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.check_folder)
             process.print_line(f"listening for phones at {service.address}")
             await first_of(stop.wait(), service.wait())

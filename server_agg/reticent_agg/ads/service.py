@@ -27,7 +27,7 @@ from reticent_agg.ads.folder import AdFolder, AdVersion, ServiceReport
 from reticent_agg.ads.index import AdIndex
 from reticent_agg.ads.messages import EncodedAds
 
-__all__ = ["ADS", "LIMITS", "AdService"]
+__all__ = ["ADS", "LIMITS", "AdServer"]
 
 ADS = "reticent.v1.Ads"
 MAX_REQUEST_BYTES = 256
@@ -78,7 +78,7 @@ class _ServedVersion:
         return list(self._cached)[-MAX_WARM_NODES:]
 
 
-class AdService:
+class AdServer:
     """Serves phones inside a `with` block, and new versions of the folder as they are loaded.
 
     Args:

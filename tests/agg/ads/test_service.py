@@ -21,7 +21,7 @@ from reticent.v1 import ads_pb2 as wire
 from reticent_agg.ads.folder import AdFolder, AdSources
 from reticent_agg.ads.index import AdIndex
 from reticent_agg.ads.messages import EncodedAds
-from reticent_agg.ads.service import AdService
+from reticent_agg.ads.service import AdServer
 from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, OTHER_HIERARCHY, PARENTS, World
 from tests.parties.waiting import until
 
@@ -39,11 +39,11 @@ def put(folder: AdFolder, given: Path, world: World = EXAMPLE) -> AdIndex:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: AdFolder) -> AsyncIterator[tuple[AdService, Callable[[bytes], Any]]]:
+async def serving(folder: AdFolder) -> AsyncIterator[tuple[AdServer, Callable[[bytes], Any]]]:
     """A service, and the raw method that its phones call."""
     with folder.serve_alone():
         async with (
-            AdService(folder, phones="127.0.0.1:0", credentials=None) as service,
+            AdServer(folder, phones="127.0.0.1:0", credentials=None) as service,
             channel(service.address, None) as way,
         ):
             select: Any = way.unary_unary(SELECT)
