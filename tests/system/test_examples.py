@@ -1,6 +1,7 @@
 """The examples run as their readers would run them: against a phone that is a process of its own."""
 
 import base64
+import contextlib
 import copy
 import shutil
 import subprocess
@@ -14,8 +15,10 @@ import nbformat
 import pytest
 
 from reticent_client import MarkovChain, PhoneStore, adaptive
+from reticent_client.ads.log import LoggedView, PrivateLog
 from reticent_client.apps.tokens import Apps
 from reticent_client.mask.days_file import DayRecord, write_days
+from tests.client.ads.world import HIERARCHY, StubService, in_thread, wire_ad
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -97,6 +100,42 @@ def test_an_app_in_javascript_hears_what_the_phone_tells(phone: tuple[str, str])
         assert context in {happened, "-"}
         assert mood == ("silent" if context == "work" else "loud")
     assert {context for *_, context in heard} == {"home", "work", "-"}
+
+
+@pytest.mark.slow
+def test_an_app_in_javascript_shows_an_ad_and_reports_a_click(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None or not (JAVASCRIPT / "node_modules").exists():
+        pytest.skip("needs Node and `npm ci --prefix examples/javascript`")
+    HIERARCHY.save(tmp_path / "hierarchy.json")
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+        tokens = {name: Apps(store).add(name) for name in ("shop", "game")}
+    address = f"unix:{tmp_path / 'phone.sock'}"
+    with in_thread(StubService([wire_ad("shoes", {})])) as service:
+        (tmp_path / "ads.toml").write_text(
+            f'hierarchy = "hierarchy.json"\nservice = "{service.address}"\n'
+            'apps = ["shop"]\nlevel = 3\ninterest = "jazz"\nmax_per_day = 1\n'
+        )
+        with subprocess.Popen(
+            [*(sys.executable, "-m", "reticent", "phone", "run", "--ads", "ads.toml", "--address", address)],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as served:
+            assert served.stdout is not None
+            assert served.stdout.readline().startswith("serving at ")
+
+            def app(name: str, *arguments: str) -> tuple[int, str]:
+                command = [node, str(JAVASCRIPT / "ad.js"), address, tokens[name], *arguments]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+                return done.returncode, done.stdout + done.stderr
+
+            assert app("shop", "latte", "click") == (0, "shoes: Buy shoes!\nclicked\n")
+            assert app("shop", "latte") == (0, "no ad\n")
+            assert app("game", "latte") == (1, "the phone refused: PERMISSION_DENIED: 'game' may not show ads\n")
+            served.terminate()
+    with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+        assert PrivateLog(store).views() == [LoggedView(None, "shoes", clicked=True)]
 
 
 @pytest.mark.slow

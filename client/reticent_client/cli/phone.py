@@ -21,7 +21,11 @@ from reticent.privacy import Cost
 from reticent.protocol import BadCertificate, Unreachable
 from reticent.randomness import secure, seeded
 from reticent.storage.database import InUse
-from reticent_client.cli.ads import ads
+from reticent_client.ads.contexts import UserContexts
+from reticent_client.ads.log import PrivateLog
+from reticent_client.ads.rate_counters import RateCounters
+from reticent_client.ads.settings import AdSettings, read_settings
+from reticent_client.cli.ads import ads as ads_app
 from reticent_client.cli.apps import apps
 from reticent_client.cli.report import report
 from reticent_client.cli.run import run
@@ -30,7 +34,7 @@ from reticent_client.counting import status_view
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
 from reticent_client.counting.inputs import Counted, read_invitation, read_participation
-from reticent_client.counting.participant import Counters, Participant
+from reticent_client.counting.participant import Counters, Participant, first_of
 from reticent_client.counting.records import Records
 from reticent_client.counting.reports import Reports
 from reticent_client.counting.runner import COUNTING
@@ -52,7 +56,7 @@ app = App(
 )
 
 app.command(run)
-app.command(ads)
+app.command(ads_app)
 app.command(apps)
 app.command(report)
 
@@ -98,6 +102,7 @@ def join(
 def contribute(
     *counter: str,
     counters: Path | None = None,
+    ads: Path | None = None,
     store: StoreFile = STORE,
     participation: Path | None = None,
     charging: bool = False,
@@ -117,6 +122,7 @@ def contribute(
             reported.
         counters: A file of counters: CSV with the header name,value, or one JSON object. It is read anew for each
             query.
+        ads: A TOML file with the user's settings for ads: its log is what the phone contributes to queries of rates.
         store: The phone's store.
         participation: A TOML file with the user's limits for counts. The store keeps it until another one is given.
         charging: The phone is charging.
@@ -134,6 +140,7 @@ def contribute(
         participant = open_(
             policy=new_policy,
             counters=counted.among if counter or counters else None,
+            ads=None if ads is None else read_settings(ads),
             simulation=simulation,
             seed=seed,
         )
@@ -210,19 +217,22 @@ class _Opening:
         *,
         policy: Participation | None = None,
         counters: Counters | None = None,
+        ads: AdSettings | None = None,
         simulation: bool = False,
         seed: int | None = None,
     ) -> Participant:
         now = SystemClock().now
         allowed = kept_participation(self._store, policy)
         reports = Reports(self._store, now)
+        source = (lambda query: reports.for_query(query, allowed)) if counters is None else counters
+        rates = None if ads is None else RateCounters(UserContexts(ads), PrivateLog(self._store), now, secure())
         return Participant(
             self._store,
             self._budget,
             rng=secure() if seed is None else self._seeded(seed),
             now=now,
             policy=allowed,
-            counters=(lambda query: reports.for_query(query, allowed)) if counters is None else counters,
+            counters=first_of(None if rates is None else rates.for_query, source),
             simulation=simulation or seed is not None,
         )
 

@@ -38,7 +38,7 @@ from reticent_client.counting.records import (
 from reticent_client.errors import Declined, ForeignReply, Reason
 from reticent_client.store import PhoneStore
 
-__all__ = ["Counters", "Participant"]
+__all__ = ["Counters", "Participant", "first_of"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
 """The numbers that an app has counted, by the names of a query's counters; a missing one is 0.
@@ -46,6 +46,17 @@ Counters = Callable[[Query], Mapping[str, float] | None]
 None, where the app contributes nothing to this query. That may depend on the query and on the app, and never on what
 was counted: both servers see which phones contribute, and no noise hides it. Nor may it raise.
 """
+
+
+def first_of(source: Counters | None, other: Counters) -> Counters:
+    """The counters of a source for the queries that it has any for, and of another for the rest."""
+
+    def counters(query: Query) -> Mapping[str, float] | None:
+        found = None if source is None else source(query)
+        return other(query) if found is None else found
+
+    return counters
+
 
 DAY = dt.timedelta(days=1)
 

@@ -19,7 +19,7 @@ from reticent.retry import Backoff
 from reticent.storage.database import InUse
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
-from reticent_client.counting.participant import Counters, Participant
+from reticent_client.counting.participant import Counters, Participant, first_of
 from reticent_client.counting.query_cache import SHARED
 from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
@@ -74,8 +74,7 @@ class CountingRunner:
         self._store = store
         self._clock = clock
         self._reports = Reports(store, clock.now)
-        self._counters = self._reported if counters is None else counters
-        self._rates = rates
+        self._counters = first_of(rates, self._reported if counters is None else counters)
         self._participation = participation
         self._budget = budget
         self._situation = situation
@@ -147,10 +146,6 @@ class CountingRunner:
         if self._running is not None:
             await asyncio.shield(self._running)
 
-    def _counted(self, query: Query) -> Mapping[str, float] | None:
-        found = None if self._rates is None else self._rates(query)
-        return self._counters(query) if found is None else found
-
     def _reported(self, query: Query) -> Mapping[str, float] | None:
         return self._reports.for_query(query, kept_participation(self._store))
 
@@ -197,7 +192,7 @@ class CountingRunner:
                 rng=_secure() if self._rng is None else self._rng,
                 now=self._clock.now,
                 policy=kept_participation(self._store),
-                counters=self._counted,
+                counters=self._counters,
                 simulation=self._simulation,
                 queries=SHARED,
             )

@@ -88,7 +88,7 @@ def test_the_views_are_chosen_once_for_all_levels_and_later_ones_never_enter(tmp
         log = PrivateLog(store)
         for number in range(10):
             log.click("weather", f"token {number}", START)
-        for number in range(10, 40):
+        for number in range(10, 20):
             log.add(entry(number), 90 * DAY)
         second = asked([node_counter(PREFIX, 1)], 3, id="level 2")
         assert source(tmp_path, log).for_query(second) == found

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import threading
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -69,6 +70,7 @@ class StubService:
     payload: bytes | None = None
     requests: list[tuple[dt.datetime, bytes]] = field(default_factory=list)
     metadata: list[tuple[tuple[str, Any], ...]] = field(default_factory=list)
+    peers: list[set[str]] = field(default_factory=list)
     clock: ManualClock | None = None
     address: str = ""
 
@@ -81,6 +83,7 @@ class StubService:
         now = dt.datetime.now(dt.UTC) if self.clock is None else self.clock.now()
         self.requests.append((now, message))
         self.metadata.append(tuple(context.invocation_metadata()))
+        self.peers.append({key for key in context.auth_context() if key.startswith("x509")})
         await self.open.wait()
         if self.refusal is not None:
             context.set_trailing_metadata(((RETRY_AFTER, "5000"),))
@@ -214,3 +217,19 @@ async def ad_phone(
             calling(broker.address, phone.apps.add("weather")) as app,
         ):
             yield AdPhone(phone, broker, clock, service, app)
+
+
+@contextlib.contextmanager
+def in_thread(service: StubService) -> Iterator[StubService]:
+    """A service for other processes, and for commands that run an event loop of their own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    running = service.running()
+    try:
+        yield asyncio.run_coroutine_threadsafe(running.__aenter__(), loop).result(10)
+    finally:
+        asyncio.run_coroutine_threadsafe(running.__aexit__(None, None, None), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
