@@ -127,22 +127,17 @@ def lowest_cut(
     events = list(sensitive)
     bounds = _bounds(sensitive, events, delta)
     masses, tops = _masses(hierarchy, prior), _tops(hierarchy, events)
-    refused = np.zeros(len(masses), dtype=np.bool_)
-    touched = np.zeros(len(masses), dtype=np.bool_)
     within = np.zeros(len(masses), dtype=np.bool_)  # at or below an event
-    refused[tops[_rises(masses, tops, tops) > bounds]] = True
     within[tops] = True
     for level in range(len(hierarchy.sequence) - 1, -1, -1):
         here = hierarchy.nodes_at(level)
-        refused[here] |= refused[hierarchy.parents[here]]
         within[here] |= within[hierarchy.parents[here]]
+    refused = within & (masses == 0)
     nodes = tops
-    while len(nodes):
-        touched[nodes] = True
+    while len(nodes):  # up to the root; what is below a refused event is never reached
         refused[nodes[_rises(masses, tops, nodes) > bounds]] = True
         inner = hierarchy.parents[nodes] >= 0
         nodes, tops, bounds = hierarchy.parents[nodes[inner]], tops[inner], bounds[inner]
-    refused |= (masses == 0) & (touched | within)
     return Cut(hierarchy, [hierarchy.nodes[number] for number in _lowest(hierarchy, refused)])
 
 
@@ -161,10 +156,10 @@ def _lowest(hierarchy: Hierarchy, refused: Bools) -> Iterable[int]:
 
 
 def _rises(masses: Floats, events: Numbers, nodes: Numbers) -> Floats:
-    """The increase of the belief in each event given its node, which is above or below the event."""
+    """The increase of the belief in each event given a node above or below it; infinite if that is ruled out."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        rises: Floats = np.fmin(masses[events] / masses[nodes], 1.0) - masses[events] / masses[0]
-    return rises
+        rises = np.minimum(masses[events] / masses[nodes], 1.0) - masses[events] / masses[0]
+    return np.where(masses[nodes] > 0, rises, np.inf)
 
 
 def _masses(hierarchy: Hierarchy, prior: npt.ArrayLike | None) -> Floats:

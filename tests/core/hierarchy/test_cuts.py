@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reticent.hierarchy import Context, Cut, Hierarchy, Node, level_cut, lowest_cut
@@ -52,6 +52,7 @@ def problems(draw: st.DrawFn) -> tuple[Hierarchy, list[float] | None, dict[Event
     return hierarchy, prior, {event: draw(deltas) for event in events}
 
 
+@settings(max_examples=40)
 @given(problem=problems())
 def test_of_all_cuts_that_keep_every_belief_in_bounds_one_is_lowest(
     problem: tuple[Hierarchy, list[float] | None, dict[Event, float]],
@@ -98,6 +99,19 @@ def test_theorem_2(least: int, level: int) -> None:
     assert cut.generalise(sensitive).level == level
     assert cut.disclosure([sensitive])[sensitive] <= bound
     assert all(cut.generalise(other).level == 0 for other in CONTEXTS[3:]) or level == 9
+
+
+@pytest.mark.parametrize("delta", [0.5, 1 - 1e-12])
+def test_no_node_of_an_event_is_on_the_cut_if_the_prior_rules_it_out(delta: float) -> None:
+    """The adversary's belief after an output that it deems impossible has no bound."""
+    hierarchy = Hierarchy(ATTRIBUTES, CONTEXTS)
+    prior = [float(hierarchy.leaf(CONTEXTS[2]) == leaf) for leaf in range(len(CONTEXTS))]
+    events = CONTEXTS[0], Node(6, ("40.72,-73.99", "leisure", "jazz")), Node(8, ("40.7,-73.9", "leisure", "music"))
+    for event in events:
+        cut = lowest_cut(hierarchy, [event], delta, prior)
+        assert cut.generalise(CONTEXTS[0]) == Node(3, ("40.7271,-73.9910", "music", "jazz"))
+        assert cut.disclosure([event], prior) == {event: 0.0}
+        assert level_cut(hierarchy, 0).disclosure([event], prior) == {event: 1.0}
 
 
 def test_a_cut_through_a_level() -> None:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from reticent.hierarchy import Decimals, Hierarchy
 from reticent.randomness import seeded
-from reticent.rates import MAX_RATES, RateTable, resolve
+from reticent.rates import RateTable, _resolved, resolve
 from tests.core.rates.tables import a_hierarchy, a_table
 
 ADS = 5
@@ -71,35 +72,36 @@ def test_weights_are_never_negative() -> None:
     """Estimated children may add up to more than their parent."""
     hierarchy = Hierarchy([Decimals("place")], [("1,1",), ("1,2",), ("1,3",)], [(0,)])
     frequency = np.array([1.0, 0.7, 0.6, np.nan])
-    resolved = resolve(nothing(hierarchy, frequency), hierarchy, 0)
+    resolved = resolve(rates_at_the_root(hierarchy, frequency, 0), hierarchy, 0)
     assert resolved.columns.tolist() == [0, 1, 2]
     assert resolved.weights.tolist() == [0.0, 0.7, 0.6]
     assert resolved.column_of.tolist() == [1, 2, 0]
 
 
-def nothing(hierarchy: Hierarchy, frequency: np.ndarray, ads: int = 0, ad: range = range(0)) -> RateTable:
-    """A table of frequencies, and of rates at the root only."""
-    zeros = np.zeros(len(ad))
+def rates_at_the_root(hierarchy: Hierarchy, frequency: NDArray[np.float64], ads: int) -> RateTable:
+    """A table of frequencies, and of the same rate for all ads."""
+    zeros = np.zeros(ads)
     return RateTable(
         hierarchy.fingerprint,
         tuple(map(str, range(ads))),
         frequency,
-        np.array(ad, dtype=np.int32),
+        np.arange(ads, dtype=np.int32),
         zeros.astype(np.int32),
         zeros,
         zeros,
         zeros,
         zeros,
-        *(1.0, 0.0, 0.9, False, "nothing"),
+        *(1.0, 0.0, 0.9, False, "a test"),
     )
 
 
-def test_too_many_rates_are_refused_before_they_fill_the_memory() -> None:
-    hierarchy = Hierarchy([Decimals("place")], [(f"1,{number / 100}",) for number in range(15_000)], [(0,)])
-    ads = MAX_RATES // 15_000 + 1
-    table = nothing(hierarchy, np.full(15_001, 1e-5), ads, range(ads))
-    with pytest.raises(ValueError, match=f"the rates fill {ads * 15_000} pairs .* at most {MAX_RATES}"):
-        resolve(table, hierarchy, 0)
+def test_too_many_rates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_resolved, "MAX_RATES", 20)
+    hierarchy = Hierarchy([Decimals("place")], [(f"1,{number}",) for number in range(10)], [(0,)])
+    frequency = np.full(11, 0.1)
+    assert len(resolve(rates_at_the_root(hierarchy, frequency, 2), hierarchy, 0).ad) == 20
+    with pytest.raises(ValueError, match="the rates fill 30 pairs of an ad and a column, and at most 20 are resolved"):
+        resolve(rates_at_the_root(hierarchy, frequency, 3), hierarchy, 0)
 
 
 def test_the_rates_of_another_hierarchy_are_refused() -> None:

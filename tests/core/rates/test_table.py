@@ -73,7 +73,7 @@ def test_entries_are_sorted_and_cannot_change() -> None:
         ({"ad": [1, -1, 0]}, "entry 1: there is no ad -1"),
         ({"node": [0, 6, 1]}, "entry 1: there is no node 6, only 0 to 5"),
         ({"node": [0, 2, 1]}, "entry 1 is at node 2, which has no frequency"),
-        ({"ad": [1, 0, 1], "node": [1, 3, 1]}, "the ad 'tea' has two rates at node 1"),
+        ({"ad": [1, 1, 1], "node": [1, 0, 1]}, "the ad 'tea' has two rates at node 1"),
         ({"ad": [1.0, 0.0, 1.0]}, "ad must be a list of whole numbers"),
         ({"rate": [[0.1, 1.0, 0.0]]}, "rate must be a list of numbers"),
         ({"rate": ["a", "b", "c"]}, "rate must be a list of numbers"),
