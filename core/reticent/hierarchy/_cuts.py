@@ -70,7 +70,8 @@ class Cut:
     def generalise(self, context: Context) -> Node:
         """The node of the cut that is at or above a context.
 
-        If the hierarchy does not have the context, and none of its nodes on the cut, this is its lowest known node.
+        A context that the hierarchy does not have may have no known node on the cut. Then this is its lowest known one,
+        which is above the cut.
         """
         ancestors = self.hierarchy.ancestors(context)
         return next((node for node in ancestors if node in self._members), ancestors[0])
