@@ -8,7 +8,7 @@ post-processing that section 5.5.3 of Götz's dissertation names.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 __all__ = ["Estimates", "consistent"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Indices: TypeAlias = npt.NDArray[np.intp]
+Indices: TypeAlias = npt.NDArray[np.integer[Any]]
 
 _EXACT = 1e-12  # the variance that stands for none, so that exact counts need no case of their own
 
