@@ -209,7 +209,8 @@ async def ad_phone(
     """A phone at noon with an app that may show ads, and the service."""
     clock = ManualClock(at("12:00") if start is None else start)
     async with service.running(clock):
-        ads = settings_for(folder, service, **changed or {})
+        given = dict(changed or {})
+        ads = settings_for(folder, given.pop("service", service), **given)
         first: dict[str, Any] = {"first_day": True, "zone": dt.UTC} | options
         async with (
             Phone(releasing() if policy is None else policy, clock=clock, ads=ads, **first) as phone,
