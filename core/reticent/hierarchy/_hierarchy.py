@@ -220,7 +220,7 @@ class Hierarchy:
         return hashlib.sha256(self.to_text().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hierarchy) and self.to_text() == other.to_text()
+        return isinstance(other, Hierarchy) and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)

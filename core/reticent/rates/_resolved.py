@@ -14,6 +14,8 @@ from reticent.rates._table import Floats, Numbers, RateTable
 
 __all__ = ["MAX_RATES", "Resolved", "resolve"]
 
+Places = npt.NDArray[np.int64]
+
 MAX_RATES = 2 * 10**7
 """The most pairs of an ad and a column that `resolve` gives."""
 
@@ -83,31 +85,43 @@ def resolve(table: RateTable, hierarchy: Hierarchy, least_support: float) -> Res
     firsts = np.searchsorted(keys, _keys(hierarchy, np.arange(len(hierarchy.nodes))))
     ends = np.searchsorted(keys, hierarchy.leaf_ends.astype(np.int64) * hierarchy.height)
     entries = np.flatnonzero(table.views >= least_support)
-    levels = hierarchy.node_levels[table.node[entries]]
-    order = np.lexsort((-levels, firsts[table.node[entries]], table.ad[entries]))
-    entries, levels = entries[order], levels[order]
-    ad, node = table.ad[entries], table.node[entries]
-    first, length = firsts[node], (ends - firsts)[node]
-    # Each entry covers a part of its ad's row; the parts of two are nested or disjoint.
-    start = ad.astype(np.int64) * len(columns) + first
-    covered = np.maximum.accumulate(start + length)
-    outer = np.append(True, start[1:] >= covered[:-1])[: len(entries)]
-    total = int(length[outer].sum())
+    node = table.node[entries]
+    starts = table.ad[entries].astype(np.int64) * len(columns) + firsts[node]
+    places, nearest = _nearest(starts, (ends - firsts)[node], hierarchy.node_levels[node])
+    ad, column = np.divmod(places, len(columns))
+    return Resolved(
+        table,
+        columns,
+        weights,
+        column_of,
+        ad.astype(np.int32),
+        column.astype(np.int32),
+        entries[nearest].astype(np.int32),
+    )
+
+
+def _nearest(starts: Places, lengths: Places, levels: Numbers) -> tuple[Places, Places]:
+    """The places that ranges cover, ascending, and the range of the lowest level over each.
+
+    Of two ranges, one contains the other, or they are apart.
+    """
+    order = np.lexsort((-levels, starts))
+    starts, lengths, levels = starts[order], lengths[order], levels[order]
+    covered = np.maximum.accumulate(starts + lengths)
+    outer = np.append(True, starts[1:] >= covered[:-1])[: len(starts)]  # within no other range
+    total = int(lengths[outer].sum())
     if total > MAX_RATES:
         raise ValueError(
             f"the rates fill {total} pairs of an ad and a column, and at most {MAX_RATES} are resolved: "
             "raise the least support, or estimate fewer levels"
         )
-    skipped = (
-        start[outer] - np.cumsum(length[outer]) + length[outer]
-    )  # from an element's number to its place in the rows
-    places = start - np.repeat(skipped, np.diff(np.flatnonzero(outer), append=len(entries)))
-    entry = np.empty(total, dtype=np.int32)
-    for level in range(hierarchy.height - 1, -1, -1):
+    gaps = starts[outer] - np.cumsum(lengths[outer]) + lengths[outer]  # places left out before each outer range
+    positions = starts - np.repeat(gaps, np.diff(np.flatnonzero(outer), append=len(starts)))
+    nearest = np.empty(total, dtype=np.int64)
+    for level in np.unique(levels)[::-1]:
         here = levels == level
-        entry[_ranges(places[here], length[here])] = np.repeat(entries[here], length[here])
-    rows, column = np.divmod(_ranges(start[outer], length[outer]), len(columns))
-    return Resolved(table, columns, weights, column_of, rows.astype(np.int32), column.astype(np.int32), entry)
+        nearest[_ranges(positions[here], lengths[here])] = np.repeat(order[here], lengths[here])
+    return _ranges(starts[outer], lengths[outer]), nearest
 
 
 def _columns(table: RateTable, hierarchy: Hierarchy) -> tuple[Numbers, Floats, Numbers]:
@@ -127,15 +141,15 @@ def _columns(table: RateTable, hierarchy: Hierarchy) -> tuple[Numbers, Floats, N
     return columns, np.maximum(table.frequency[columns] - apart[columns], 0.0), numbers[nodes]
 
 
-def _keys(hierarchy: Hierarchy, nodes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+def _keys(hierarchy: Hierarchy, nodes: npt.NDArray[np.integer]) -> Places:
     """Numbers that order nodes by the first context below them, then from the root down."""
     height = hierarchy.height
     starts = hierarchy.leaf_starts.astype(np.int64)[nodes]
-    keys: npt.NDArray[np.int64] = starts * height + height - 1 - hierarchy.node_levels[nodes]
+    keys: Places = starts * height + height - 1 - hierarchy.node_levels[nodes]
     return keys
 
 
-def _ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _ranges(starts: Places, lengths: Places) -> Places:
     """The numbers from each start on, as many as its length, one range after the other."""
     ends = np.cumsum(lengths)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)

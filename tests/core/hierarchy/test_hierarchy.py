@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,18 @@ def test_bad_parts_are_refused_with_the_place(change: dict[str, Any], message: s
 def test_a_level_that_does_not_exist_is_refused(level: Any) -> None:
     with pytest.raises(ValueError, match="level"):
         Hierarchy(ATTRIBUTES, CONTEXTS).at_level(level)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_contexts_take_seconds() -> None:
+    places = [f"{40 + number // 317 / 1000:.5f},{number % 317 / 1000 - 74:.5f}" for number in range(100_000)]
+    contexts = [(place, "jazz", "trumpet" if number % 3 else "carmen") for number, place in enumerate(places)]
+    start = time.process_time()
+    hierarchy = Hierarchy(ATTRIBUTES, contexts)
+    built = time.process_time() - start
+    assert hierarchy.index(hierarchy.nodes[-1]) == len(hierarchy.nodes) - 1
+    assert Hierarchy.from_text(hierarchy.to_text()) == hierarchy
+    assert built < 3
 
 
 def test_a_hierarchy_survives_its_file(tmp_path: Path) -> None:
