@@ -84,7 +84,7 @@ def resolve(table: RateTable, hierarchy: Hierarchy, least_support: float) -> Res
     # The columns at or below a node are next to each other.
     firsts = np.searchsorted(keys, _keys(hierarchy, np.arange(len(hierarchy.nodes))))
     ends = np.searchsorted(keys, hierarchy.leaf_ends.astype(np.int64) * hierarchy.height)
-    entries = np.flatnonzero(table.views >= least_support)
+    entries = np.flatnonzero(table.views >= least_support).astype(np.int32)
     node = table.node[entries]
     starts = table.ad[entries].astype(np.int64) * len(columns) + firsts[node]
     places, nearest = _nearest(starts, (ends - firsts)[node], hierarchy.node_levels[node])
@@ -96,11 +96,11 @@ def resolve(table: RateTable, hierarchy: Hierarchy, least_support: float) -> Res
         column_of,
         ad.astype(np.int32),
         column.astype(np.int32),
-        entries[nearest].astype(np.int32),
+        entries[nearest],
     )
 
 
-def _nearest(starts: Places, lengths: Places, levels: Numbers) -> tuple[Places, Places]:
+def _nearest(starts: Places, lengths: Places, levels: Numbers) -> tuple[Places, Numbers]:
     """The places that ranges cover, ascending, and the range of the lowest level over each.
 
     Of two ranges, one contains the other, or they are apart.
@@ -117,10 +117,10 @@ def _nearest(starts: Places, lengths: Places, levels: Numbers) -> tuple[Places, 
         )
     gaps = starts[outer] - np.cumsum(lengths[outer]) + lengths[outer]  # places left out before each outer range
     positions = starts - np.repeat(gaps, np.diff(np.flatnonzero(outer), append=len(starts)))
-    nearest = np.empty(total, dtype=np.int64)
+    nearest = np.empty(total, dtype=np.int32)
     for level in np.unique(levels)[::-1]:
         here = levels == level
-        nearest[_ranges(positions[here], lengths[here])] = np.repeat(order[here], lengths[here])
+        nearest[_ranges(positions[here], lengths[here])] = np.repeat(order[here].astype(np.int32), lengths[here])
     return _ranges(starts[outer], lengths[outer]), nearest
 
 
