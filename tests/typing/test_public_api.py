@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
+from reticent.hierarchy import Cut, Decimals, Hierarchy, Node, Tree, level_cut, lowest_cut
 from reticent.paillier import PublicKey
 from reticent.privacy import (
     Cost,
@@ -27,6 +28,7 @@ from reticent.privacy import (
     skellam_variance,
 )
 from reticent.protocol import Refused, Unreachable
+from reticent.rates import RateTable, Resolved, resolve
 from reticent_analyst import (
     Analyst,
     Certificate,
@@ -212,3 +214,33 @@ def count(address: str, certs: Path, identity: Path, question: Question, ledger:
             return assert_type(handle.result(timeout=60.0), Release)
         except (NotDecided, Refused, Unreachable):
             return None
+
+
+def test_a_phone_chooses_a_cut_and_a_service_looks_up_rates(tmp_path: Path) -> None:
+    queries = Tree("query", 2, {"espresso": "cafe", "latte": "cafe"})
+    contexts = [("40.7271,-73.9910", "espresso"), ("40.7272,-73.9910", "latte"), ("41.0,-73.0", "latte")]
+    hierarchy = Hierarchy([Decimals("location"), queries], contexts, [(0, 0), (0, 1), (5, 1)])
+    hierarchy.save(tmp_path / "hierarchy.json")
+    assert_type(Hierarchy.load(tmp_path / "hierarchy.json"), Hierarchy)
+    cut = assert_type(lowest_cut(hierarchy, {contexts[0]: 0.2, Node(3, ()): 0.5}), Cut)
+    assert assert_type(cut.generalise(contexts[0]), Node) == Node(2, ("40,-73", "cafe"))
+    assert max(cut.disclosure([contexts[0]]).values()) <= 0.2
+    assert level_cut(hierarchy, 3).nodes == hierarchy.nodes[:1]
+    table = RateTable(
+        hierarchy=hierarchy.fingerprint,
+        ads=("cake",),
+        frequency=hierarchy.sums([0.5, 0.25, 0.25]),
+        ad=np.zeros(1, dtype=np.int32),
+        node=np.zeros(1, dtype=np.int32),
+        rate=np.array([0.1]),
+        low=np.array([0.05]),
+        high=np.array([0.2]),
+        views=np.array([40.0]),
+        epsilon=1.0,
+        delta=1e-6,
+        level=0.95,
+        seeded=False,
+        source="autumn",
+    )
+    resolved = assert_type(resolve(table, hierarchy, least_support=10), Resolved)
+    assert resolved.rate.tolist() == [0.1, 0.1, 0.1]
