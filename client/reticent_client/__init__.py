@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reticent.errors import ReticentError
 from reticent_client.errors import (
+    AdsNotAllowed,
     AlreadyJoined,
     AppRefused,
     BadMembership,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from reticent.address import AddressError
     from reticent.protocol.invitation import Invitation
     from reticent.storage.database import InUse
+    from reticent_client.ads.messages import ShownAd
+    from reticent_client.ads.settings import AdSettings
     from reticent_client.apps.broker import Broker
     from reticent_client.apps.connection import Connection, connect
     from reticent_client.apps.messages import Step
@@ -61,7 +64,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TOLERANCE",
+    "AdSettings",
     "AddressError",
+    "AdsNotAllowed",
     "Adversary",
     "AlreadyJoined",
     "AppRefused",
@@ -99,6 +104,7 @@ __all__ = [
     "ReticentError",
     "Round",
     "Schedule",
+    "ShownAd",
     "Situation",
     "Step",
     "StepError",
@@ -117,6 +123,7 @@ __all__ = [
 __all__ += registry.__all__
 
 _ON_USE = {
+    "AdSettings": "reticent_client.ads.settings",
     "AddressError": "reticent.address",
     "AppReports": "reticent_client.counting.consent",
     "Broker": "reticent_client.apps.broker",
@@ -129,6 +136,7 @@ _ON_USE = {
     "Phone": "reticent_client.phone",
     "PhoneStore": "reticent_client.store",
     "Round": "reticent_client.counting.session",
+    "ShownAd": "reticent_client.ads.messages",
     "Situation": "reticent_client.counting.consent",
     "Step": "reticent_client.apps.messages",
     "connect": "reticent_client.apps.connection",

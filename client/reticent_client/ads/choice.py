@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reticent.selection import best
 from reticent_client.ads.messages import MAX_ID, MAX_TEXT, OfferedAd, OfferedRate
 
 __all__ = ["RULES", "AdChoice", "AdRules", "JudgedAd", "Today", "choose"]
@@ -129,8 +130,9 @@ def choose(ads: Sequence[OfferedAd], exact: Sequence[int], rules: AdRules, today
     height = {node: number for number, node in enumerate(exact)}
     candidates = tuple(_judge(ad, height, rules, today) for ad in ads)
     allowed = [each for each in candidates if not each.removed_by]
-    best = max(allowed, key=lambda each: each.revenue, default=None)  # the first of equal ones
-    return AdChoice(candidates, None if best is None else best.ad)
+    rates = [(0.0, 0.0) if each.rate is None else (each.rate.rate, each.rate.payment) for each in allowed]
+    place = best([rate for rate, _ in rates], [payment for _, payment in rates])
+    return AdChoice(candidates, allowed[place or 0].ad if allowed else None)
 
 
 def _judge(ad: OfferedAd, height: Mapping[int, int], rules: AdRules, today: Today) -> JudgedAd:
