@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -204,9 +205,11 @@ class Hierarchy:
             ValueError: The context has another number of values, or a malformed one.
         """
         values = checked_context("the context", context, self.attributes)
-        try:
-            paths = [attribute.path(value) for attribute, value in zip(self.attributes, values, strict=True)]
-        except UnknownCategory:
+        paths = []
+        for attribute, value in zip(self.attributes, values, strict=True):
+            with contextlib.suppress(UnknownCategory):
+                paths.append(attribute.path(value))
+        if len(paths) < len(values):
             return self.nodes[:1]
         nodes = (
             Node(number, tuple(path[level] for path, level in zip(paths, levels, strict=True)))

@@ -98,7 +98,16 @@ def test_an_unknown_context_has_the_known_nodes_above_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "context", [("1,1", "jazz"), ("1,1", "jazz", "", "x"), "1,1", None, ("1,1", "jazz", 3), ("1", "jazz", "jazz")]
+    "context",
+    [
+        ("1,1", "jazz"),
+        ("1,1", "jazz", "", "x"),
+        "1,1",
+        None,
+        ("1,1", "jazz", 3),
+        ("1", "jazz", "jazz"),
+        ("1", "unknown", "jazz"),
+    ],
 )
 def test_a_malformed_context_has_no_ancestors(context: Any) -> None:
     with pytest.raises(ValueError, match=r"the context must have a text for each|'location' needs a latitude"):
