@@ -12,11 +12,17 @@ from reticent.selection._rates import Floats, Integers, Rates, not_negative, ran
 
 __all__ = ["Revenues", "Selection", "best", "greedy"]
 
-FIRST_BLOCK = 256
-"""The most gains that are computed anew at once; after each block in a round, GROWTH times as many."""
 FIRST_POOL = 2**12
+"""The ads that are looked at first, those with the largest gains while none is selected."""
+
+FIRST_BLOCK = 256
+"""The most gains that are computed anew at once, at first in each round."""
+
 GROWTH = 4
+"""Both grow by this factor when they are not enough."""
+
 ROWS = 2**12
+"""Ads whose first gains are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +108,7 @@ class Revenues:
         """
         matrix = self.matrix
         most = checked_integer("k", k, 1)
-        least = checked_not_negative("alpha", alpha)
+        cost = checked_not_negative("alpha", alpha)
         probabilities = not_negative("weights", weights, matrix.shape[1])
         bounds = _first_gains(matrix, probabilities)  # (rows,), one for each ad with entries
         covered = np.zeros(matrix.shape[1])  # the weighted revenue of the ads that are selected
@@ -112,7 +118,7 @@ class Revenues:
         gains: list[float] = []
         while len(rows) < min(most, len(bounds)):
             row = _next(matrix, probabilities, covered, bounds, pool)
-            if max(bounds[row], floor) <= least:
+            if max(bounds[row], floor) <= cost:
                 break
             if bounds[row] <= floor:  # a row outside the pool may have as much
                 size *= GROWTH
@@ -128,11 +134,10 @@ class Revenues:
 
     def shown(self, ads: ArrayLike) -> Integers:
         """Of these ads, the one that a phone shows in each context, the first of equal ones; -1 where none earns."""
-        numbers = np.asarray(ads, np.intp)
-        if not numbers.size:
+        revenue = self.matrix.rows(ads)  # (those ads, contexts)
+        if not len(revenue):
             return np.full(self.matrix.shape[1], -1)
-        revenue = self.matrix.rows(numbers)
-        return np.where(revenue.max(axis=0) > 0, numbers[revenue.argmax(axis=0)], -1)
+        return np.where(revenue.max(axis=0) > 0, np.asarray(ads)[revenue.argmax(axis=0)], -1)
 
     def revenue(self, ads: ArrayLike, weights: ArrayLike) -> float:
         """The expected revenue of these ads."""
@@ -201,19 +206,19 @@ def _next(matrix: Rates, weights: Floats, covered: Floats, bounds: Floats, pool:
     """The row of a pool with the greatest gain, the first of equal ones. The bounds that may reach it become gains."""
     within = bounds[pool]
     block = np.array([within.argmax()])  # places in the pool
-    best, gain, size = len(pool), -1.0, FIRST_BLOCK
+    found, gain, size = len(pool), -1.0, FIRST_BLOCK
     while block.size:
         within[block] = gains = _gains(matrix, weights, covered, pool[block])
         first = int(gains.argmax())
-        if gains[first] > gain or (gains[first] == gain and block[first] < best):
-            best, gain = int(block[first]), float(gains[first])
+        if gains[first] >= gain:
+            found, gain = int(block[first]), float(gains[first])
         block = np.flatnonzero(within >= gain)
-        block = block[(within[block] > gain) | (block < best)]
+        block = block[(within[block] > gain) | (block < found)]
         if block.size > size:
             block = np.sort(block[np.argpartition(within[block], -size)[-size:]])
             size *= GROWTH
     bounds[pool] = within
-    return int(pool[best])
+    return int(pool[found])
 
 
 def _gains(matrix: Rates, weights: Floats, covered: Floats, rows: Integers) -> Floats:

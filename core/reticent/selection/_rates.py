@@ -46,7 +46,7 @@ class Rates:
         if not rows.shape == columns.shape == numbers.shape:
             lengths = f"{rows.size}, {columns.size} and {numbers.size}"
             raise ValueError(f"ads, contexts and values must have one length: got {lengths}")
-        if (wrong := np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))).size:
+        if (wrong := _unusable(numbers)).size:
             entry = f"ad {rows[wrong[0]]} in context {columns[wrong[0]]}"
             raise ValueError(f"a value must be a finite number of at least 0: got {numbers[wrong[0]]} for {entry}")
         places = rows * size[1] + columns
@@ -152,7 +152,7 @@ def not_negative(name: str, values: ArrayLike, size: int) -> Floats:
     numbers = np.asarray(values, np.float64)
     if numbers.shape != (size,):
         raise ValueError(f"{name} must be {size} numbers: got an array of shape {numbers.shape}")
-    if (wrong := np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))).size:
+    if (wrong := _unusable(numbers)).size:
         raise ValueError(f"{name} must be finite numbers of at least 0: got {numbers[wrong[0]]} at {wrong[0]}")
     return numbers
 
@@ -173,6 +173,11 @@ def _numbers(name: str, values: ArrayLike, size: int) -> Integers:
     if (wrong := np.flatnonzero((numbers < 0) | (numbers >= size))).size:
         raise ValueError(f"the number of each {name} must lie in [0, {size}): got {numbers[wrong[0]]}")
     return numbers.astype(np.intp, copy=False)
+
+
+def _unusable(numbers: Floats) -> Integers:
+    """The places of negative numbers, and of those that are not finite."""
+    return np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
 
 
 def _of_sorted(ads: Integers, contexts: Integers, values: Floats, shape: tuple[int, int]) -> Rates:

@@ -45,7 +45,12 @@ def priced(rates: Rates, bids: Floats, kept: Floats) -> Rates:
     return Rates(rates.ads, rates.contexts, payments, rates.shape)
 
 
-@given(instance=instances(), seed=st.integers(0, 99), least_rate=st.sampled_from([0.0, 0.5]), least=st.integers(0, 3))
+@given(
+    instance=instances(),
+    seed=st.integers(0, 99),
+    least_rate=st.sampled_from([0.0, 1 / 3, 0.5]),
+    least=st.integers(0, 3),
+)
 def test_bids_on_contexts_and_thresholds_leave_the_other_entries_out(
     instance: Instance, seed: int, least_rate: float, least: int
 ) -> None:

@@ -94,11 +94,15 @@ def test_the_guarantee_is_tight(k: int) -> None:
     assert selection.gains.sum() / optimum.gains.sum() == pytest.approx(1 - (1 - 1 / k) ** k)
 
 
-def test_too_many_sets_are_not_enumerated() -> None:
+def test_too_many_sets_are_not_enumerated(monkeypatch: pytest.MonkeyPatch) -> None:
     revenues = Revenues.of(Rates.of(np.ones((30, 2))), np.ones(30))
     with pytest.raises(ValueError, match="an exact selection compares at most 1000000 sets of ads: got 1073741824"):
         exact(revenues, [1.0, 1.0], 30)
-    assert exact(revenues, [1.0, 1.0], 4).ads.tolist() == [0]
+    monkeypatch.setattr(_exact, "MAX_SETS", 1 + 30 + 435)
+    assert exact(revenues, [1.0, 1.0], 2).ads.tolist() == [0]
+    monkeypatch.setattr(_exact, "MAX_SETS", 30 + 435)
+    with pytest.raises(ValueError, match="at most 465 sets of ads: got 466"):
+        exact(revenues, [1.0, 1.0], 2)
 
 
 def test_sets_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ def test_some_rows_and_columns_are_those_of_the_dense_matrix(instance: Instance,
 
 
 def test_columns_of_many_contexts_and_decreasing_ones() -> None:
-    rates = Rates([0, 0, 1], [3, 70_000, 65_539], [0.1, 0.2, 0.3], (2, 80_000))
-    assert rates.columns([3, 65_539]).rows([0, 1]).tolist() == [[0.1, 0.0], [0.0, 0.3]]
+    rates = Rates([0, 0, 1], [3, 70_000, 65_537], [0.1, 0.2, 0.3], (2, 80_000))
+    assert rates.columns([65_537, 70_000]).rows([0, 1]).tolist() == [[0.0, 0.2], [0.3, 0.0]]
     with pytest.raises(ValueError, match="the numbers of contexts must increase"):
         rates.columns([3, 3])
 
@@ -48,6 +48,10 @@ def test_columns_of_many_contexts_and_decreasing_ones() -> None:
         (
             ([0, 1], [0, 1], [0.1, np.nan]),
             "a value must be a finite number of at least 0: got nan for ad 1 in context 1",
+        ),
+        (
+            ([0, 1], [0, 1], [0.1, np.inf]),
+            "a value must be a finite number of at least 0: got inf for ad 1 in context 1",
         ),
         (
             ([0, 1], [0, 1], [-0.1, 0.2]),
