@@ -29,6 +29,7 @@ from reticent.privacy import (
 )
 from reticent.protocol import Refused, Unreachable
 from reticent.rates import RateTable, Resolved, resolve
+from reticent.selection import Rates, Revenues, Selection, best, exact, greedy
 from reticent_analyst import (
     Analyst,
     Certificate,
@@ -244,3 +245,9 @@ def test_a_phone_chooses_a_cut_and_a_service_looks_up_rates(tmp_path: Path) -> N
     )
     resolved = assert_type(resolve(table, hierarchy, least_support=10), Resolved)
     assert resolved.rate.tolist() == [0.1, 0.1, 0.1]
+    rates = Rates(resolved.ad, resolved.column, resolved.rate, (len(table.ads), len(resolved.columns)))
+    assert assert_type(greedy(rates, resolved.weights, [2.0], 1), Selection).ads.tolist() == [0]
+    revenues = assert_type(Revenues.of(rates, Rates.of([[1.0, 0.0, 2.0]])), Revenues)
+    assert revenues.columns(slice(1, 2)).greedy(resolved.weights[1:2], 1).gains.tolist() == []
+    assert exact(revenues, resolved.weights, 1, alpha=0.01).ads.tolist() == [0]
+    assert assert_type(best([0.1, 0.3], [1.0, 0.5]), int | None) == 1

@@ -132,13 +132,6 @@ class Revenues:
             covered[places] = np.maximum(covered[places], probabilities[places] * matrix.values[entries])
         return Selection(matrix.ads[matrix.starts[rows]], np.array(gains))
 
-    def shown(self, ads: ArrayLike) -> Integers:
-        """Of these ads, the one that a phone shows in each context, the first of equal ones; -1 where none earns."""
-        revenue = self.matrix.rows(ads)  # (those ads, contexts)
-        if not len(revenue):
-            return np.full(self.matrix.shape[1], -1)
-        return np.where(revenue.max(axis=0) > 0, np.asarray(ads)[revenue.argmax(axis=0)], -1)
-
     def revenue(self, ads: ArrayLike, weights: ArrayLike) -> float:
         """The expected revenue of these ads."""
         probabilities = not_negative("weights", weights, self.matrix.shape[1])

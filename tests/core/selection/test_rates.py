@@ -6,7 +6,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent.selection import Rates, Revenues, best
+from reticent.selection import Rates, best
 from tests.core.selection.instances import Instance, instances
 
 
@@ -92,17 +92,3 @@ def test_a_phone_shows_the_ad_with_the_greatest_payment_times_rate() -> None:
     assert best([], []) is None
     with pytest.raises(ValueError, match="rates must be finite numbers of at least 0: got nan at 0"):
         best([np.nan], [1.0])
-
-
-@given(instance=instances(), seed=st.integers(0, 99))
-def test_the_ad_shown_in_each_context_is_the_choice_of_the_phone(instance: Instance, seed: int) -> None:
-    rates, _, bids, k = instance
-    ads = np.random.default_rng(seed).permutation(rates.shape[0])[:k]
-    shown = Revenues.of(rates, bids).shown(ads)
-    for context, column in enumerate(rates.rows(ads).T):
-        place = best(column, bids[ads])
-        assert shown[context] == (-1 if place is None else ads[place])
-
-
-def test_no_ads_are_shown_nowhere() -> None:
-    assert Revenues.of(Rates.of([[0.5, 0.1]]), [1.0]).shown([]).tolist() == [-1, -1]
