@@ -20,8 +20,8 @@ from reticent.privacy import Query, QueryBurnt
 from reticent.storage import files
 from reticent.storage.documents import parse_json
 from reticent_analyst.analyst import Terms
+from reticent_analyst.confirmation import confirm
 from reticent_analyst.connection_options import ConnectionOptions
-from reticent_analyst.errors import NotConfirmed
 from reticent_analyst.handle import Handle, Progress
 from reticent_analyst.intervals import Statistic, statistics_of, to_csv
 from reticent_analyst.plan import Plan, plan
@@ -235,12 +235,10 @@ def _confirm(expected: Plan, terms: Terms, *, yes: bool) -> None:
         )
     if yes:
         return
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise ValueError("confirmation needs a terminal: use --yes to announce without it")
-    sys.stderr.write(f"Announce to {query.population} phones, at ({query.epsilon:g}, {query.delta:g}) each? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-        raise NotConfirmed(f"{query.id!r} was not announced, and nothing is spent")
+    confirm(
+        f"Announce to {query.population} phones, at ({query.epsilon:g}, {query.delta:g}) each?",
+        f"{query.id!r} was not announced, and nothing is spent",
+    )
 
 
 def _write_result(

@@ -45,7 +45,12 @@ class ConnectionOptions:
         with (
             ProgressDisplay() as display,
             Analyst(
-                self.address, certificate, self.identity, timeouts=timeouts, on_outage=display.on_outage
+                self.address,
+                certificate,
+                self.identity,
+                timeouts=timeouts,
+                on_progress=display.on_progress,
+                on_outage=display.on_outage,
             ) as analyst,
         ):
             display.show(f"waiting for the aggregation server at {self.address}")

@@ -15,7 +15,7 @@ from reticent_analyst.handle import Progress
 from reticent_analyst.intervals import Statistic
 from reticent_analyst.plan import LEVEL, CounterAccuracy, Plan
 
-__all__ = ["show_plan", "show_queries", "show_release", "show_statistics", "terminal"]
+__all__ = ["show_plan", "show_queries", "show_release", "show_statistics", "table_of", "terminal"]
 
 _LOST = "can no longer be decided: the key server was restored from a backup"
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -26,13 +26,21 @@ def terminal(*, is_for_errors: bool = False) -> Console:
     return Console(stderr=is_for_errors, markup=False, emoji=False)
 
 
+def table_of(first: str, *others: str) -> Table:
+    """A table with a first column of text, and columns of numbers."""
+    table = Table(first, box=None, padding=(0, 2, 0, 0))
+    for each in others:
+        table.add_column(each, justify="right")
+    return table
+
+
 def show_plan(console: Console, plan: Plan) -> None:
     """Show what to expect of a query."""
     query = plan.query
     console.print(
         f"{printable(query.id)}: {_number(query.population)} phones, {plan.absent:.1%} of them absent", highlight=False
     )
-    counters = _table("counter", "standard error", "95 %", "half left", "by median", "liars shift")
+    counters = table_of("counter", "standard error", "95 %", "half left", "by median", "liars shift")
     for each in plan.accuracy:
         counters.add_row(
             printable(each.counter),
@@ -53,7 +61,7 @@ def show_plan(console: Console, plan: Plan) -> None:
 
 def show_queries(console: Console, queries: Sequence[Progress]) -> None:
     """Show the progress of queries."""
-    table = _table("query", "phase", "contributors", "population", "cohorts decided", "closes in")
+    table = table_of("query", "phase", "contributors", "population", "cohorts decided", "closes in")
     for each in queries:
         closes = f"{each.closes_in:.0f} s" if each.closes_in else "-"
         phase = outcomes_text([str(outcome) for outcome in each.outcomes]) if each.phase == "decided" else each.phase
@@ -72,7 +80,7 @@ def show_queries(console: Console, queries: Sequence[Progress]) -> None:
 
 def show_release(console: Console, release: Release, progress: Progress) -> None:
     """Show a release."""
-    table = _table("counter", "value", "95 % from", "to", "outlying cohorts")
+    table = table_of("counter", "value", "95 % from", "to", "outlying cohorts")
     for name, value, (low, high), outlying in zip(
         release.counters, release.value, release.interval(LEVEL), release.cohorts_outlying, strict=True
     ):
@@ -97,7 +105,7 @@ def show_statistics(console: Console, statistics: Sequence[Statistic]) -> None:
     derived = [each for each in statistics if each.kind != "total"]
     if not derived:
         return
-    table = _table("statistic", "value", "together 95 % from", "to")
+    table = table_of("statistic", "value", "together 95 % from", "to")
     for each in derived:
         name = f"{'mean of ' if each.kind == 'mean' else ''}{printable(each.name)}"
         show = "{:.1%}".format if each.kind == "share" else "{:,.5g}".format
@@ -181,13 +189,6 @@ def _liars(plan: Plan) -> str:
 
 def _shared(plan: Plan) -> str:
     return "" if plan.query.sequence is None else f", once for the whole sequence {plan.query.sequence!r}"
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(first, box=None, padding=(0, 2, 0, 0))
-    for each in others:
-        table.add_column(each, justify="right")
-    return table
 
 
 def _count(number: int, thing: str) -> str:

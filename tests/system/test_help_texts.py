@@ -37,7 +37,7 @@ def test_no_line_is_wider_than_the_terminal(command: tuple[str, ...]) -> None:
     assert max(map(len, help_of(command).splitlines())) <= int(DISPLAY["COLUMNS"])
 
 
-@pytest.mark.parametrize("group", ["mask", "phone", "certs", "keys", "agg", "count", "experiment"])
+@pytest.mark.parametrize("group", ["mask", "phone", "certs", "keys", "agg", "count", "rates", "experiment"])
 def test_a_group_without_a_command_prints_its_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main([group]) == ExitCode.DONE
     printed = "".join(f"{line.rstrip()}\n" for line in capsys.readouterr().out.splitlines())

@@ -77,6 +77,12 @@ COMMANDS = (
         extra="analyst",
     ),
     Command(
+        name="rates",
+        app="reticent_analyst.rates.cli:app",
+        help="Estimate click-through rates from private counts, and compare them.",
+        extra="analyst",
+    ),
+    Command(
         name="demo",
         app="reticent_sim.demo:app",
         help="Compare the checks on twenty people for a month.",

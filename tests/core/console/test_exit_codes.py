@@ -22,7 +22,7 @@ from tests.snapshots.help_texts import FOLDER, all_commands
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "exit-codes.md").read_text(encoding="utf-8")
 PACKAGES = ("reticent", "reticent_agg", "reticent_analyst", "reticent_client", "reticent_keys", "reticent_sim")
-ANSWERS = {"QueryBurnt", "NeverDecided"}
+ANSWERS = {"LevelBurnt", "NeverDecided", "QueryBurnt"}
 """The exceptions that are answers to a question: what became of a query."""
 
 
