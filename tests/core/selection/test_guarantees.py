@@ -79,8 +79,13 @@ def test_maximum_coverage_is_a_selection_of_ads(sets: list[frozenset[int]], k: i
     optimum = exact(Revenues.of(rates, bids), weights, k)
     most = max(len(frozenset().union(*chosen)) for chosen in combinations(sets, min(k, len(sets))))
     assert optimum.gains.sum() == most
+    covered: set[int] = set()
     selection = greedy(rates, weights, bids, k)
-    assert selection.gains.sum() == len(frozenset().union(*(sets[ad] for ad in selection.ads)))
+    assert (len(selection.ads) == min(k, len(sets))) or selection.gains.sum() == len(frozenset().union(*sets))
+    for ad, gain in zip(selection.ads, selection.gains, strict=True):
+        gains = [len(each - covered) for each in sets]
+        assert (ad, gain) == (gains.index(max(gains)), max(gains))
+        covered |= sets[ad]
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
