@@ -18,6 +18,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from reticent.arguments import checked_text
 from reticent.hierarchy import Hierarchy, Node
 
-__all__ = ["COLUMNS", "MAX_CAP", "MAX_CATEGORY", "MAX_NAME", "MAX_TEXT", "Catalogue"]
+__all__ = ["COLUMNS", "MAX_CAP", "MAX_CATEGORY", "MAX_NAME", "MAX_TEXT", "AdBids", "Catalogue"]
 
 COLUMNS = ("ad", "payment", "category", "text", "cap", "contexts")
 MAX_NAME = 64
@@ -100,7 +101,7 @@ class Catalogue:
             if contexts:
                 bids[len(ads)] = nodes.bids(contexts, amount)
             ads[_text("the ad", ad, MAX_NAME)] = None
-            categories.append(_text("the category", category, MAX_CATEGORY))
+            categories.append(_category(category))
             texts.append(_text("the text", text, MAX_TEXT))
             caps.append(_cap(cap))
             payments.append(0.0 if contexts else amount)
@@ -109,35 +110,43 @@ class Catalogue:
         return cls(tuple(ads), tuple(categories), tuple(texts), tuple(caps), np.array(payments), bids)
 
 
+@dataclass(frozen=True, eq=False)
 class AdBids:
     """The payment of each ad in each node: that of its most specific node at or above.
 
     Args:
-        catalogue: The ads.
-        parents: (nodes,): the parent of each node.
+        everywhere: (ads,): the payment of ads that bid everywhere, 0 for the others.
+        keys: (bids,): the number of the ad, times the number of nodes, plus the number of the node; they increase.
+        payments: (bids,): the payment in this node.
+        parents: (nodes,): the parent of each node, -1 for the root.
     """
 
-    def __init__(self, catalogue: Catalogue, parents: npt.NDArray[np.int32]) -> None:
-        self._payments = catalogue.payments
-        self._parents = parents
+    everywhere: Floats
+    keys: npt.NDArray[np.int64]
+    payments: Floats
+    parents: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, catalogue: Catalogue, parents: npt.NDArray[np.int32]) -> Self:
+        """The bids of a catalogue."""
         found = [(ad * len(parents) + node, paid) for ad, own in catalogue.bids.items() for node, paid in own]
         found.sort()
-        self._keys = np.array([key for key, _ in found], np.int64)
-        self._paid = np.array([paid for _, paid in found], np.float64)
+        keys, payments = np.array([each for each, _ in found], np.int64), np.array([each for _, each in found], float)
+        return cls(catalogue.payments, keys, payments, parents)
 
-    def payments(self, ads: Numbers, nodes: Numbers) -> Floats:
+    def at(self, ads: Numbers, nodes: Numbers) -> Floats:
         """The payment of each of these ads in the node at the same position; 0 without a bid."""
-        paid = self._payments[ads]
-        (open_bids,) = np.nonzero(paid == 0)
-        at = np.broadcast_to(nodes, paid.shape)[open_bids].astype(np.int64)
-        while len(self._keys) and len(open_bids):
-            keys = ads[open_bids] * np.int64(len(self._parents)) + at
-            places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-            is_bid = self._keys[places] == keys
-            paid[open_bids[is_bid]] = self._paid[places[is_bid]]
-            at = self._parents[at].astype(np.int64)
-            goes_on = ~is_bid & (at >= 0)
-            open_bids, at = open_bids[goes_on], at[goes_on]
+        paid = self.everywhere[ads]
+        (unknown,) = np.nonzero(paid == 0)
+        here = np.broadcast_to(nodes, paid.shape)[unknown].astype(np.int64)
+        while len(self.keys) and len(unknown):
+            keys = ads[unknown] * np.int64(len(self.parents)) + here
+            places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+            is_bid = self.keys[places] == keys
+            paid[unknown[is_bid]] = self.payments[places[is_bid]]
+            here = self.parents[here].astype(np.int64)
+            goes_on = ~is_bid & (here >= 0)
+            unknown, here = unknown[goes_on], here[goes_on]
         return paid
 
 
@@ -188,6 +197,11 @@ def _text(column: str, value: str, most: int) -> str:
     return value
 
 
+@lru_cache
+def _category(value: str) -> str:
+    return _text("the category", value, MAX_CATEGORY)
+
+
 def _payment(text: str) -> float:
     amount = float(text) if _NUMBER.fullmatch(text) else np.nan
     if not MIN_PAYMENT <= amount <= MAX_PAYMENT:
@@ -195,6 +209,7 @@ def _payment(text: str) -> float:
     return amount
 
 
+@lru_cache
 def _cap(text: str) -> int:
     if not text:
         return 0

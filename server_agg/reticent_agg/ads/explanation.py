@@ -115,7 +115,7 @@ def explain(
         raise ValueError(f"a reply has 1 to {settings.max_ads} ads: got {ads}")
     if unknown := sorted(set(named) - set(catalogue.ads)):
         raise ValueError(f"the catalogue has no ad {unknown[0]!r:.80}")
-    candidates = AdIndex(catalogue, hierarchy, table, settings).candidates(number)
+    candidates = AdIndex.build(catalogue, hierarchy, table, settings).rates_of(number)
     selection = candidates.select(ads)
     explained = _AdReasons(catalogue, hierarchy, table, settings, candidates)
     chosen = [catalogue.ads[ad] for ad in selection.ads]
@@ -153,7 +153,7 @@ class _AdReasons:
         """An ad's rates as a reply has them: where it bids, in its most frequent contexts."""
         found = self._candidates
         (own,) = np.nonzero(found.ads == self._numbers[ad])
-        frequent_first = own[np.lexsort((found.columns[own], -found.weights[found.columns[own]]))]
+        frequent_first = own[found.frequent_first(own)]
         return tuple(self._rate(ad, int(place)) for place in frequent_first[: self._settings.rates_per_ad])
 
     def absence(self, ad: str, chosen: npt.NDArray[np.intp]) -> RankedAd:

@@ -30,6 +30,7 @@ from reticent_agg.errors import BadAdFolder
 __all__ = ["AdFolder", "AdSources", "AdVersion", "ServiceReport"]
 
 CATALOGUE, HIERARCHY, RATES = "catalogue.csv", "hierarchy.json", "rates.npz"
+INDEX = "index.npz"
 _CURRENT = DocumentFormat("reticent-ads", 1, "the current version of an ad service", BadAdFolder)
 _REPORT = DocumentFormat("reticent-ads-report", 1, "the report of an ad service", BadAdFolder)
 _NAME = re.compile("[0-9]{6,9}")
@@ -155,8 +156,8 @@ class AdFolder:
         return state.st_ino, state.st_mtime_ns, state.st_size
 
     def index(self, version: AdVersion) -> AdIndex:
-        """The index of a version; this takes seconds if there are a million rates."""
-        return AdIndex(*self.files(version), version.settings)
+        """The index of a version."""
+        return AdIndex.load(self.path / version.name / INDEX)
 
     def files(self, version: AdVersion) -> tuple[Catalogue, Hierarchy, RateTable]:
         """The content of a version."""
@@ -187,12 +188,13 @@ class AdFolder:
             ]
             chosen = IndexSettings(**(asdict(former.settings) if former else {}) | settings)
             catalogue, hierarchy, table = _files(*paths)
-            AdIndex(catalogue, hierarchy, table, chosen)
+            index = AdIndex.build(catalogue, hierarchy, table, chosen)
             version = _described(self._next_name(former), chosen, catalogue, hierarchy, table)
             with drafted_folder(self.path / version.name) as draft:
                 create(draft / CATALOGUE, paths[0].read_bytes())
                 hierarchy.save(draft / HIERARCHY)
                 table.save(draft / RATES)
+                index.save(draft / INDEX)
             replace(self._current, _CURRENT.text(version.to_document(), indent=2).encode())
             # The service may still read the former one.
             self._prune({version.name, former.name if former else version.name})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +14,12 @@ from reticent.arguments import checked_integer
 from reticent.hierarchy import Hierarchy
 from reticent.rates import RateTable, Resolved, resolve
 from reticent.selection import Rates, Revenues, Selection
+from reticent.storage.arrays import ArrayFormat, Arrays
+from reticent.storage.documents import DocumentFormat
 from reticent.v1 import ads_pb2 as wire
 from reticent_agg.ads.catalogue import AdBids, Catalogue
 from reticent_agg.ads.messages import EncodedAds, ReplyFormat
+from reticent_agg.errors import BadAdFolder
 
 __all__ = ["AdIndex", "IndexSettings", "NodeRates"]
 
@@ -22,7 +27,11 @@ MOST_ADS = 1000
 MOST_RATES_PER_AD = 64
 
 Floats = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+
+_FORMAT = ArrayFormat(
+    DocumentFormat("reticent-ad-index", 1, "an index of ads", BadAdFolder), ("<f8", "<f4", "<i4", "<i8"), 2**30
+)
 
 
 @dataclass(frozen=True)
@@ -69,14 +78,19 @@ class NodeRates(NamedTuple):
         payments: (rates,): what the ads pay there for a click, all above zero.
     """
 
-    nodes: npt.NDArray[np.int32]
+    nodes: Numbers
     weights: Floats
     ads: Numbers
-    columns: Numbers
+    columns: npt.NDArray[np.intp]
     rates: Floats
-    lows: Floats
-    highs: Floats
+    lows: npt.NDArray[np.float32]
+    highs: npt.NDArray[np.float32]
     payments: Floats
+
+    def frequent_first(self, places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+        """The order of some rates by the frequency of their columns."""
+        columns = self.columns[places]
+        return np.lexsort((columns, -self.weights[columns]))
 
     def select(self, k: int) -> Selection:
         """The ads with the most revenue in all columns together, greedily; by their numbers in the catalogue."""
@@ -89,93 +103,133 @@ class AdIndex:
     """Ads by node. It never changes, so threads may share it.
 
     Args:
-        catalogue: The ads.
-        hierarchy: The hierarchy of contexts.
-        table: The click-through rates.
-        settings: The rules of the selection.
-
-    Raises:
-        ValueError: The rates are of another hierarchy, of none of the ads, or too many.
+        header: The settings, and the fingerprints of the hierarchy and of the rates.
+        arrays: All else, as `build` computes it.
     """
 
-    def __init__(self, catalogue: Catalogue, hierarchy: Hierarchy, table: RateTable, settings: IndexSettings) -> None:
-        resolved = resolve(table, hierarchy, settings.least_support)
-        self.catalogue = catalogue
-        self.hierarchy = bytes.fromhex(hierarchy.fingerprint)
-        self.settings = settings
-        self.format = ReplyFormat(bytes.fromhex(table.fingerprint), settings.rates_per_ad)
-        self._bids = AdBids(catalogue, hierarchy.parents)
-        self._columns = resolved.columns
-        self._weights = resolved.weights
-        self._spans = _spans(resolved, hierarchy)
-        self._is_estimated = ~np.isnan(table.frequency)
-        self._set_rates(resolved, _numbers_in(catalogue, table))
+    def __init__(self, header: Mapping[str, Any], arrays: Arrays) -> None:
+        self._header, self._arrays = header, arrays
+        self.settings = IndexSettings(**header["settings"])
+        self.hierarchy = bytes.fromhex(header["hierarchy"])
+        self.format = ReplyFormat(bytes.fromhex(header["rates"]), self.settings.rates_per_ad)
+        self._bids = AdBids(*(arrays[f"bid_{each.name}"] for each in fields(AdBids)))
+        self._content = arrays["content"].tobytes()
 
-    def _set_rates(self, resolved: Resolved, numbers: Numbers) -> None:
-        """Keep the rates that count, by column, then by ad."""
-        rates = resolved.rate
-        (counts,) = np.nonzero((rates > 0) & (rates >= self.settings.least_rate) & (numbers[resolved.ad] >= 0))
-        ads = numbers[resolved.ad[counts]]
-        order = np.lexsort((ads, resolved.column[counts]))
-        self._ads, counts = ads[order], counts[order]
-        self._rates, self._lows, self._highs = (each[counts] for each in (rates, resolved.low, resolved.high))
-        columns = resolved.column[counts]
-        self._payments = self._bids.payments(self._ads, self._columns[columns])
-        self._first = np.searchsorted(columns, np.arange(len(self._columns) + 1))
+    @classmethod
+    def build(cls, catalogue: Catalogue, hierarchy: Hierarchy, table: RateTable, settings: IndexSettings) -> Self:
+        """The index of a catalogue.
+
+        Args:
+            catalogue: The ads.
+            hierarchy: The hierarchy of contexts.
+            table: The click-through rates.
+            settings: The rules of the selection.
+
+        Raises:
+            ValueError: The rates are of another hierarchy, of none of the ads, or too many.
+        """
+        resolved = resolve(table, hierarchy, settings.least_support)
+        bids = AdBids.of(catalogue, hierarchy.parents)
+        content = [_encoded(catalogue, ad) for ad in range(len(catalogue.ads))]
+        ends = np.cumsum([0, *map(len, content)])
+        header = {"settings": asdict(settings), "hierarchy": hierarchy.fingerprint, "rates": table.fingerprint}
+        arrays = {
+            "columns": resolved.columns,
+            "weights": resolved.weights,
+            "spans": _spans(resolved, hierarchy),
+            "estimated": (~np.isnan(table.frequency)).astype(np.int32),
+            **_rates_by_column(resolved, _numbers_in(catalogue, table), bids, settings.least_rate),
+            **{f"bid_{each.name}": getattr(bids, each.name) for each in fields(AdBids)},
+            "content": np.frombuffer(b"".join(content) + bytes(-ends[-1] % 4), np.int32),  # a file has no bytes
+            "ends": ends,
+        }
+        return cls(header, arrays)
+
+    def save(self, path: Path) -> None:
+        """Write the index into a file."""
+        _FORMAT.write(path, self._header, self._arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the index from a file; `BadAdFolder` if it is damaged, foreign or of another version."""
+        return cls(*_FORMAT.read(path))
 
     @property
     def nodes(self) -> int:
         """The number of nodes of the hierarchy."""
-        return len(self._is_estimated)
+        return len(self._arrays["estimated"])
 
-    def candidates(self, node: int) -> NodeRates:
+    def rates_of(self, node: int) -> NodeRates:
         """The rates with a bid in a node: of the columns at or below it, or of the one column above it."""
-        begin, end = self._spans[node]
-        rates = slice(self._first[begin], self._first[end])
-        ads, nodes, payments = self._ads[rates], self._columns[begin:end], self._payments[rates]
-        if not self._is_estimated[node]:  # more specific than the estimate
+        known = self._arrays
+        begin, end = known["spans"][node]
+        first = known["first"][begin : end + 1]
+        rates = slice(first[0], first[-1])
+        ads, nodes, payments = known["ads"][rates], known["columns"][begin:end], known["payments"][rates]
+        if not known["estimated"][node]:  # more specific than the estimate
             nodes = np.array([node], np.int32)
-            payments = self._bids.payments(ads, nodes)
+            payments = self._bids.at(ads, nodes)
         pays = payments > 0
         return NodeRates(
             nodes=nodes,
-            weights=self._weights[begin:end],
+            weights=known["weights"][begin:end],
             ads=ads[pays],
-            columns=np.repeat(np.arange(end - begin), np.diff(self._first[begin : end + 1]))[pays],
-            rates=self._rates[rates][pays],
-            lows=self._lows[rates][pays],
-            highs=self._highs[rates][pays],
+            columns=np.repeat(np.arange(end - begin), np.diff(first))[pays],
+            rates=known["rates"][rates][pays],
+            lows=known["lows"][rates][pays],
+            highs=known["highs"][rates][pays],
             payments=payments[pays],
         )
 
     def encoded(self, node: int) -> EncodedAds:
         """The ads for a node, the best first, ready to send."""
-        candidates = self.candidates(node)
-        chosen = candidates.select(self.settings.max_ads).ads
-        (places,) = np.nonzero(np.isin(candidates.ads, chosen))
-        frequent_first = np.lexsort((candidates.columns[places], -candidates.weights[candidates.columns[places]]))
-        rates: dict[int, list[wire.Rate]] = {int(ad): [] for ad in chosen}
-        for place in places[frequent_first]:
-            own = rates[int(candidates.ads[place])]
+        found = self.rates_of(node)
+        chosen = found.select(self.settings.max_ads).ads.tolist()
+        (places,) = np.nonzero(np.isin(found.ads, chosen))
+        rates: dict[int, list[wire.Rate]] = {ad: [] for ad in chosen}
+        for place in places[found.frequent_first(places)]:
+            own = rates[int(found.ads[place])]
             if len(own) < self.settings.rates_per_ad:
-                own.append(_rate(candidates, place))
-        return self.format.encode(self._ad(ad, own) for ad, own in rates.items())
-
-    def _ad(self, ad: int, rates: list[wire.Rate]) -> wire.Ad:
-        known = self.catalogue
-        return wire.Ad(
-            id=known.ads[ad], text=known.texts[ad], category=known.categories[ad], cap=known.caps[ad], rates=rates
+                own.append(_rate(found, place))
+        ends = self._arrays["ends"]
+        return self.format.encode(
+            self._content[ends[ad] : ends[ad + 1]] + wire.Ad(rates=own).SerializeToString() for ad, own in rates.items()
         )
 
 
-def _rate(candidates: NodeRates, place: int) -> wire.Rate:
+def _encoded(catalogue: Catalogue, ad: int) -> bytes:
+    """An ad without rates. Its encoded rates may follow it: protobuf merges what follows a message into it."""
+    return wire.Ad(
+        id=catalogue.ads[ad], text=catalogue.texts[ad], category=catalogue.categories[ad], cap=catalogue.caps[ad]
+    ).SerializeToString()
+
+
+def _rate(found: NodeRates, place: int) -> wire.Rate:
     return wire.Rate(
-        node=candidates.nodes[candidates.columns[place]],
-        rate=candidates.rates[place],
-        low=candidates.lows[place],
-        high=candidates.highs[place],
-        payment=candidates.payments[place],
+        node=found.nodes[found.columns[place]],
+        rate=found.rates[place],
+        low=found.lows[place],
+        high=found.highs[place],
+        payment=found.payments[place],
     )
+
+
+def _rates_by_column(resolved: Resolved, numbers: Numbers, bids: AdBids, least_rate: float) -> Arrays:
+    """The rates that count, by column, then by ad; and the first rate of each column."""
+    rates = resolved.rate
+    (counts,) = np.nonzero((rates > 0) & (rates >= least_rate) & (numbers[resolved.ad] >= 0))
+    ads = numbers[resolved.ad[counts]]
+    order = np.lexsort((ads, resolved.column[counts]))
+    ads, counts = ads[order], counts[order]
+    columns = resolved.column[counts]
+    return {
+        "ads": ads,
+        "rates": rates[counts],
+        "lows": resolved.low[counts].astype(np.float32),
+        "highs": resolved.high[counts].astype(np.float32),
+        "payments": bids.at(ads, resolved.columns[columns]),
+        "first": np.searchsorted(columns, np.arange(len(resolved.columns) + 1)),
+    }
 
 
 def _spans(resolved: Resolved, hierarchy: Hierarchy) -> Numbers:
@@ -187,13 +241,13 @@ def _spans(resolved: Resolved, hierarchy: Hierarchy) -> Numbers:
     ends = np.searchsorted(columns, hierarchy.leaf_ends.astype(np.int64) * height)
     above = resolved.column_of[hierarchy.leaf_starts]
     is_below = begins == ends
-    return np.stack([np.where(is_below, above, begins), np.where(is_below, above + 1, ends)], axis=1)
+    return np.stack([np.where(is_below, above, begins), np.where(is_below, above + 1, ends)], axis=1).astype(np.int32)
 
 
 def _numbers_in(catalogue: Catalogue, table: RateTable) -> Numbers:
     """The number in the catalogue of each ad of the table; -1 if it is not there."""
     numbers = {ad: number for number, ad in enumerate(catalogue.ads)}
-    found = np.array([numbers.get(ad, -1) for ad in table.ads], np.int64)
+    found = np.array([numbers.get(ad, -1) for ad in table.ads], np.int32)
     if not (found >= 0).any():
         raise ValueError("the catalogue has none of the ads whose rates are known")
     return found

@@ -11,7 +11,10 @@ from reticent_agg.ads.catalogue import MAX_CAP, MAX_CATEGORY, MAX_NAME, MAX_TEXT
 
 __all__ = ["EncodedAds", "ReplyFormat"]
 
-_PADDING = bytes([wire.SelectReply.PADDING_FIELD_NUMBER << 3 | 2])
+_AD, _PADDING = (
+    bytes([number << 3 | 2]) for number in (wire.SelectReply.ADS_FIELD_NUMBER, wire.SelectReply.PADDING_FIELD_NUMBER)
+)
+"""How the fields begin: with their number, and the type of what has a length."""
 _MIN_PADDING = 2
 _LARGEST = 2**32 - 1
 
@@ -52,9 +55,10 @@ class ReplyFormat:
         """The size of every reply for this number of ads, in bytes."""
         return ads * self._ad_bytes + len(self._rates) + _MIN_PADDING
 
-    def encode(self, ads: Iterable[wire.Ad]) -> EncodedAds:
-        """The ads as fields of a reply."""
-        fields = [wire.SelectReply(ads=[each]).SerializeToString() for each in ads]
+    @staticmethod
+    def encode(ads: Iterable[bytes]) -> EncodedAds:
+        """Encoded ads as fields of a reply."""
+        fields = [b"".join((_AD, _varint(len(each)), each)) for each in ads]
         return EncodedAds(b"".join(fields), tuple(accumulate(map(len, fields), initial=0)))
 
     def reply(self, encoded: EncodedAds, ads: int) -> bytes:

@@ -34,7 +34,7 @@ MAX_REQUEST_BYTES = 256
 """Bytes of a request, several times what it needs."""
 LIMITS = Limits(message_bytes=MAX_REQUEST_BYTES, in_flight_per_connection=MAX_CALLS_OF_PHONE)
 
-CHECK_INTERVAL = 1.0
+CHECK_INTERVAL = 0.25
 """Seconds between two looks for a new version."""
 REPORT_INTERVAL = 5.0
 """Seconds between two reports of totals."""
@@ -96,6 +96,8 @@ class AdServer:
         self._stamp: tuple[int, ...] | None = None
         self._rejection: str | None = None
         self._started = SystemClock().now()
+        self.prepared = 0.0
+        """Seconds that it took to prepare the version that is served."""
         self._served_calls = self._refused_calls = 0
         self._loader = ThreadPoolExecutor(1, "loader")
         self._selector = ThreadPoolExecutor(1, "selector")
@@ -209,10 +211,11 @@ class AdServer:
         if version is None:
             return
         nodes = [] if self._served is None else self._served.last_nodes()
-        self._served = await asyncio.get_running_loop().run_in_executor(
-            self._loader, _prepared, self._folder, version, nodes
-        )
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        self._served = await loop.run_in_executor(self._loader, _prepared, self._folder, version, nodes)
         self._rejection = None
+        self.prepared = loop.time() - begun
         _log.info("serving version %s: %d ads, %d rates", version.name, version.ads, version.rates)
 
     async def _report_totals(self) -> None:

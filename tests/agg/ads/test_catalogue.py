@@ -88,8 +88,8 @@ def test_the_most_specific_bid_counts_at_every_node(tmp_path: Path) -> None:
     bids: list[dict[int, float | None]] = [{}, {0: None}, {1: 4.0, 0: None}, {1: None}, {len(PARENTS) - 1: 8.0, 3: 2.0}]
     lines = [Line(f"ad{number}", 1.0, each) for number, each in enumerate(bids)]
     world = World(lines, EXAMPLE.rates, EXAMPLE.frequency)
-    found = AdBids(Catalogue.load(world.write(tmp_path)["catalogue"], HIERARCHY), HIERARCHY.parents)
+    found = AdBids.of(Catalogue.load(world.write(tmp_path)["catalogue"], HIERARCHY), HIERARCHY.parents)
     nodes = np.arange(len(PARENTS))
     for number, line in enumerate(lines):
         expected = [world.payment(line, node) for node in nodes.tolist()]
-        assert found.payments(np.full(len(nodes), number), nodes).tolist() == expected
+        assert found.at(np.full(len(nodes), number), nodes).tolist() == expected

@@ -53,10 +53,11 @@ def test_a_version_keeps_what_is_not_given(folder: AdFolder, given: Path) -> Non
     assert folder.current() == second
     assert folder.stamp() != stamp
     assert (second.epsilon, second.settings.max_ads, second.settings.least_support) == (None, 4, 5.0)
-    names = {"catalogue.csv", "hierarchy.json", "rates.npz"}
+    names = {"catalogue.csv", "hierarchy.json", "index.npz", "rates.npz"}
     for version in (first, second):
         assert {each.name for each in (folder.path / version.name).iterdir()} == names
-    assert folder.index(second).catalogue.ads == folder.index(first).catalogue.ads
+    assert folder.index(second).settings == second.settings
+    assert folder.index(first).encoded(0) == folder.index(second).encoded(0)
     folder.load(AdSources(), {})
     assert not (folder.path / "000001").exists()  # nobody reads it any more
 

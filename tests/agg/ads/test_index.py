@@ -45,14 +45,16 @@ def test_the_largest_ads_and_none_make_replies_of_one_size(rates_per_ad: int) ->
         id="x" * MAX_NAME, text="ü" * (MAX_TEXT // 2), category="x" * MAX_CATEGORY, cap=10**6, rates=rates
     )
     size = form.size(1)
-    sizes = {len(form.reply(form.encode([]), 1)), len(form.reply(form.encode([largest]), 1))}
+    sizes = {len(form.reply(form.encode([]), 1)), len(form.reply(form.encode([largest.SerializeToString()]), 1))}
     for text in range(MAX_TEXT + 1):
-        content = form.reply(form.encode([wire.Ad(text="x" * text, rates=rates)]), 1)
+        content = form.reply(form.encode([wire.Ad(text="x" * text, rates=rates).SerializeToString()]), 1)
         assert wire.SelectReply.FromString(content).ads[0].text == "x" * text
         sizes.add(len(content))
     assert sizes == {size}
     assert form.size(7) - form.size(6) == wire.SelectReply(ads=[largest]).ByteSize()
-    assert {len(form.reply(form.encode([largest] * ads), 50)) for ads in (0, 1, 30, 50)} == {form.size(50)}
+    assert {len(form.reply(form.encode([largest.SerializeToString()] * ads), 50)) for ads in (0, 1, 30, 50)} == {
+        form.size(50)
+    }
 
 
 @pytest.mark.parametrize(

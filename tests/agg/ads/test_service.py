@@ -168,7 +168,7 @@ def test_every_reply_is_of_one_version_while_versions_change_and_bad_ones_come(
             two = await asyncio.to_thread(put, folder, tmp_path / "given", other)
             service.check_folder()
             await until(lambda: service.version is not None and service.version.name == "000002")
-            (folder.path / "000002" / "rates.npz").write_text("damaged by somebody")
+            (folder.path / "000002" / "index.npz").write_text("damaged by somebody")
             service.check_folder()
             await until(lambda: any(each.levelno == logging.ERROR for each in caplog.records))
             count = len(replies)
@@ -178,7 +178,7 @@ def test_every_reply_is_of_one_version_while_versions_change_and_bad_ones_come(
             await service.report()
             report = folder.report()
             assert report is not None
-            assert "this is not a rate table" in str(report.rejection)
+            assert "this is not an index of ads" in str(report.rejection)
         first, second = (each.format.reply(each.encoded(0), 2) for each in (one, two))
         assert set(replies) == {first, second}
         assert replies[-20:] == [second] * 20

@@ -94,7 +94,8 @@ class World:
     def index(self, folder: Path) -> AdIndex:
         files = self.write(folder)
         catalogue = Catalogue.load(files["catalogue"], HIERARCHY)
-        return AdIndex(catalogue, HIERARCHY, self.table(), self.settings)
+        AdIndex.build(catalogue, HIERARCHY, self.table(), self.settings).save(folder / "index.npz")
+        return AdIndex.load(folder / "index.npz")
 
     # What a reply should be, by the definition
 
