@@ -14,7 +14,7 @@ __all__ = ["EncodedAds", "ReplyFormat"]
 _AD, _PADDING = (
     bytes([number << 3 | 2]) for number in (wire.SelectReply.ADS_FIELD_NUMBER, wire.SelectReply.PADDING_FIELD_NUMBER)
 )
-"""How the fields begin: with their number, and the type of what has a length."""
+"""The first byte of these fields: their number, and the type of fields with a length."""
 _MIN_PADDING = 2
 _LARGEST = 2**32 - 1
 
