@@ -90,7 +90,7 @@ class Database:
         self._format = file_format
         self._lock = threading.RLock()
         self._owner: int | None = None  # the thread of the transaction that runs
-        with contextlib.nullcontext() if path is None else _opening(path.parent):
+        with contextlib.nullcontext() if path is None else _opening(path):
             if path is not None:
                 _create(path)
             self._connection = sqlite3.connect(
@@ -305,13 +305,16 @@ def claimed(path: Path, occupied: Exception | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opening(folder: Path) -> Iterator[None]:
-    """Be the only one that opens a file of a folder.
+def _opening(path: Path) -> Iterator[None]:
+    """Be the only one that opens a file of the same folder.
 
     SQLite fails, or waits in vain, where two connections to a new file switch to the write-ahead log at the same time.
     The lock is on the folder: closing a descriptor of the file itself would release SQLite's own locks.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
