@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -21,8 +20,6 @@ __all__ = ["CachedReply", "ReplyCache"]
 
 KEPT = 256
 """Nodes whose last reply is kept."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,6 @@ class ReplyCache:
                 self._replies.popitem(last=False)
 
     def _failed(self, problem: str, retry_after: float | None = None) -> None:
-        if problem != self.problem:
-            _log.warning("no ads: %s", problem)
         self.problem = problem
         self._failures += 1
         delay = dt.timedelta(seconds=self._backoff.delay(self._failures, retry_after))

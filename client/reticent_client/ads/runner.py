@@ -96,6 +96,7 @@ class AdRunner:
             ads=settings.ads,
             cache_for=dt.timedelta(seconds=settings.cache_for),
         )
+        self._logged_problem: str | None = None
         self._open = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -161,6 +162,9 @@ class AdRunner:
         except OSError as error:
             _log.error("no ad is shown, because it cannot be stored: %s", error)
             shown = None
+        if self._replies.problem != self._logged_problem:
+            self._logged_problem = self._replies.problem
+            _log.warning("ads: %s", self._logged_problem or "the service replies again")
         await self._clock.wait_until(leaves)
         return shown
 

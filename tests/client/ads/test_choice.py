@@ -148,6 +148,15 @@ def test_at_its_edge_a_rule_removes_nothing(rules: AdRules, today: Today) -> Non
     assert choose([ad("shoes", cap=2, text="x" * MAX_TEXT)], PATH, rules, today).shown is not None
 
 
+def test_the_rate_of_the_nearest_node_counts() -> None:
+    """Whatever the order in which the service sends the rates."""
+    rates = (OfferedRate(5, 0.9, 0.0, 1.0, 1.0), OfferedRate(9, 0.1, 0.0, 1.0, 1.0), OfferedRate(0, 0.8, 0.0, 1.0, 1.0))
+    for order in (rates, rates[::-1]):
+        choice = choose([ad("general", None, rates=order), ad("exact", 0.2)], PATH, AdRules(), NOON)
+        assert choice.shown is not None
+        assert choice.shown.id == "exact"
+
+
 def test_without_a_rate_for_the_context_the_first_ad_of_the_service_is_shown() -> None:
     """Where nothing is released, the exact context is the root, and the service's order is all that is known."""
     choice = choose([ad("first", node=9), ad("second", 0.9, node=5)], (0,), AdRules(), NOON)

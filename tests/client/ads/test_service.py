@@ -53,6 +53,7 @@ async def test_a_phone_shows_no_certificate_and_accepts_the_ad_service_alone(rol
         agent = dict(service.metadata[0])["user-agent"]
         assert agent.startswith("grpc-python-asyncio/")
         assert service.peers == [set()] * 3
+        assert service.deadlines == [None] * 3
 
 
 @limited

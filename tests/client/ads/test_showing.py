@@ -84,7 +84,10 @@ async def test_a_suppressed_step_and_an_unknown_place_ask_for_the_root(tmp_path:
             await home.show("nobody knows | this")
         await home.clock.move_to(home.clock.now() + dt.timedelta(minutes=31))
         await home.show()  # another step has begun, and was suppressed
-        assert service.nodes == [0, 0, 0, 0, 0, number(LATTE, CITY), 0, 0]
+        await home.live("home")
+        home.clock._now += dt.timedelta(hours=1)
+        await home.show()  # the phone slept, and missed the present step
+        assert service.nodes == [0, 0, 0, 0, 0, number(LATTE, CITY), 0, 0, 0]
 
 
 @limited

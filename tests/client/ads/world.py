@@ -71,6 +71,7 @@ class StubService:
     requests: list[tuple[dt.datetime, bytes]] = field(default_factory=list)
     metadata: list[tuple[tuple[str, Any], ...]] = field(default_factory=list)
     peers: list[set[str]] = field(default_factory=list)
+    deadlines: list[float | None] = field(default_factory=list)
     clock: ManualClock | None = None
     address: str = ""
 
@@ -83,6 +84,7 @@ class StubService:
         now = dt.datetime.now(dt.UTC) if self.clock is None else self.clock.now()
         self.requests.append((now, message))
         self.metadata.append(tuple(context.invocation_metadata()))
+        self.deadlines.append(context.time_remaining())
         self.peers.append({key for key in context.auth_context() if key.startswith("x509")})
         await self.open.wait()
         if self.refusal is not None:
