@@ -40,7 +40,8 @@ class PhoneStub(object):
     a retry
     FAILED_PRECONDITION the app is trusted, and the connection is not encrypted; or the phone runs no policy
     INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
-    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
+    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name; ShowAd: the user does not
+    let this app show ads
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; retry later, with `after`
@@ -89,7 +90,8 @@ class PhoneServicer(object):
     a retry
     FAILED_PRECONDITION the app is trusted, and the connection is not encrypted; or the phone runs no policy
     INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
-    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
+    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name; ShowAd: the user does not
+    let this app show ads
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; retry later, with `after`
@@ -173,7 +175,8 @@ class Phone(object):
     a retry
     FAILED_PRECONDITION the app is trusted, and the connection is not encrypted; or the phone runs no policy
     INVALID_ARGUMENT    the request cannot be read, or a reported number is outside the bounds that the user has set
-    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name
+    PERMISSION_DENIED   Report: the user does not let this app report a counter of this name; ShowAd: the user does not
+    let this app show ads
     NOT_FOUND           Current: no step has begun since this phone was set up
     INTERNAL            the phone has a fault of its own, which its log names
     UNAVAILABLE         the phone shuts down; retry later, with `after`

@@ -14,7 +14,8 @@ from reticent.v1 import phone_pb2
 from reticent_client.ads.log import PrivateLog
 from reticent_client.ads.messages import ShownAd
 from tests.client.ads.world import HIERARCHY, PLACES, QUERIES, StubService, ad_phone, wire_ad
-from tests.client.apps.phones import at, limited, releasing
+from tests.client.apps.phones import at, calling, limited, releasing
+from tests.client.apps.test_timing import AWAY, Frame, Wire
 
 STEPS = 8
 SHOWN_DAY: Sequence[str | None] = ["home", "hospital", "work", "hospital", "home", "hospital", "work"]
@@ -101,6 +102,26 @@ async def test_an_ad_of_the_exact_context_under_the_mask_tells_the_days_apart(tm
     assert one.released == other.released
     assert one.requests != other.requests
     assert one.replies != other.replies
+
+
+@limited
+async def test_frames_on_the_wire_do_not_tell_an_ad_from_none(tmp_path: Path) -> None:
+    """An ad of the service, one of the cache, none because of the cap, and none because the service is silent."""
+
+    async def frames(*, silent: bool) -> list[Frame]:
+        service = StubService([wire_ad("shoes", {}, cap=2)])
+        async with ad_phone(tmp_path, service) as home:
+            wire = Wire(home.clock, ("127.0.0.1", int(home.broker.address.rpartition(":")[2])))
+            async with wire.tapped() as address, calling(address, home.phone.apps.add("weather")) as home.app:
+                if silent:
+                    service.open.clear()
+                shown = [await home.show(wait=not silent) is not None for _ in range(3)]
+                assert shown == ([False] * 3 if silent else [True, True, False])
+            return [frame for frame in wire.frames if frame[1] == "to the app" and frame[2] != AWAY]
+
+    one, other = await frames(silent=False), await frames(silent=True)
+    assert one == other
+    assert len(one) >= 3 * 3  # headers, the message and the trailers of each reply
 
 
 @limited

@@ -7,6 +7,7 @@ import datetime as dt
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from reticent.rates import click_counter, counter_prefix, node_counter, view_cou
 from reticent_client.ads.contexts import UserContexts
 from reticent_client.ads.log import LogEntry, PrivateLog
 from reticent_client.ads.rate_counters import RateCounters
+from reticent_client.phone import Phone
 from reticent_client.store import PhoneStore
 from tests.client.ads.world import HIERARCHY, LATTE, settings_for
+from tests.client.apps.phones import limited
 from tests.client.counting.world import START, query
 
 PREFIX = counter_prefix(HIERARCHY)
@@ -136,6 +139,18 @@ def test_whether_a_phone_takes_part_does_not_depend_on_its_log(tmp_path: Path) -
         found = full.for_query(asked(foreign, sequence="other"))
         assert found is not None
         assert not found.keys() & set(foreign)
+
+
+@limited
+async def test_a_phone_answers_queries_of_rates_from_its_log_and_others_from_its_apps(tmp_path: Path) -> None:
+    """Without settings for ads, a phone has nothing for a query of rates."""
+    rates, other = asked([node_counter(PREFIX, 0)]), asked(["visits"], sequence="other")
+    for ads in (settings_for(tmp_path, "127.0.0.1:1"), None):
+        async with Phone(ads=ads, counters=lambda query: {"visits": 2} if query.id == "visits" else None) as phone:
+            log_of(phone.store, 3)
+            assert phone.counting._counters(replace(other, id="visits")) == {"visits": 2}
+            found = phone.counting._counters(rates)
+            assert found is None if ads is None else found is not None and found[node_counter(PREFIX, 0)] == 2
 
 
 def test_twenty_thousand_counters_are_quick(tmp_path: Path) -> None:
