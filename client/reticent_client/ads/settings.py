@@ -39,7 +39,8 @@ class AdSettings:
         delta: The service's belief in a sensitive context rises at most by this with one request.
         prior: A file with the probability of each context before any request: CSV with the values of the attributes and
             `probability`. All contexts are equally likely unless given.
-        level: The level to which each context is generalised, instead of sensitive and delta.
+        level: The level to which each context is generalised, instead of a delta. What this discloses about sensitive
+            contexts is reported.
         ads: The number of ads of a request.
         places: The value of the location, by the label of the mask.
         interest: The user's interests, joined by "+".
@@ -80,11 +81,9 @@ class AdSettings:
         for name, check in _CHECKS.items():
             object.__setattr__(self, name, check(name, getattr(self, name)))
         if (self.level is None) == (self.delta is None):
-            raise ValueError("the settings have either a level, or sensitive contexts and a delta")
-        if self.level is not None and (self.sensitive or self.prior is not None):
-            raise ValueError("with a level, the settings have no sensitive contexts and no prior")
-        if self.delta is not None and not self.sensitive:
-            raise ValueError("with a delta, the settings name at least one sensitive context")
+            raise ValueError("the settings have either a level or a delta")
+        if not self.sensitive and (self.delta is not None or self.prior is not None):
+            raise ValueError("with a delta or a prior, the settings name at least one sensitive context")
 
     @classmethod
     def from_toml(cls, text: str, folder: Path = Path()) -> AdSettings:

@@ -43,7 +43,7 @@ def _explained(entry: LogEntry) -> Iterator[str]:
     explanation = entry.explanation or {}
     candidates, age = explanation.get("candidates", []), explanation.get("age")
     yield logged(entry)
-    exact = "not known: nothing was released" if entry.context is None else ", ".join(entry.context)
+    exact = "not known: no label with a place was released" if entry.context is None else ", ".join(entry.context)
     yield f"  exact context, on the phone only: {exact}"
     if age is None:
         yield f"  no reply in time: {explanation.get('problem') or 'the ad service has not replied yet'}"

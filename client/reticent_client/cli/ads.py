@@ -27,7 +27,7 @@ from reticent_client.store import PhoneStore
 
 ads = App(
     name="ads",
-    help="Show which ads a phone has shown, and why. Nothing leaves the phone.",
+    help="Show which ads a phone has shown, and why.",
     default_parameter=Parameter(negative=()),
 )
 

@@ -63,7 +63,7 @@ def test_each_request_is_explained_on_the_phone(tmp_path: Path, capsys: pytest.C
     explained = said("explain")
     late, capped, first = explained.split("\n\n")[:3]
     assert "no ad  sent 4\n" in late
-    assert "exact context, on the phone only: not known: nothing was released" in late
+    assert "exact context, on the phone only: not known: no label with a place was released" in late
     assert "no reply in time: the ad service has not replied yet" in late
     assert "shoes: removed by the rule 'cap' (it was shown 1 times today, and its cap is 1); rate 0.2" in capped
     assert "shoes (clicked)  sent 0|40.71,-74.01|jazz|latte" in first

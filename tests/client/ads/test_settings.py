@@ -65,9 +65,9 @@ LEAST = 'hierarchy = "h.json"\nservice = "127.0.0.1:1"\n'
         ("nonsense", "these are no settings for ads: "),
         ("places = {}", "settings for ads name the hierarchy and the service"),
         (LEAST + "levle = 1", "got levle"),
-        (LEAST, "either a level, or sensitive contexts and a delta"),
-        (LEAST + "level = 1\ndelta = 0.1", "either a level, or sensitive contexts and a delta"),
-        (LEAST + "level = 1\nprior = 'p.csv'", "no sensitive contexts and no prior"),
+        (LEAST, "either a level or a delta"),
+        (LEAST + "level = 1\ndelta = 0.1", "either a level or a delta"),
+        (LEAST + "level = 1\nprior = 'p.csv'", "at least one sensitive context"),
         (LEAST + "delta = 0.1", "at least one sensitive context"),
         (LEAST + "delta = 0", "delta must be more than 0 and at most 1: got 0"),
         (LEAST + "level = true", "level must be a whole number of at least 0: got True"),
@@ -157,6 +157,15 @@ def test_the_context_of_an_app_s_query(tmp_path: Path) -> None:
     assert {contexts.situated("home", query).node for query in QUERIES} == {
         contexts.situated("home", "latte").node,
         contexts.situated("home", "ramen").node,
+    }
+
+
+def test_the_disclosure_of_a_level_is_reported(tmp_path: Path) -> None:
+    """Of 36 contexts, a city, music and a cafe are 3 * 2 * 2; a city, food and a restaurant are 3."""
+    contexts = UserContexts(settings_for(tmp_path, "127.0.0.1:1", sensitive=(LATTE, "0|40.72,-74.02|wine|ramen")))
+    assert contexts.disclosure == {
+        ", ".join(LATTE): pytest.approx(1 / 12 - 1 / 36),
+        "0|40.72,-74.02|wine|ramen": pytest.approx(1 / 3 - 1 / 36),
     }
 
 
