@@ -14,6 +14,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from reticent.arguments import checked_positive
 from reticent.clock import SystemClock, first_of
 from reticent.console import process
 from reticent.console.configuration import configured
@@ -30,6 +31,10 @@ from reticent_agg.errors import NotServed
 __all__ = ["app"]
 
 FOLDER = Path("ads")
+WAIT = 60.0
+"""Seconds that `load --wait` waits."""
+EXPLAINED = 10
+"""Ads that `explain` shows unless told otherwise."""
 _ALIVE = dt.timedelta(seconds=3 * REPORT_INTERVAL)
 """The age of a report from which on the service counts as gone."""
 
@@ -71,6 +76,7 @@ def serve(
         log_json: Log as JSON.
     """
     start_logging(log_level, log_json)
+    checked_positive("--call-rate", call_rate)
     certificate = Certificate.load(certs, "ads")
     limits = replace(
         LIMITS,
@@ -104,7 +110,7 @@ def load(
     rates_per_ad: int | None = None,
     least_rate: float | None = None,
     least_support: float | None = None,
-    wait: Annotated[float | None, Parameter(name="--wait")] = None,
+    wait: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Check new files in full, and replace those of the service in one step.
@@ -122,7 +128,7 @@ def load(
         least_rate: Lower rates count as zero; at first 0.
         least_support: A context with fewer views of an ad has the ad's rate of the nearest ancestor with so many; at
             first 20.
-        wait: Wait until the running service serves the new version, for at most so many seconds.
+        wait: Wait until the running service serves the new version, for at most a minute.
         as_json: Print JSON.
     """
     settings = {
@@ -134,8 +140,8 @@ def load(
     opened = AdFolder(folder)
     given = {name: value for name, value in settings.items() if value is not None}
     version = opened.load(AdSources(catalogue, rates, hierarchy), given)
-    if wait is not None:
-        _wait(opened, version, wait)
+    if wait:
+        _wait(opened, version)
     sys.stdout.write(in_json(version.to_document()) + "\n" if as_json else _version_text(version))
 
 
@@ -162,7 +168,7 @@ def explain_reply(
     /,
     *,
     folder: At = FOLDER,
-    ads: int = 10,
+    ads: int | None = None,
     ad: Annotated[list[str] | None, Parameter(name="--ad")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -171,13 +177,14 @@ def explain_reply(
     Args:
         node: The generalised context in its text form, such as "7|40.7,-73.9|food|shop".
         folder: The folder with all files of the service.
-        ads: The number of ads that the phone asks for.
+        ads: The number of ads that the phone asks for: unless given, 10, or the most in a reply if those are fewer.
         ad: An ad that may be missing in the reply. May be repeated.
         as_json: Print JSON.
     """
     opened = AdFolder(folder)
     version = _current(opened)
-    found = explain(*opened.files(version), version.settings, node=node, ads=ads, named=ad or ())
+    number = min(EXPLAINED, version.settings.max_ads) if ads is None else ads
+    found = explain(*opened.files(version), version.settings, node=node, ads=number, named=ad or ())
     sys.stdout.write(in_json(asdict(found)) + "\n" if as_json else "".join(f"{each}\n" for each in _lines(found)))
 
 
@@ -188,9 +195,9 @@ def _current(folder: AdFolder) -> AdVersion:
     return version
 
 
-def _wait(folder: AdFolder, version: AdVersion, seconds: float) -> None:
+def _wait(folder: AdFolder, version: AdVersion) -> None:
     """Wait until the running service serves a version."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + WAIT
     while True:
         report = folder.report()
         if report is not None and report.serving == version.name and not report.stopped:
