@@ -38,7 +38,7 @@ def reason(world: World, line: Line, node: int, ads: int) -> str:
 
 @given(worlds())
 @example(EXAMPLE)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_reasons_gains_and_origins_agree_with_the_definition(tmp_path: Path, world: World) -> None:
     names = [line.ad for line in world.lines]
     catalogue = Catalogue.load(world.write(tmp_path)["catalogue"], HIERARCHY)

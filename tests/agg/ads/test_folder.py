@@ -152,6 +152,7 @@ def test_a_load_that_is_killed_at_any_moment_leaves_the_old_version_or_the_new_o
 
         return call
 
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow, and here no power is lost
     for owner, *changes in ((os, "fsync", "open"), (Path, "mkdir", "rename", "replace", "unlink"), (shutil, "rmtree")):
         for name in changes:
             monkeypatch.setattr(owner, name, dies(getattr(owner, name)))

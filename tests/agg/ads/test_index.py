@@ -16,7 +16,7 @@ from tests.agg.ads.worlds import EXAMPLE, PARENTS, World, worlds
 
 @given(worlds())
 @example(EXAMPLE)
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_replies_are_the_naive_choice_at_every_node_for_every_number_of_ads(tmp_path: Path, world: World) -> None:
     index = world.index(tmp_path)
     most, fingerprint = world.settings.max_ads, world.table().fingerprint

@@ -27,7 +27,7 @@ from tests.parties.waiting import until
 
 FINGERPRINT = bytes.fromhex(HIERARCHY.fingerprint)
 SELECT = "/reticent.v1.Ads/Select"
-DEADLINE = 30.0
+DEADLINE = 10.0
 
 
 def put(folder: AdFolder, given: Path, world: World = EXAMPLE) -> AdIndex:
