@@ -22,6 +22,7 @@ from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent_client import Participation, Phone, PhoneStore
 from reticent_sim.engine import ANALYST, ServerPair, launched
+from reticent_sim.sandbox_ads import AdSandbox
 
 app = cyclopts.App(name="sandbox")
 
@@ -67,6 +68,7 @@ def sandbox(
     *,
     phones: Annotated[int, cyclopts.Parameter(validator=Number(gte=FEWEST, lte=MOST))] = 20,
     folder: Path | None = None,
+    ads: Annotated[bool, cyclopts.Parameter(negative=())] = False,
 ) -> None:
     """Run two servers, phones and an analyst on this machine, and print commands to try, until SIGINT or SIGTERM.
 
@@ -76,6 +78,7 @@ def sandbox(
         phones: The number of phones, from 10 to 1000.
         folder: An empty folder for all files, which stays. The default is a temporary folder, which is deleted at the
             end.
+        ads: Run an ad service, too. The phones have made-up logs of ads, from which rates can be estimated.
     """
     with _place(folder) as place:
         pair = ServerPair(
@@ -86,7 +89,21 @@ def sandbox(
         with launched(pair) as servers:
             invitations = servers.invitations(phones)
             _write_examples(place, phones)
-            process.run(lambda stop: first_of(stop.wait(), _run_phones(servers, invitations, kept=folder is not None)))
+            kept = folder is not None
+            with _ad_service(servers) if ads else contextlib.nullcontext() as service:
+                process.run(lambda stop: first_of(stop.wait(), _run_phones(servers, invitations, service, kept=kept)))
+
+
+@contextlib.contextmanager
+def _ad_service(servers: ServerPair) -> Iterator[AdSandbox]:
+    """An ad service that runs, and is killed in the end."""
+    sandbox = AdSandbox(servers)
+    try:
+        sandbox.server.start()
+        yield sandbox
+    finally:
+        if sandbox.server.is_running:
+            sandbox.server.kill()
 
 
 @contextlib.contextmanager
@@ -124,22 +141,29 @@ def _min_honest(phones: int) -> int:
     return min(QueryLimits.min_honest, phones // 2)
 
 
-async def _run_phones(servers: ServerPair, invitations: Sequence[Invitation], *, kept: bool) -> None:
+async def _run_phones(
+    servers: ServerPair, invitations: Sequence[Invitation], ads: AdSandbox | None, *, kept: bool
+) -> None:
     """Enrol the phones, print what there is, and let the phones take part."""
     participation = Participation(min_honest=_min_honest(len(invitations)))
     async with contextlib.AsyncExitStack() as stack:
         store = stack.enter_context(contextlib.closing(PhoneStore(servers.folder / "phones.db")))
         turns = asyncio.Semaphore(JOINING)
+        stores = [store.of(f"phone {number}") if number else store for number in range(len(invitations))]
+        if ads is not None:
+            for number, own in enumerate(stores):
+                ads.add_views(own, number)
         phones = [
             await stack.enter_async_context(
                 Phone(
-                    store=store.of(f"phone {number}") if number else store,  # commands show the first one
+                    store=own,  # commands show the first one
                     participation=participation,
                     counters=_counters(number),
+                    ads=None if ads is None else ads.settings(),
                     simulation=True,
                 )
             )
-            for number in range(len(invitations))
+            for number, own in enumerate(stores)
         ]
 
         async def join(phone: Phone, invitation: Invitation) -> None:
@@ -147,7 +171,7 @@ async def _run_phones(servers: ServerPair, invitations: Sequence[Invitation], *,
                 await phone.counting.join(invitation)
 
         await asyncio.gather(*map(join, phones, invitations))
-        process.print_line(_text(servers, len(phones), kept=kept))
+        process.print_line(_text(servers, ads, len(phones), kept=kept))
         await asyncio.gather(*(phone.wait() for phone in phones))
 
 
@@ -172,7 +196,7 @@ def _made_up(phone: int, query: Query) -> dict[str, float]:
     return numbers
 
 
-def _text(servers: ServerPair, phones: int, *, kept: bool) -> str:
+def _text(servers: ServerPair, ads: AdSandbox | None, phones: int, *, kept: bool) -> str:
     """The addresses, and commands to try."""
     lines = [
         f"folder              {servers.folder} ({'stays' if kept else 'is deleted at the end'})",
@@ -180,11 +204,12 @@ def _text(servers: ServerPair, phones: int, *, kept: bool) -> str:
         f"                    {servers.deciding.address} for the aggregation server",
         f"aggregation server  {servers.collecting.address} for phones",
         f"                    {servers.counting.address} for analysts",
+        *([] if ads is None else [f"ad service          {ads.server.endpoint.address} for phones"]),
         f"phones              {phones} are enrolled, and contribute made-up numbers",
         "",
         "Commands to try in another terminal:",
     ]
-    for title, commands in _examples(servers):
+    for title, commands in [*_examples(servers), *([] if ads is None else _ad_examples(servers, ads))]:
         lines += ["", f"{title}:", *(f"  {command}" for command in commands)]
     return "\n".join([*lines, "", "Stop with ctrl-C."])
 
@@ -220,6 +245,39 @@ def _examples(servers: ServerPair) -> list[tuple[str, list[str]]]:
                     *("--participation", folder / "participation.toml"),
                 ),
                 _line("count", "result", "swim", *analyst),
+            ],
+        ),
+    ]
+
+
+def _ad_examples(servers: ServerPair, ads: AdSandbox) -> list[tuple[str, list[str]]]:
+    store, rates = servers.folder / "phones.db", servers.folder / "rates.npz"
+    analyst = (
+        *("--address", servers.counting.address, "--identity", servers.keys_folder / "identity.pub"),
+        *("--certs", servers.certs, "--analyst", ANALYST),
+    )
+    service = ("--folder", ads.server.files)
+    return [
+        (
+            "See which ad the first phone would show in the old town to somebody who searches for an espresso, and why",
+            [_line("phone", "ads", "try", ads.settings_file, "espresso", "--label", "old town", "--store", store)],
+        ),
+        (
+            "Estimate click-through rates from the private logs of the phones (with 300 phones, they are distinct)",
+            [
+                _line(
+                    *("rates", "estimate", rates, "--hierarchy", ads.hierarchy_file, "--ads", ads.catalogue_file),
+                    *("--id", "rates", "--epsilon", "4", "--delta", "1e-5", "--entries", "4", "--depth", "1"),
+                    *("--absent", "0.05", "--closes-after", "10s", *analyst, "--yes"),
+                ),
+                _line("rates", "show", rates, "--hierarchy", ads.hierarchy_file),
+            ],
+        ),
+        (
+            "Let the ad service use them, and see what it sends for a request that says nothing",
+            [
+                _line("ads", "load", *service, "--rates", rates, "--wait", "20"),
+                _line("ads", "explain", str(ads.hierarchy.nodes[0]), *service),
             ],
         ),
     ]
