@@ -16,7 +16,7 @@ from reticent.randomness import seeded
 from reticent_client import AdSettings, PhoneStore
 from reticent_client.ads.log import LogEntry, PrivateLog
 from reticent_sim.ad_log import AdLog
-from reticent_sim.engine import AdServer, ServerPair
+from reticent_sim.engine import AdServerProcess, ServerPair
 
 __all__ = ["APP", "PLACES", "AdSandbox"]
 
@@ -74,7 +74,7 @@ class AdSandbox:
             product(PLACES.values(), INTERESTS, QUERIES),
             SEQUENCE,
         )
-        self.server = AdServer(self.folder, servers.certs)
+        self.server = AdServerProcess(self.folder, servers.certs)
         self.hierarchy.save(self.hierarchy_file)
         self.catalogue_file.write_text(_catalogue(), encoding="utf-8")
         self.settings_file.write_text(_settings(self.server.endpoint.address, servers.certs), encoding="utf-8")

@@ -10,7 +10,7 @@
 Each function blocks, and has a timeout. No server outlives this process, not even if this process is killed.
 """
 
-from reticent_sim.engine.ad_server import AdServer
+from reticent_sim.engine.ad_server import AdServerProcess
 from reticent_sim.engine.addresses import free_address
 from reticent_sim.engine.endpoint import Endpoint
 from reticent_sim.engine.errors import CommandFailed, LaunchError, ServerExited, ServerTimeout
@@ -20,7 +20,7 @@ from reticent_sim.engine.servers import ANALYST, RETICENT, ServerPair, launched
 __all__ = [
     "ANALYST",
     "RETICENT",
-    "AdServer",
+    "AdServerProcess",
     "CommandFailed",
     "Endpoint",
     "LaunchError",

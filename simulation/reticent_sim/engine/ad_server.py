@@ -11,10 +11,10 @@ from reticent_sim.engine.endpoint import Endpoint
 from reticent_sim.engine.process import ServerProcess
 from reticent_sim.engine.servers import RETICENT
 
-__all__ = ["AdServer"]
+__all__ = ["AdServerProcess"]
 
 
-class AdServer(ServerProcess):
+class AdServerProcess(ServerProcess):
     """An ad service, which serves what `reticent ads load` puts into its folder.
 
     Args:
