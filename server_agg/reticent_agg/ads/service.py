@@ -27,7 +27,7 @@ from reticent_agg.ads.folder import AdFolder, AdVersion, ServiceReport
 from reticent_agg.ads.index import AdIndex
 from reticent_agg.ads.messages import EncodedAds
 
-__all__ = ["ADS", "LIMITS", "AdServer"]
+__all__ = ["ADS", "LIMITS", "AdServer", "ServedVersion"]
 
 ADS = "reticent.v1.Ads"
 MAX_REQUEST_BYTES = 256
@@ -43,19 +43,19 @@ RETRY_AFTER = 10.0
 MAX_CACHED_BYTES = 256 << 20
 """Of encoded ads, of all nodes together."""
 MAX_WARM_NODES = 1000
-"""Nodes whose ads a new version has ready before it serves: those that were asked for last."""
+"""Nodes whose ads a new version has ready before it is served: those that were requested last."""
 
 _log = logging.getLogger(__name__)
 
 
-class _ServedVersion:
-    """A version that is served, with the ads of the nodes that were asked for."""
+class ServedVersion:
+    """A version that is served, with the ads of the nodes that were requested."""
 
     def __init__(self, version: AdVersion, index: AdIndex) -> None:
         self.version = version
         self.index = index
         self.computing: dict[int, asyncio.Future[EncodedAds]] = {}
-        self._cached: OrderedDict[int, EncodedAds] = OrderedDict()  # the last asked for is the last one
+        self._cached: OrderedDict[int, EncodedAds] = OrderedDict()  # the last requested is the last one
         self._bytes = 0
 
     def cached(self, node: int) -> EncodedAds | None:
@@ -66,7 +66,7 @@ class _ServedVersion:
         return found
 
     def keep(self, node: int, ads: EncodedAds) -> None:
-        """Keep the ads for a node, in place of those that nobody asked for the longest time."""
+        """Keep the ads for a node, in place of those that were not requested for the longest time."""
         self._cached[node] = ads
         self._bytes += len(ads.content)
         while self._bytes > MAX_CACHED_BYTES and len(self._cached) > 1:
@@ -74,7 +74,7 @@ class _ServedVersion:
             self._bytes -= len(dropped.content)
 
     def last_nodes(self) -> list[int]:
-        """The nodes that were asked for last."""
+        """The nodes that were requested last, the last one at the end."""
         return list(self._cached)[-MAX_WARM_NODES:]
 
 
@@ -92,7 +92,7 @@ class AdServer:
         self, folder: AdFolder, *, phones: str, credentials: grpc.ServerCredentials | None, limits: Limits = LIMITS
     ) -> None:
         self._folder = folder
-        self._served: _ServedVersion | None = None
+        self._served: ServedVersion | None = None
         self._stamp: tuple[int, ...] | None = None
         self._rejection: str | None = None
         self._started = SystemClock().now()
@@ -180,7 +180,7 @@ class AdServer:
         ads = served.cached(request.node) or await self._computed(served, request.node)
         return index.format.reply(ads, request.ads)
 
-    async def _computed(self, served: _ServedVersion, node: int) -> EncodedAds:
+    async def _computed(self, served: ServedVersion, node: int) -> EncodedAds:
         """The ads for a node, computed once for all calls that wait for them."""
         if node not in served.computing:
             loop = asyncio.get_running_loop()
@@ -241,16 +241,16 @@ class AdServer:
             _log.warning("the report for `reticent ads status` cannot be written: %s", error)
 
 
-def _prepared(folder: AdFolder, version: AdVersion, nodes: Sequence[int]) -> _ServedVersion:
+def _prepared(folder: AdFolder, version: AdVersion, nodes: Sequence[int]) -> ServedVersion:
     """A version, with the ads for these nodes ready."""
-    served = _ServedVersion(version, folder.index(version))
+    served = ServedVersion(version, folder.index(version))
     for node in nodes:
         if node < served.index.nodes:
             served.keep(node, served.index.encoded(node))
     return served
 
 
-def _keep(served: _ServedVersion, node: int, computing: asyncio.Future[EncodedAds]) -> None:
+def _keep(served: ServedVersion, node: int, computing: asyncio.Future[EncodedAds]) -> None:
     del served.computing[node]
     if not computing.cancelled() and computing.exception() is None:
         served.keep(node, computing.result())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import json
 import re
 import signal
@@ -25,7 +26,7 @@ from reticent.tls.certificates import create
 from reticent.v1 import ads_pb2 as wire
 from reticent_agg.ads import cli
 from reticent_agg.ads.explanation import LOW_GAIN, NO_GAIN, NO_RATE
-from reticent_agg.ads.folder import AdFolder
+from reticent_agg.ads.folder import AdFolder, ServiceReport
 from tests.agg.ads.test_service import SELECT, request
 from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, World
 
@@ -75,6 +76,12 @@ def test_the_operator_loads_looks_and_understands(
     assert "no ad 'tea'" in printed(capsys, "explain", "3", "--ad", "tea", code=2)
     Path("rates.npz").write_text("rates")
     assert printed(capsys, *LOAD[1:], code=2) == "reticent: rates.npz: this is not a rate table written by Reticent\n"
+    long_ago = dt.datetime(2025, 2, 1, tzinfo=dt.UTC)
+    AdFolder(Path("ads")).write_report(ServiceReport("000001", None, long_ago, long_ago, False, 12_345, 6))
+    assert printed(capsys, "status").endswith(
+        "service    is not running, last seen 2025-02-01 00:00:00 UTC\n"
+        "requests   12,345 served, 6 refused since 2025-02-01 00:00:00 UTC\n"
+    )
     monkeypatch.setattr(cli, "WAIT", 0.0)
     assert "no service serves it yet: is one running?" in printed(capsys, "load", "--wait", code=4)
     version = json.loads(printed(capsys, "load", "--least-rate", "0.25", "--json"))

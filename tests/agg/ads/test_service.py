@@ -18,6 +18,7 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.calls import reply_of
 from reticent.protocol.channels import channel
 from reticent.v1 import ads_pb2 as wire
+from reticent_agg.ads import service
 from reticent_agg.ads.folder import AdFolder, AdSources
 from reticent_agg.ads.index import AdIndex
 from reticent_agg.ads.messages import EncodedAds
@@ -43,11 +44,11 @@ async def serving(folder: AdFolder) -> AsyncIterator[tuple[AdServer, Callable[[b
     """A service, and the raw method that its phones call."""
     with folder.serve_alone():
         async with (
-            AdServer(folder, phones="127.0.0.1:0", credentials=None) as service,
-            channel(service.address, None) as way,
+            AdServer(folder, phones="127.0.0.1:0", credentials=None) as server,
+            channel(server.address, None) as way,
         ):
             select: Any = way.unary_unary(SELECT)
-            yield service, select
+            yield server, select
 
 
 def request(node: int, ads: int = 2, hierarchy: bytes = FINGERPRINT) -> bytes:
@@ -71,14 +72,14 @@ def test_phones_get_the_replies_of_the_index_and_strangers_typed_refusals(
 
     async def live() -> None:
         folder = AdFolder(tmp_path / "ads")
-        async with serving(folder) as (service, select):
+        async with serving(folder) as (server, select):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await select(request(0))
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert (await refusal_of(select(request(0)))).retry_after == pytest.approx(10, abs=0.1)
             index = put(folder, tmp_path / "given")
-            service.check_folder()
-            await until(lambda: service.version is not None)
+            server.check_folder()
+            await until(lambda: server.version is not None)
             for node in range(len(PARENTS)):
                 for ads in (1, 2, 4, 4):  # the last one is kept
                     expected = index.format.reply(index.encoded(node), ads)
@@ -98,7 +99,7 @@ def test_phones_get_the_replies_of_the_index_and_strangers_typed_refusals(
                 content = wrong if isinstance(wrong, bytes) else wrong.SerializeToString()
                 found = await refusal_of(select(content))
                 assert (found.refusal, detail in found.detail) == (refusal, True), found
-            await service.report()
+            await server.report()
             report = folder.report()
             assert report is not None
             assert (report.serving, report.served, report.refused) == ("000001", 4 * len(PARENTS), 8)
@@ -146,8 +147,15 @@ def test_a_node_is_computed_once_for_all_and_keeps_no_other_waiting(
 
 
 def test_every_reply_is_of_one_version_while_versions_change_and_bad_ones_come(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And what was requested before is ready when a new version is served."""
+    computed, encoded = list[str](), AdIndex.encoded
+
+    def noted(index: AdIndex, node: int) -> EncodedAds:
+        computed.append(threading.current_thread().name.partition("_")[0])
+        return encoded(index, node)
+
     lines = [dataclasses.replace(each, text="Now better") for each in EXAMPLE.lines]
     rates = {key: (rate / 2, views) for key, (rate, views) in EXAMPLE.rates.items()}
     other = dataclasses.replace(EXAMPLE, lines=lines, rates=rates)
@@ -156,7 +164,8 @@ def test_every_reply_is_of_one_version_while_versions_change_and_bad_ones_come(
         folder = AdFolder(tmp_path / "ads")
         replies = list[bytes]()
         one = put(folder, tmp_path / "given")
-        async with serving(folder) as (service, select):
+        monkeypatch.setattr(AdIndex, "encoded", noted)
+        async with serving(folder) as (server, select):
 
             async def call() -> None:
                 while not done.is_set():
@@ -166,21 +175,55 @@ def test_every_reply_is_of_one_version_while_versions_change_and_bad_ones_come(
             calls = [asyncio.ensure_future(call()) for _ in range(4)]
             await until(lambda: len(replies) > 20)
             two = await asyncio.to_thread(put, folder, tmp_path / "given", other)
-            service.check_folder()
-            await until(lambda: service.version is not None and service.version.name == "000002")
+            server.check_folder()
+            await until(lambda: server.version is not None and server.version.name == "000002")
             (folder.path / "000002" / "index.npz").write_text("damaged by somebody")
-            service.check_folder()
+            server.check_folder()
             await until(lambda: any(each.levelno == logging.ERROR for each in caplog.records))
             count = len(replies)
             await until(lambda: len(replies) > count + 20)
             done.set()
             await asyncio.gather(*calls)
-            await service.report()
+            await server.report()
             report = folder.report()
             assert report is not None
             assert "this is not an index of ads" in str(report.rejection)
-        first, second = (each.format.reply(each.encoded(0), 2) for each in (one, two))
+        assert computed == ["selector", "loader"]
+        first, second = (each.format.reply(encoded(each, 0), 2) for each in (one, two))
         assert set(replies) == {first, second}
         assert replies[-20:] == [second] * 20
 
     run(live())
+
+
+def test_the_ads_that_nobody_asks_for_are_forgotten_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = AdFolder(tmp_path / "ads")
+    index, version = put(folder, tmp_path / "given"), folder.current()
+    assert version is not None
+    monkeypatch.setattr(service, "MAX_CACHED_BYTES", 250)
+    served = service.ServedVersion(version, index)
+    for node in (1, 2, 3):
+        served.keep(node, EncodedAds(bytes(100), (0, 100)))
+        served.cached(1)
+    assert served.last_nodes() == [3, 1]
+    served.keep(4, EncodedAds(bytes(1000), (0, 1000)))  # more than there is room for: it is kept alone
+    assert served.last_nodes() == [4]
+
+
+def test_a_full_disk_does_not_end_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = AdFolder(tmp_path / "ads")
+    index = put(folder, tmp_path / "given")
+
+    def full(_: AdFolder, _report: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(AdFolder, "write_report", full)
+
+    async def live() -> None:
+        async with serving(folder) as (_, select):
+            assert await select(request(0)) == index.format.reply(index.encoded(0), 2)
+
+    run(live())
+    assert "the report for `reticent ads status` cannot be written: [Errno 28]" in caplog.text
