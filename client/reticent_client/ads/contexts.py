@@ -95,6 +95,10 @@ class UserContexts:
             found = ()
         return tuple(map(self.hierarchy.index, found)) or (0,)
 
+    def is_exact(self, node: int) -> bool:
+        """Whether a node is an exact context."""
+        return node >= int(self.hierarchy.leaves[0])
+
     @property
     def _events(self) -> list[Context | Node]:
         return [Node.parse(each) if isinstance(each, str) else each for each in self._settings.sensitive]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,7 +146,14 @@ class PrivateLog:
             ).fetchall()
         return [_entry(row) for row in rows]
 
-    def chosen(self, account: str, most: int, now: dt.datetime, rng: np.random.Generator) -> list[LoggedView]:
+    def chosen(
+        self,
+        account: str,
+        most: int,
+        now: dt.datetime,
+        rng: np.random.Generator,
+        counts: Callable[[LoggedView], bool] = lambda _: True,
+    ) -> list[LoggedView]:
         """At most so many random views for a sequence of queries: chosen once, by the first of its queries.
 
         The choice is uniform and on disk when this returns. What is shown or clicked later never enters.
@@ -156,13 +163,14 @@ class PrivateLog:
             most: The most views of one user.
             now: The present.
             rng: A secure generator.
+            counts: Whether a view may be chosen.
         """
         with self._store.transaction() as run:
             key = (self._phone, account)
             row = run("SELECT views FROM chosen_views WHERE phone = ? AND account = ?", key).fetchone()
             if row is not None:
                 return _views_of_text(row[0])
-            views = self.views()
+            views = [*filter(counts, self.views())]
             picked = rng.permutation(len(views))[:most]
             chosen = [views[number] for number in sorted(picked)]
             run("INSERT INTO chosen_views VALUES (?, ?, ?, ?)", (*key, milliseconds(now), _views_to_text(chosen)))
