@@ -216,8 +216,8 @@ class Query:
         parts += [text(self.noise), integer(self.fraction_bits)]
         parts += [integer(number) for number in (self.population, self.cohorts, self.min_contributions, self.liars)]
         parts += [text(self.key_id), integer(self.closes_after), integer(self.enough or 0), text(self.sequence or "")]
-        scales = [counter.scale for counter in self.counters]
-        parts += [integer(scale) for scale in scales if set(scales) != {1}]
+        if any(counter.scale != 1 for counter in self.counters):
+            parts += [integer(counter.scale) for counter in self.counters]
         return b"".join(parts)
 
     @classmethod

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -87,6 +88,15 @@ def test_a_query_comes_back_from_its_bytes_as_it_was(original: Query) -> None:
     again = Query.from_bytes(original.to_bytes())
     assert again == original
     assert again.digest == original.digest
+
+
+def test_the_bytes_of_many_counters_take_time_in_proportion() -> None:
+    """Tens of thousands of counters of one level took minutes, when each looked at all others."""
+    counters = [Counter(f"{number}", 0, 1) for number in range(20_000)]
+    many = make_query(counters=counters, l1=2, l2_squared=2)
+    begun = time.process_time()
+    many.to_bytes()
+    assert time.process_time() - begun < 0.5
 
 
 @given(queries(), queries())
