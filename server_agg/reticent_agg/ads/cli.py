@@ -202,8 +202,8 @@ def _wait(folder: AdFolder, version: AdVersion) -> None:
         report = folder.report()
         if report is not None and report.serving == version.name and not report.stopped:
             return
-        if report is not None and report.rejection is not None and report.reported > version.loaded:
-            raise NotServed(f"the service does not serve version {version.name}: {report.rejection}")
+        if report is not None and report.rejected == version.name:
+            raise NotServed(f"the service cannot serve version {version.name}: {report.reason}")
         if time.monotonic() > deadline:
             raise NotServed(f"version {version.name} is loaded, and no service serves it yet: is one running?")
         time.sleep(0.1)
@@ -234,9 +234,9 @@ def _service_text(version: AdVersion, report: ServiceReport | None) -> str:
         state = "serves this version"
     else:
         state = f"serves {f'version {report.serving}' if report.serving else 'no version'}"
-    rejection = f"; {printable(report.rejection)}" if report.rejection else ""
+    reason = f"; it cannot load the current version: {printable(report.reason)}" if report.reason else ""
     since = f"since {report.started:%Y-%m-%d %H:%M:%S} UTC"
-    return f"service    {state}{rejection}\nrequests   {report.served:,} served, {report.refused:,} refused {since}\n"
+    return f"service    {state}{reason}\nrequests   {report.served:,} served, {report.refused:,} refused {since}\n"
 
 
 def _lines(found: ReplyExplanation) -> Iterator[str]:

@@ -104,7 +104,8 @@ class ServiceReport:
 
     Args:
         serving: The version that it serves; None if there is none.
-        rejection: Why it could not load the current version; None if it could.
+        rejected: The version that it could not load; None if it could, or if `current.json` is damaged.
+        reason: The reason; None if it could load the current version.
         started: When it started.
         reported: When it wrote this.
         stopped: Whether it has stopped since.
@@ -113,7 +114,8 @@ class ServiceReport:
     """
 
     serving: str | None
-    rejection: str | None
+    rejected: str | None
+    reason: str | None
     started: dt.datetime
     reported: dt.datetime
     stopped: bool

@@ -94,7 +94,8 @@ class AdServer:
         self._folder = folder
         self._served: ServedVersion | None = None
         self._stamp: tuple[int, ...] | None = None
-        self._rejection: str | None = None
+        self._rejected: str | None = None
+        self._reason: str | None = None
         self._started = SystemClock().now()
         self.prepared = 0.0
         """Seconds that it took to prepare the version that is served."""
@@ -198,11 +199,12 @@ class AdServer:
             if stamp != self._stamp or self._check.is_set():
                 self._check.clear()
                 self._stamp = stamp
+                self._rejected = self._reason = None
                 try:
                     await self._load()
                 except (ReticentError, ValueError, OSError, MemoryError) as error:
                     _log.error("the new version cannot be loaded, the old one stays: %s", error)
-                    self._rejection = str(error)
+                    self._reason = str(error)
                 await self.report()
 
     async def _load(self) -> None:
@@ -210,11 +212,12 @@ class AdServer:
         version = self._folder.current()
         if version is None:
             return
+        self._rejected = version.name  # until it is served
         nodes = [] if self._served is None else self._served.last_nodes()
         loop = asyncio.get_running_loop()
         begun = loop.time()
         self._served = await loop.run_in_executor(self._loader, _prepared, self._folder, version, nodes)
-        self._rejection = None
+        self._rejected = None
         self.prepared = loop.time() - begun
         _log.info("serving version %s: %d ads, %d rates", version.name, version.ads, version.rates)
 
@@ -228,7 +231,8 @@ class AdServer:
         """Write the report for `reticent ads status`."""
         report = ServiceReport(
             serving=None if self._served is None else self._served.version.name,
-            rejection=self._rejection,
+            rejected=None if self._reason is None else self._rejected,
+            reason=self._reason,
             started=self._started,
             reported=SystemClock().now(),
             stopped=stopped,

@@ -77,15 +77,17 @@ def test_the_operator_loads_looks_and_understands(
     Path("rates.npz").write_text("rates")
     assert printed(capsys, *LOAD[1:], code=2) == "reticent: rates.npz: this is not a rate table written by Reticent\n"
     long_ago = dt.datetime(2025, 2, 1, tzinfo=dt.UTC)
-    AdFolder(Path("ads")).write_report(ServiceReport("000001", None, long_ago, long_ago, False, 12_345, 6))
+    AdFolder(Path("ads")).write_report(ServiceReport("000001", None, None, long_ago, long_ago, False, 12_345, 6))
     assert printed(capsys, "status").endswith(
         "service    is not running, last seen 2025-02-01 00:00:00 UTC\n"
         "requests   12,345 served, 6 refused since 2025-02-01 00:00:00 UTC\n"
     )
     monkeypatch.setattr(cli, "WAIT", 0.0)
     assert "no service serves it yet: is one running?" in printed(capsys, "load", "--wait", code=4)
+    AdFolder(Path("ads")).write_report(ServiceReport("000001", "000003", "no room", long_ago, long_ago, False, 0, 0))
+    assert "the service cannot serve version 000003: no room" in printed(capsys, "load", "--wait", code=4)
     version = json.loads(printed(capsys, "load", "--least-rate", "0.25", "--json"))
-    assert (version["name"], version["settings"]["least_rate"], version["settings"]["max_ads"]) == ("000003", 0.25, 4)
+    assert (version["name"], version["settings"]["least_rate"], version["settings"]["max_ads"]) == ("000004", 0.25, 4)
 
 
 # Real processes

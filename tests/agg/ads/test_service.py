@@ -187,7 +187,8 @@ def test_every_reply_is_of_one_version_while_versions_change_and_bad_ones_come(
             await server.report()
             report = folder.report()
             assert report is not None
-            assert "this is not an index of ads" in str(report.rejection)
+            assert (report.serving, report.rejected) == ("000002", "000002")  # it was spoilt after it was served
+            assert "this is not an index of ads" in str(report.reason)
         assert computed == ["selector", "loader"]
         first, second = (each.format.reply(encoded(each, 0), 2) for each in (one, two))
         assert set(replies) == {first, second}
