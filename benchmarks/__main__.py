@@ -11,7 +11,17 @@ from pathlib import Path
 
 from benchmarks.measure import ONE_CORE
 
-DEFAULT = ("checks", "broker", "calibration", "encryption", "counting", "ads_service", "utility", "selection")
+DEFAULT = (
+    "checks",
+    "broker",
+    "calibration",
+    "encryption",
+    "counting",
+    "ads_service",
+    "utility",
+    "selection",
+    "off_policy",
+)
 LONG = ("learning", "many_phones")
 """These take minutes: they run only if they are named."""
 WITH_TRACES = ("utility", "learning")

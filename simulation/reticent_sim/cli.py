@@ -6,21 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from rich.console import Console
 
 from reticent.console.options import AsJson
+from reticent_sim.experiments.ads import communication, disclosure, min_ctr, private_rates, surface
+from reticent_sim.experiments.ads.measured import SampleRunner
+from reticent_sim.experiments.ads.samples import SampleSettings
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.results import Result
-from reticent_sim.experiments.runner import PEOPLE, Runner, Settings
+from reticent_sim.experiments.runner import PEOPLE, Progress, Runner, Settings
+from reticent_sim.report.ads import draw_communication, draw_disclosure, draw_min_ctr, draw_private_rates
 from reticent_sim.report.bars import draw_checks
 from reticent_sim.report.curves import draw_activities, draw_contexts, draw_delta
 from reticent_sim.report.durations import draw_times
 from reticent_sim.report.findings import show
 from reticent_sim.report.progress import progress_bar
+from reticent_sim.report.surface import draw_surface
 from reticent_sim.report.users import draw_users
 from reticent_sim.world import resident, write_traces
 
@@ -29,17 +34,22 @@ app = App(name="experiment")
 FOLDER = Path("experiments")
 
 
+R = TypeVar("R", Runner, SampleRunner)
+
+
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Generic[R]):
     """One figure or table."""
 
     name: str
     help: str
-    run: Callable[[Runner], Result]
+    run: Callable[[R], Result]
     draw: Callable[[Result, Path], None]
+    simulated: bool = False
+    """Whether it runs on simulated data only."""
 
 
-EXPERIMENTS = (
+MASKIT = (
     Experiment(times.NAME, "How long checks take (table 3.2).", times.run, draw_times),
     Experiment(checks.NAME, "What is released, suppressed and breached (figure 3.5).", checks.run, draw_checks),
     Experiment(users.NAME, "Which check is better for whom (figure 3.6).", users.run, draw_users),
@@ -47,17 +57,44 @@ EXPERIMENTS = (
     Experiment(contexts.NAME, "More and more sensitive contexts (figure 3.8).", contexts.run, draw_contexts),
     Experiment(activities.NAME, "Activities as contexts (figure 3.9).", activities.run, draw_activities),
 )
+ADS = (
+    Experiment(min_ctr.NAME, "Ads over the least click-through rate (figure 4.4).", min_ctr.run, draw_min_ctr),
+    Experiment(
+        communication.NAME, "Ads over the number that is sent (figure 4.5).", communication.run, draw_communication
+    ),
+    Experiment(disclosure.NAME, "Ads over what is disclosed (figure 4.6).", disclosure.run, draw_disclosure),
+    Experiment(
+        private_rates.NAME,
+        "Ads by differentially private rates (figure 5.2).",
+        private_rates.run,
+        draw_private_rates,
+        simulated=True,
+    ),
+    Experiment(surface.NAME, "Disclosure against revenue against bytes.", surface.run, draw_surface),
+)
 
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
-@Parameter(name="*")
 @dataclass(frozen=True)
-class Options:
+class CommonOptions:
     """The options of every experiment."""
 
     quick: Annotated[bool, Parameter(negative="")] = False
-    "Use fewer people, days and steps: less than a minute."
+    "Use less data: less than a minute."
+    workers: Count | None = None
+    "The number of processes, by default one for each processor. It changes no result."
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER
+    "The folder for the CSV, the JSON and the picture."
+    as_json: AsJson = False
+    "Print JSON."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Options(CommonOptions):
+    """The options of the experiments about masks."""
+
     traces: Path | None = None
     "Use real people: CSV (also .csv.gz) or Parquet with the columns user, time and context."
     zone: str | None = None
@@ -66,12 +103,6 @@ class Options:
     "The most people. The default is 91 simulated ones, or all of the traces."
     seed: int = 1
     "The seed of the people, their days, their sensitive contexts and all coins."
-    workers: Count | None = None
-    "The number of processes, by default one for each processor. It changes no result."
-    output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER
-    "The folder for the CSV, the JSON and the picture."
-    as_json: AsJson = False
-    "Print JSON."
 
     @property
     def settings(self) -> Settings:
@@ -81,32 +112,69 @@ class Options:
         return Settings(self.seed, self.people, self.quick, self.traces, self.zone, self.workers)
 
 
-def _command(experiments: Sequence[Experiment]) -> Callable[..., None]:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class AdOptions(CommonOptions):
+    """The options of the experiments about ads."""
+
+    data: Path | None = None
+    "Use real check-ins: a folder with categories.csv and checkins.csv (also .csv.gz)."
+    people: Count | None = None
+    "The users of each simulated world. The default depends on the experiment."
+    seed: int = 1
+    "The seed of the worlds, their logs, the test contexts and all noise."
+
+    @property
+    def settings(self) -> SampleSettings:
+        """The data and the options of a run."""
+        if self.data is not None and self.people is not None:
+            raise ValueError("--people is the size of simulated worlds: leave it out with --data")
+        return SampleSettings(self.seed, self.people, self.quick, self.data, self.workers)
+
+
+def _maskit(experiments: Sequence[Experiment[Runner]]) -> Callable[..., None]:
     def command(*, options: Options = Options()) -> None:
-        results = []
-        for experiment, result in _run(experiments, options.settings):
-            result.write(options.output)
-            experiment.draw(result, options.output / f"{result.name}.png")
-            results.append(result)
-        console = Console()
-        if options.as_json:
-            shown = [result.to_json() for result in results]
-            console.print_json(data=shown if len(experiments) > 1 else shown[0])
-            return
-        for result in results:
-            show(console, result)
-            files = ", ".join(f"{result.name}.{ending}" for ending in ("csv", "json", "png"))
-            console.print(f"Written to {options.output}: {files}\n", soft_wrap=True, highlight=False)
+        _run(experiments, options, lambda progress: Runner(options.settings, progress))
 
     return command
 
 
-for _experiment in EXPERIMENTS:
-    app.command(_command([_experiment]), name=_experiment.name, help=_experiment.help)
+def _ads(experiments: Sequence[Experiment[SampleRunner]]) -> Callable[..., None]:
+    def command(*, options: AdOptions = AdOptions()) -> None:
+        suited = [each for each in experiments if options.data is None or len(experiments) == 1 or not each.simulated]
+        _run(suited, options, lambda progress: SampleRunner(options.settings, progress))
+
+    return command
+
+
+def _run(experiments: Sequence[Experiment[R]], options: CommonOptions, make_runner: Callable[[Progress], R]) -> None:
+    results = []
+    with _progress() as (update, name):
+        runner = make_runner(update)
+        for experiment in experiments:
+            name(experiment.name)
+            result = experiment.run(runner)
+            result.write(options.output)
+            experiment.draw(result, options.output / f"{result.name}.png")
+            results.append(result)
+    console = Console()
+    if options.as_json:
+        shown = [result.to_json() for result in results]
+        console.print_json(data=shown if len(experiments) > 1 else shown[0])
+        return
+    for result in results:
+        show(console, result)
+        files = ", ".join(f"{result.name}.{ending}" for ending in ("csv", "json", "png"))
+        console.print(f"Written to {options.output}: {files}\n", soft_wrap=True, highlight=False)
+
+
+for _experiment in MASKIT:
+    app.command(_maskit([_experiment]), name=_experiment.name, help=_experiment.help)
+app.command(_maskit(MASKIT), name="maskit", help="All experiments of section 3.7 of Götz's dissertation.")
+for _ad_experiment in ADS:
+    app.command(_ads([_ad_experiment]), name=_ad_experiment.name, help=_ad_experiment.help)
 app.command(
-    _command(EXPERIMENTS),
-    name="maskit",
-    help="All experiments of section 3.7 of Götz's dissertation.",
+    _ads(ADS), name="ads", help="All experiments about ads: sections 4.4 and 5.6 of Götz's dissertation, and ours."
 )
 
 
@@ -132,14 +200,6 @@ def population(
         raise ValueError(f"no activities were recorded: use more than {people} people")
     lines = write_traces(output, residents, activities=activities)
     Console().print(f"{len(residents)} people, {lines} hours, written to {output}", soft_wrap=True, highlight=False)
-
-
-def _run(experiments: Sequence[Experiment], settings: Settings) -> Iterator[tuple[Experiment, Result]]:
-    with _progress() as (update, name):
-        runner = Runner(settings, update)
-        for experiment in experiments:
-            name(experiment.name)
-            yield experiment, experiment.run(runner)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent_sim.cli import EXPERIMENTS
+from reticent_sim.cli import MASKIT
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
 from reticent_sim.experiments.maskit.groups import Group
 from reticent_sim.experiments.results import Result
@@ -259,7 +259,7 @@ def test_at_full_size_the_findings_are_those_of_the_documentation(monkeypatch: p
     """The figures over delta or contexts run the published systems only: no finding is about others there."""
     monkeypatch.setattr(Group, "__init__", partialmethod(Group.__init__, systems=PUBLISHED))
     runner = Runner(Settings())
-    findings = [finding for experiment in EXPERIMENTS for finding in experiment.run(runner).findings]
+    findings = [finding for experiment in MASKIT for finding in experiment.run(runner).findings]
     assert {finding.name for finding in findings if finding.verdict is Verdict.HOLDS} == HOLD
     documented = {row["name"]: row for row in ROW.finditer((ROOT / "docs/experiments.md").read_text())}
     assert list(documented) == [finding.name for finding in findings]

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from reticent.console import program
-from reticent_sim.cli import EXPERIMENTS
+from reticent_sim.cli import MASKIT
 from reticent_sim.experiments.runner import LIBRARIES, Runner, Settings
 from reticent_sim.experiments.subjects import from_traces
 from reticent_sim.experiments.systems import (
@@ -29,7 +29,7 @@ from reticent_sim.world import resident, write_traces
 PROGRAM = Path(sys.executable).with_name("reticent")
 PEOPLE = 6
 SMALL = ["--quick", "--people", str(PEOPLE)]
-NAMES = [experiment.name for experiment in EXPERIMENTS]
+NAMES = [experiment.name for experiment in MASKIT]
 TIMES = "maskit-times"
 
 

@@ -22,7 +22,7 @@ def test_no_error_bar_crosses_the_number_in_its_bar(
     part = Estimate(0.2, 0.1, 0.3, 6)
     row: Row = {"system": "hybrid", "breaches": 0, "utility": Estimate(0.4, low, 0.8 - low, 6)}
     row |= dict.fromkeys(bars.PARTS, part)
-    settings = {"sensitive": "3", "delta": 0.1, "quick": True, "seed": 1, "people": 6, "source": "made up", "steps": 12}
+    settings = {"sensitive": "3", "delta": 0.1, "quick": True, "seed": 1, "sample": "6 people", "intervals": "people"}
     figures: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     draw_checks(Result("maskit-checks", "", settings, [row], []), tmp_path / "checks.png")

@@ -81,13 +81,18 @@ def settings_of(runner: Runner, subjects: Sequence[Subject], **more: Any) -> dic
     contexts, days = [subject.seen for subject in subjects], [len(subject.days) for subject in subjects]
     followed = sum(len(subject.halves[0]) for subject in subjects)
     judged = sum(len(subject.judged) for subject in subjects)
+    source = "made-up population" if settings.traces is None else settings.traces.name
+    sample = f"{len(subjects)} people ({source}), {settings.steps} steps a day"
     return {
         "seed": settings.seed,
         "quick": settings.quick,
-        "source": "made-up population" if settings.traces is None else settings.traces.name,
+        "source": source,
         "seeded": True,
         "people": len(subjects),
         "steps": settings.steps,
+        "intervals": "people",
+        "sample": sample,
+        "summary": f"{sample}. {judged - followed} of the {judged} test days leave the chains",
         "chains": "one for each person and all days of the week, counted from the first half of the days, unsmoothed",
         "off_model": "what the chain rules out is suppressed, whatever the system",
         "contexts": _range(contexts),

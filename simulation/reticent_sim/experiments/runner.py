@@ -35,7 +35,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of finished trials and the number of all."""
 
 
-def _no_progress(done: int, total: int) -> None:
+def no_progress(done: int, total: int) -> None:
     """Report nothing."""
 
 
@@ -72,7 +72,7 @@ class Runner:
     """Runs trials in worker processes, and keeps their results for later experiments."""
 
     settings: Settings
-    progress: Progress = _no_progress
+    progress: Progress = no_progress
     _results: dict[tuple[bool, Trial], TrialResult] = field(default_factory=dict)
 
     @cached_property
@@ -112,7 +112,7 @@ class Runner:
         # The longest jobs go first, so that no worker computes one alone at the end.
         order = sorted(jobs, key=lambda key: (not key[-1], -len(jobs[key].subject.contexts)))
         done = 0
-        with _one_thread_each():
+        with one_thread_each():
             for job, results in run_jobs(run_trials, [jobs[key] for key in order], count):
                 yield from zip(job.trials, results, strict=True)
                 done += len(job.trials)
@@ -126,7 +126,7 @@ def _parts(trial: Trial) -> tuple[Trial, ...]:
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def one_thread_each() -> Iterator[None]:
     """Give each process that is spawned here one thread."""
     before = {name: os.environ.get(name) for name in LIBRARIES}
     os.environ.update(dict.fromkeys(LIBRARIES, "1"))

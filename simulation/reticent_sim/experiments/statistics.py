@@ -101,6 +101,16 @@ def share(count: int, n: int) -> Estimate:
     return Estimate(count / n, float(found.low), float(found.high), n)
 
 
+def percent(value: float | Estimate, digits: int = 1) -> str:
+    """A share as text, with its interval if it has one."""
+    if isinstance(value, float):
+        return f"{100 * value:.{digits}f} %"
+    text = f"{100 * value.value:.{digits}f} %"
+    if value.low is None or value.high is None:
+        return text
+    return f"{text} ({100 * value.low:.{digits}f} to {100 * value.high:.{digits}f})"
+
+
 def _resampled(people: int, seed: int, *path: str | int) -> npt.NDArray[np.int64]:
     """The numbers of the people of each sample, (RESAMPLES, people)."""
     return seeded(seed, "bootstrap", *path).integers(people, size=(RESAMPLES, people))

@@ -72,3 +72,8 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict about several claims together: it fails if one of them does."""
     found = set(verdicts)
     return next((each for each in (Verdict.FAILS, Verdict.UNDECIDED) if each in found), Verdict.HOLDS)
+
+
+def any_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict about several claims of which one is enough."""
+    return opposite(all_of(map(opposite, verdicts)))

@@ -46,19 +46,18 @@ def save_figure(path: Path, result: Result, heading: Heading, draw: Draw) -> Non
         figure.text(0.022, 1 - 0.26 / height, heading.title, fontsize=15, fontweight="bold", va="center")
         figure.text(0.022, 1 - 0.58 / height, heading.text, fontsize=9.5, color=GREY, va="center", linespacing=1.45)
         draw(figure)
-        source = _source(result) + ("; bars are 95 % intervals over people" if heading.intervals else "")
+        source = _source(result) + (
+            f"; bars are 95 % intervals over {result.settings['intervals']}" if heading.intervals else ""
+        )
         figure.text(RIGHT, 0.1 / height, source, fontsize=TINY, color=GREY, ha="right")
         figure.savefig(path, metadata={"Software": None}, pil_kwargs={"optimize": True})
 
 
 def _source(result: Result) -> str:
-    """The command and the people that the numbers come from."""
+    """The command, and the people or worlds that the numbers come from."""
     settings = result.settings
     quick = ", quick" if settings["quick"] else ""
-    return (
-        f"reticent experiment {result.name}, seed {settings['seed']}{quick}: {settings['people']} people "
-        f"({settings['source']}), {settings['steps']} steps a day"
-    )
+    return f"reticent experiment {result.name}, seed {settings['seed']}{quick}: {settings['sample']}"
 
 
 def panel(figure: Figure, left: float, right: float, bottom: float = FOOTING, top: float = HEADING) -> Axes:

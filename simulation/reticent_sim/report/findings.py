@@ -8,10 +8,10 @@ from rich.text import Text
 from reticent_sim.experiments.results import Result
 from reticent_sim.experiments.verdicts import Verdict
 
-_VERDICTS = {
-    Verdict.HOLDS: Text("holds", style="bold green"),
-    Verdict.FAILS: Text("does not hold", style="bold red"),
-    Verdict.UNDECIDED: Text("undecided: too few people", style="bold yellow"),
+_STYLES = {
+    Verdict.HOLDS: "bold green",
+    Verdict.FAILS: "bold red",
+    Verdict.UNDECIDED: "bold yellow",
 }
 
 
@@ -19,13 +19,13 @@ def show(console: Console, result: Result) -> None:
     """Print the findings."""
     settings = result.settings
     console.print(Text(result.title, style="bold"))
-    console.print(
-        f"{settings['people']} people ({settings['source']}), {settings['steps']} steps a day. "
-        f"{settings['judged_days_off_model']} of the {settings['judged_days']} test days leave the chains."
-    )
+    console.print(f"{settings['summary']}.", highlight=False)
     for finding in result.findings:
         console.print()
-        console.print(_VERDICTS[finding.verdict] + Text(f"  {finding.claim}"))
+        reason = f": too few {settings['intervals']}" if finding.verdict == Verdict.UNDECIDED else ""
+        console.print(
+            Text(f"{finding.verdict.value}{reason}", style=_STYLES[finding.verdict]) + Text(f"  {finding.claim}")
+        )
         if finding.published:
             console.print(Text(f"  published  {finding.published}"))
         console.print(Text(f"  here       {finding.ours}"))

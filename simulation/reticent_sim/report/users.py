@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reticent_sim.experiments.maskit import users
-from reticent_sim.experiments.maskit.groups import percent
 from reticent_sim.experiments.results import Result, Row
+from reticent_sim.experiments.statistics import percent
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE
 from reticent_sim.report.figure import (
     LEFT,

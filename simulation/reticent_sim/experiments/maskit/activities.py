@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.delta import lost, price
-from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random, percent
+from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random
 from reticent_sim.experiments.maskit.sweeps import DELTAS, Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, settings_of
 from reticent_sim.experiments.runner import Runner
+from reticent_sim.experiments.statistics import percent
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY
 from reticent_sim.experiments.verdicts import Verdict, above, all_of, below

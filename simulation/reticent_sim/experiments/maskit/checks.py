@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from reticent_client import TOLERANCE
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.maskit.groups import Group, at_random, percent
+from reticent_sim.experiments.maskit.groups import Group, at_random
 from reticent_sim.experiments.results import Finding, Result, Row, settings_of
 from reticent_sim.experiments.runner import DELTA, Runner
+from reticent_sim.experiments.statistics import percent
 from reticent_sim.experiments.systems import (
     ADAPTIVE,
     HYBRID,

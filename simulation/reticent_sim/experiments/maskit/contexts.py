@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random, percent
+from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_random
 from reticent_sim.experiments.maskit.sweeps import Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, settings_of
 from reticent_sim.experiments.runner import DELTA, Runner
+from reticent_sim.experiments.statistics import percent
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, PUBLISHED, SIMULATABLE
 from reticent_sim.experiments.verdicts import above, all_of, at_least, below
 

@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 
 from reticent_sim.experiments import statistics
-from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_home, at_random, percent
+from reticent_sim.experiments.maskit.groups import OPTIMAL_EVERY, Group, at_home, at_random
 from reticent_sim.experiments.maskit.sweeps import DELTAS, Sweep, note, rows
 from reticent_sim.experiments.results import Finding, Result, settings_of
 from reticent_sim.experiments.runner import DELTA, Runner
-from reticent_sim.experiments.statistics import Estimate
+from reticent_sim.experiments.statistics import Estimate, percent
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE
 from reticent_sim.experiments.verdicts import all_of, at_least, at_most, below
 

@@ -126,13 +126,3 @@ def at_random(runner: Runner, people: Iterable[Subject], count: int, delta: floa
 def at_home(people: Iterable[Subject], delta: float = DELTA) -> dict[Subject, Protection]:
     """The home of each person."""
     return {subject: ((subject.home,), delta) for subject in people}
-
-
-def percent(value: float | Estimate, digits: int = 1) -> str:
-    """A share as text, with its interval if it has one."""
-    if isinstance(value, float):
-        return f"{100 * value:.{digits}f} %"
-    text = f"{100 * value.value:.{digits}f} %"
-    if value.low is None or value.high is None:
-        return text
-    return f"{text} ({100 * value.low:.{digits}f} to {100 * value.high:.{digits}f})"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from reticent_sim.experiments import statistics
 from reticent_sim.experiments.maskit.checks import SENSITIVE, group_of
-from reticent_sim.experiments.maskit.groups import Group, percent
+from reticent_sim.experiments.maskit.groups import Group
 from reticent_sim.experiments.results import Finding, Result, Row, settings_of
 from reticent_sim.experiments.runner import DELTA, Runner
-from reticent_sim.experiments.statistics import Estimate
+from reticent_sim.experiments.statistics import Estimate, percent
 from reticent_sim.experiments.subjects import Subject
 from reticent_sim.experiments.systems import HYBRID, LEAKY, PROBABILISTIC, SIMULATABLE, SYSTEMS
 from reticent_sim.experiments.verdicts import above, all_of
