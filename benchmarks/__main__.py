@@ -21,6 +21,7 @@ DEFAULT = (
     "utility",
     "selection",
     "off_policy",
+    "rates",
 )
 LONG = ("learning", "many_phones")
 """These take minutes: they run only if they are named."""

@@ -56,7 +56,7 @@ class Candidates:
 
 
 class BidIndex:
-    """The nodes that each ad bids on.
+    """The contexts that each ad bids on.
 
     Args:
         hierarchy: The hierarchy.
@@ -71,31 +71,52 @@ class BidIndex:
         if not self.ads:
             raise ValueError("an estimate needs at least one ad: got none")
         self._hierarchy = hierarchy
-        bids = [
-            (number, self._index(ad, node)) for number, ad in enumerate(ads) for node in ads[ad] or hierarchy.nodes[:1]
-        ]
-        self._ad, self._node = np.array(bids, dtype=np.int64).T
+        root = hierarchy.nodes[:1]
+        bids = [(number, self._index(ad, node)) for number, ad in enumerate(ads) for node in ads[ad] or root]
+        ad, node = np.array(bids, dtype=np.int64).T
+        key = ad * len(hierarchy.contexts) + hierarchy.leaf_starts[node]
+        end = ad * len(hierarchy.contexts) + hierarchy.leaf_ends[node]
+        order = np.lexsort((-end, key))
+        key, end = key[order], end[order]
+        outer = np.append(True, key[1:] >= np.maximum.accumulate(end)[:-1])  # two nodes are nested or disjoint
+        self._starts, self._ends = key[outer], end[outer]  # of disjoint ranges of contexts, by ad
 
-    def candidates(self, depth: int, nodes: Numbers) -> Candidates:
-        """The counters of candidate nodes of one level: all ads with a bid on a context at or below each.
+    def root(self) -> Candidates:
+        """The counters of the first level: all ads at the root."""
+        ads = np.arange(len(self.ads), dtype=np.int32)
+        return Candidates(0, np.zeros(1, dtype=np.int32), ads, np.zeros_like(ads))
+
+    def below(self, above: Candidates, nodes: npt.NDArray[np.bool_], pairs: npt.NDArray[np.bool_]) -> Candidates:
+        """The counters of the next level.
+
+        Args:
+            above: The counters of a level.
+            nodes: Whether the children of each candidate node are counted.
+            pairs: Whether the ad of each pair is counted at the children of its node, if these are.
 
         Raises:
             ValueError: There are more than `MAX_COUNTERS`.
         """
-        hierarchy = self._hierarchy
-        starts, ends = hierarchy.leaf_starts, hierarchy.leaf_ends
-        first = np.searchsorted(ends[nodes], starts[self._node], side="right")  # the candidates that overlap each bid
-        last = np.searchsorted(starts[nodes], ends[self._node], side="left")
-        counts = np.maximum(last - first, 0)
-        if (number := len(nodes) + 2 * int(counts.sum())) > MAX_COUNTERS:
+        parents, inner = self._hierarchy.parents, above.nodes[nodes]
+        children = np.flatnonzero(np.isin(parents, inner)).astype(np.int32)
+        kept = pairs & np.isin(above.node, inner)
+        first, last = (np.searchsorted(parents, above.node[kept], side) for side in ("left", "right"))
+        counts = last - first
+        if (number := len(children) + 2 * int(counts.sum())) > MAX_COUNTERS:
             raise ValueError(
-                f"level {depth} would need up to {number:,} counters, and a query has {MAX_COUNTERS:,} at most: "
-                f"raise min_support, limit the depth, or estimate fewer ads at a time"
+                f"level {above.depth + 1} would need up to {number:,} counters, and a query has {MAX_COUNTERS:,} at "
+                f"most: raise min_support, limit the depth, or estimate fewer ads at a time"
             )
-        place = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        pairs = np.unique(np.repeat(self._ad, counts) * len(hierarchy.nodes) + nodes[place])
-        ad, node = np.divmod(pairs, len(hierarchy.nodes))
-        return Candidates(depth, nodes, ad.astype(np.int32), node.astype(np.int32))
+        node = (np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())).astype(np.int32)
+        ad = np.repeat(above.ad[kept], counts)
+        here = self._has_bid(ad, node)
+        return Candidates(above.depth + 1, children, ad[here], node[here])
+
+    def _has_bid(self, ad: Numbers, node: Numbers) -> npt.NDArray[np.bool_]:
+        """Whether each ad bids on a context at or below a node."""
+        offset = ad.astype(np.int64) * len(self._hierarchy.contexts)
+        number = np.searchsorted(self._starts, offset + self._hierarchy.leaf_ends[node])  # of ranges that begin before
+        return np.asarray((number > 0) & (self._ends[number - 1] > offset + self._hierarchy.leaf_starts[node]))
 
     def _index(self, ad: str, node: Node) -> int:
         try:

@@ -98,7 +98,8 @@ def estimate_rates(
         delta: See epsilon.
         entries: The most entries of a user's log that count.
         depth: The lowest level that is counted, where 0 is the root; by default, that of the exact contexts.
-        min_support: Count the children of nodes with more entries. The default is three deviations of the noise.
+        min_support: Count the children of nodes with more entries, and there the ads with more views in the node. The
+            default is three deviations of the noise.
         noise: The mechanism of the noise.
         level: The probability of each interval.
         state: The file that keeps the state; by default, the output with .state.json.

@@ -44,10 +44,10 @@ def estimate(
     """Estimate click-through rates by one query for each level of the hierarchy, from the root down.
 
     Each query counts the entries of the candidate nodes, and for each ad with a bid on their contexts the clicks and
-    the views without a click. Candidates are the children of nodes with enough entries. All counts are as if the whole
-    population of the first query had contributed to each query: other phones are absent each time. Consistent counts
-    follow by weighted least squares. Each interval contains the rate among all phones' entries with probability
-    `level`, on its own, if nobody lied and phones are absent at random.
+    the views without a click. Candidates are the children of nodes with enough entries, and there the ads with enough
+    views in the node. All counts are as if the whole population of the first query had contributed to each query:
+    other phones are absent each time. Consistent counts follow by weighted least squares. Each interval contains the
+    rate among all phones' entries with probability `level`, on its own, if nobody lied and phones are absent at random.
 
     Args:
         counts: Counts phones, real or simulated.
@@ -60,8 +60,8 @@ def estimate(
         absent: The probability that a phone does not contribute to a query.
         to_query: Makes a query of a question: `Analyst.query`, or `Question.to_query` for simulated phones.
         counters: The counters of simulated phones for a query; None for real phones.
-        min_support: A node's children are counted if its count exceeds this. By default, three standard deviations of
-            the count's error.
+        min_support: The children of a node are counted if its count exceeds this, and there the ads with more views in
+            the node. By default, three standard deviations of the count's error.
         depth: The lowest level that is counted, where 0 is the root; by default, that of the exact contexts. The noise
             grows with the square root of the number of levels.
         noise: The mechanism of the noise.

@@ -35,6 +35,11 @@ class CountedLevel:
     others: Estimates
     seeded: bool
 
+    @property
+    def views(self) -> Estimates:
+        """The counts of views of each pair, with or without a click."""
+        return Estimates(self.clicks.value + self.others.value, self.clicks.variance + self.others.variance)
+
     @classmethod
     def of(cls, candidates: Candidates, release: Release, population: int, most: int) -> CountedLevel:
         """The counts of a release.

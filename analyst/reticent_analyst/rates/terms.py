@@ -25,8 +25,8 @@ class EstimateTerms:
         delta: See epsilon.
         entries: The most entries of a user's log that count.
         depth: The lowest level that is counted: 0 is the root.
-        min_support: A node's children are counted if its count exceeds this. If None, three standard deviations of the
-            count's error.
+        min_support: The children of a node are counted if its count exceeds this, and there the ads with more views in
+            the node. If None, three standard deviations of the count's error.
         noise: The mechanism.
         fraction_bits: As in a question; if None, what the noise needs.
 

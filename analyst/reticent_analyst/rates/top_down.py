@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from reticent.hierarchy import Hierarchy
 from reticent.privacy import AlreadyDecided, Contributions, Counter, Counts, Query, QueryBurnt, Release
@@ -15,7 +17,8 @@ from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import LevelBurnt, NeverDecided
 from reticent_analyst.handle import COUNTERSIGN_REFUSALS
 from reticent_analyst.question import Question
-from reticent_analyst.rates.candidates import BidIndex, Candidates, Numbers
+from reticent_analyst.rates.candidates import BidIndex, Candidates
+from reticent_analyst.rates.consistency import Estimates
 from reticent_analyst.rates.state import EstimateState, QueryOutcome
 from reticent_analyst.rates.table import CountedLevel
 from reticent_analyst.rates.terms import EstimateTerms
@@ -23,7 +26,7 @@ from reticent_analyst.rates.terms import EstimateTerms
 __all__ = ["CountersOf", "LevelProgress", "OnLevel", "ToQuery", "TopDown"]
 
 SUPPORT_DEVIATIONS = 3
-"""By default, a node's children are counted if its count exceeds so many standard deviations of its error."""
+"""By default, a count has support if it exceeds so many standard deviations of its error."""
 
 ToQuery: TypeAlias = Callable[[Question], Query]
 CountersOf: TypeAlias = Callable[[Query], Contributions]
@@ -53,7 +56,10 @@ OnLevel: TypeAlias = Callable[[LevelProgress], None]
 
 
 class TopDown:
-    """Counts the levels of a hierarchy, and descends only below nodes with enough entries.
+    """Counts the levels of a hierarchy, below nodes with enough entries, and there the ads with enough views.
+
+    In a child, an ad has fewer views than in the parent. A rate without support is never used in place of an
+    ancestor's, so nothing is lost where algorithm 8 would count all ads.
 
     Args:
         counts: Counts phones, real or simulated.
@@ -100,26 +106,23 @@ class TopDown:
         """
         counted: list[CountedLevel] = []
         population = 0
-        nodes: Numbers = np.zeros(1, dtype=np.int32)
-        for depth in range(self._terms.levels):
-            candidates = self._bids.candidates(depth, nodes)
-            if not self._is_affordable(depth):
-                break
+        candidates = self._bids.root()
+        while candidates.depth < self._terms.levels and len(candidates.nodes) and self._is_affordable(candidates.depth):
             query, release = self._counted(candidates)
             population = population or query.population
-            counted.append(CountedLevel.of(candidates, release, population, self._terms.entries))
-            survivors = nodes[counted[-1].entries.value > self._threshold(counted[-1])]
-            nodes = np.flatnonzero(np.isin(self._hierarchy.parents, survivors)).astype(np.int32)
-            if not len(nodes):
-                break
+            level = CountedLevel.of(candidates, release, population, self._terms.entries)
+            counted.append(level)
+            candidates = self._bids.below(candidates, self._has_support(level.entries), self._has_support(level.views))
         if not counted:
             raise ValueError("burnt queries have used the whole budget: begin a new estimate, under another name")
         return counted
 
-    def _threshold(self, counted: CountedLevel) -> float:
-        if self._terms.min_support is not None:
-            return self._terms.min_support
-        return SUPPORT_DEVIATIONS * float(np.sqrt(counted.entries.variance.min()))
+    def _has_support(self, counts: Estimates) -> npt.NDArray[np.bool_]:
+        """The counts above the support."""
+        least = self._terms.min_support
+        if least is None:
+            least = SUPPORT_DEVIATIONS * math.sqrt(counts.variance.min(initial=math.inf))
+        return np.asarray(counts.value > least)
 
     def _is_affordable(self, depth: int) -> bool:
         """Whether the budget has a query left: burnt queries whose sums were decrypted have used their part of it."""
