@@ -17,7 +17,7 @@ from cyclopts.validators import Number
 
 from reticent.clock import first_of
 from reticent.console import process
-from reticent.privacy import Bin, Query, QueryLimits
+from reticent.privacy import Bin, Cost, Query, QueryLimits
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent_client import Participation, Phone, PhoneStore
@@ -33,6 +33,8 @@ POLL_INTERVAL = 1.0
 JOINING = 50
 """Phones that enrol at the same time."""
 CLEAN_TIMEOUT = 60.0
+BUDGET = Cost(12.0, 1e-4)
+"""The budget of each phone with ads: the default one does not suffice for the other examples and rates."""
 
 QUESTION = """\
 # How many phones were at the gym? Add counters, with the bounds of one phone's contribution to each.
@@ -158,6 +160,7 @@ async def _run_phones(
                 Phone(
                     store=own,  # commands show the first one
                     participation=participation,
+                    budget=None if ads is None else BUDGET,
                     counters=_counters(number),
                     ads=None if ads is None else ads.settings(),
                     simulation=True,
@@ -276,7 +279,7 @@ def _ad_examples(servers: ServerPair, ads: AdSandbox) -> list[tuple[str, list[st
         (
             "Let the ad service use them, and see what it sends for a request that says nothing",
             [
-                _line("ads", "load", *service, "--rates", rates, "--wait", "20"),
+                _line("ads", "load", *service, "--rates", rates, "--wait"),
                 _line("ads", "explain", str(ads.hierarchy.nodes[0]), *service),
             ],
         ),
