@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reticent.arguments import checked_text
 from reticent.v1 import ads_pb2, phone_pb2
 
 __all__ = [
@@ -30,6 +31,9 @@ REPLY_SIZE = 1024
 
 A padding of 128 bytes and more has a length of two bytes, so that each size can be reached exactly.
 """
+
+MAX_REPLY = 2**18
+"""The most bytes of a reply of the ad service, more than a service sends: the phone keeps many replies in memory."""
 
 _PADDING_HEADER = 3
 
@@ -113,6 +117,8 @@ def read_reply(payload: bytes, parents: Sequence[int], node: int, most: int) -> 
     Raises:
         ValueError: The reply is invalid.
     """
+    if len(payload) > MAX_REPLY:
+        raise ValueError(f"the reply has {len(payload)} bytes: a phone reads at most {MAX_REPLY}")
     message = ads_pb2.SelectReply.FromString(payload)
     if len(message.ads) > most:
         raise ValueError(f"{len(message.ads)} ads were sent, and {most} requested")
@@ -120,9 +126,11 @@ def read_reply(payload: bytes, parents: Sequence[int], node: int, most: int) -> 
         OfferedAd(each.id, each.text, each.category, each.cap, tuple(_rate(rate) for rate in each.rates))
         for each in message.ads
     )
-    if len({ad.id for ad in ads}) < len(ads) or any(not ad.id for ad in ads):
+    if len({ad.id for ad in ads}) < len(ads):
         raise ValueError("each ad must have an id of its own")
     for ad in ads:
+        for name, value in (("id", ad.id), ("text", ad.text), ("category", ad.category)):
+            checked_text(f"an ad's {name}", value)  # apps may print it on a terminal
         for rate in ad.rates:
             _check_rate(ad, rate, parents, node)
         if len({rate.node for rate in ad.rates}) < len(ad.rates):

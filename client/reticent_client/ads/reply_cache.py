@@ -18,7 +18,7 @@ from reticent_client.ads.service import AdService
 
 __all__ = ["CachedReply", "ReplyCache"]
 
-KEPT = 256
+KEPT = 64
 """Nodes whose last reply is kept."""
 
 
@@ -53,7 +53,8 @@ class ReplyCache:
         self._requests: dict[int, asyncio.Task[None]] = {}
         self._backoff = Backoff(limit=600.0)
         self._failures = 0
-        self._not_before = dt.datetime.min.replace(tzinfo=dt.UTC)
+        self._failed_at = dt.datetime.min.replace(tzinfo=dt.UTC)
+        self._wait = dt.timedelta()
         self.problem: str | None = None
         """The reason why the last request failed; None if it did not."""
 
@@ -69,12 +70,17 @@ class ReplyCache:
 
         Returns the request that is on its way.
         """
-        if self.fresh(node) is not None or (node not in self._requests and self._clock.now() < self._not_before):
+        if self.fresh(node) is not None or (node not in self._requests and self._must_wait):
             return None
         if node not in self._requests:
             self._requests[node] = asyncio.create_task(self._fetch(node))
             self._requests[node].add_done_callback(lambda _: self._requests.pop(node))
         return self._requests[node]
+
+    @property
+    def _must_wait(self) -> bool:
+        """Whether the last failure was just now; one from the future came by another clock."""
+        return dt.timedelta() <= self._clock.now() - self._failed_at < self._wait
 
     async def close(self) -> None:
         """Give up the requests on their way."""
@@ -105,5 +111,5 @@ class ReplyCache:
     def _failed(self, problem: str, retry_after: float | None = None) -> None:
         self.problem = problem
         self._failures += 1
-        delay = dt.timedelta(seconds=self._backoff.delay(self._failures, retry_after))
-        self._not_before = self._clock.now() + delay
+        self._failed_at = self._clock.now()
+        self._wait = dt.timedelta(seconds=self._backoff.delay(self._failures, retry_after))

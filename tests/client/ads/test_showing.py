@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from reticent.v1 import ads_pb2, phone_pb2
+from reticent_agg.ads.index import MOST_RATES_PER_AD
+from reticent_agg.ads.messages import ReplyFormat
 from reticent_client.ads.log import PrivateLog
-from reticent_client.ads.messages import REPLY_SIZE, read_reply
+from reticent_client.ads.messages import MAX_REPLY, REPLY_SIZE, read_reply
+from reticent_client.ads.settings import MAX_ADS
 from tests.client.ads.world import CITY, HIERARCHY, LATTE, StubService, ad_phone, number, wire_ad
 from tests.client.apps.phones import at, calling, limited, status
 from tests.parties.waiting import until
@@ -145,6 +149,20 @@ async def test_after_a_failure_the_phone_waits_as_long_as_the_service_asks(tmp_p
 
 
 @limited
+async def test_a_failure_by_a_clock_that_was_wrong_delays_no_request(tmp_path: Path) -> None:
+    service = StubService(refusal=CODE.RESOURCE_EXHAUSTED)
+    async with ad_phone(tmp_path, service) as home:
+        assert await home.show() is None
+        service.refusal, service.ads = None, [wire_ad("shoes", {})]
+        home.clock._now -= dt.timedelta(hours=3)
+        assert await home.show() is not None
+
+
+def test_a_phone_reads_the_longest_reply_of_a_service() -> None:
+    assert ReplyFormat(bytes(32), MOST_RATES_PER_AD).size(MAX_ADS) <= MAX_REPLY
+
+
+@limited
 async def test_an_ad_that_cannot_be_stored_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full: the caps would not hold."""
     service = StubService([wire_ad("shoes", {})])
@@ -181,7 +199,15 @@ PARENTS = HIERARCHY.parents.tolist()
 def reply_with(**fields: float) -> bytes:
     """A reply with one ad, whose rate has these fields."""
     given: dict[str, float] = {"node": 1, "rate": 0.2, "low": 0.1, "high": 0.3, "payment": 1.0} | fields
-    return ads_pb2.SelectReply(ads=[ads_pb2.Ad(id="shoes", rates=[ads_pb2.Rate(**given)])]).SerializeToString()  # type: ignore[arg-type]
+    return reply_of(rates=[ads_pb2.Rate(**given)])  # type: ignore[arg-type]
+
+
+def reply_of(number: int = 1, **fields: Any) -> bytes:
+    """A reply with ads that have these fields."""
+    ads = [
+        ads_pb2.Ad(**{"id": f"shoes {n}", "text": "New shoes!", "category": "music"} | fields) for n in range(number)
+    ]
+    return ads_pb2.SelectReply(ads=ads).SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -195,12 +221,18 @@ def reply_with(**fields: float) -> bytes:
         reply_with(payment=-1.0),
         reply_with(node=10**6),
         reply_with(node=2),
-        ads_pb2.SelectReply(ads=[ads_pb2.Ad(id="shoes")] * 2).SerializeToString(),
-        ads_pb2.SelectReply(ads=[ads_pb2.Ad()]).SerializeToString(),
-        ads_pb2.SelectReply(ads=[ads_pb2.Ad(id=str(n)) for n in range(11)]).SerializeToString(),
+        reply_of(2, id="shoes"),
+        reply_of(id=""),
+        reply_of(11),
+        reply_of(id="\x1b[2J"),
+        reply_of(text="New\nshoes"),
+        reply_of(text=""),
+        reply_of(category="x" * 1001),
+        ads_pb2.SelectReply(padding=bytes(MAX_REPLY)).SerializeToString(),
     ],
 )
 def test_an_invalid_reply_is_refused_as_a_whole(payload: bytes) -> None:
     assert len(read_reply(reply_with(), PARENTS, 1, 10)) == 1
+    assert len(read_reply(reply_of(10), PARENTS, 1, 10)) == 10
     with pytest.raises(ValueError, match=r"\w"):
         read_reply(payload, PARENTS, 1, 10)
