@@ -209,13 +209,15 @@ def test_all_queries_of_an_estimate_share_one_budget() -> None:
     assert {counter[1:] for query in counts.queries for counter in query.counters} == {(0, 4, 1)}
 
 
-def test_intervals_contain_the_rates_of_the_log_when_phones_are_absent() -> None:
-    """A third is absent, others at each level: counts are scaled, and intervals allow for it."""
+@pytest.mark.parametrize("epsilon", [1.0, 50.0])
+def test_intervals_contain_the_rates_of_the_log_when_phones_are_absent(epsilon: float) -> None:
+    """A third is absent, others at each level: counts are scaled, and intervals allow for it, not for noise only."""
     covered = []
-    for number in range(8):
+    for number in range(6):
         rng = seeded(number, "coverage")
         log = log_of(PLACES, users=3000, size=20_000, ads=4, rng=rng).sample(2, rng)
-        table = rates_of(LocalCounts(rng, absent=1 / 3), log, entries=2, absent=0.4, min_support=None, level=0.9)
+        counts = LocalCounts(rng, absent=1 / 3)
+        table = rates_of(counts, log, epsilon=epsilon, entries=2, absent=0.4, min_support=None, level=0.9)
         exact = pairs(log.rates("exact"))
         own = zip(pairs(table), table.low.tolist(), table.high.tolist(), strict=True)
         covered += [low <= exact[key][0] <= high for key, low, high in own if key in exact]
@@ -223,7 +225,7 @@ def test_intervals_contain_the_rates_of_the_log_when_phones_are_absent() -> None
         assert abs(math.log(sum(ours for ours, _ in views) / sum(true for _, true in views))) < 0.1
         assert np.nanmax(np.abs(table.frequency - log.rates("exact").frequency)) < 0.05
         assert table.seeded
-    assert len(covered) > 150
+    assert len(covered) > 100
     assert np.mean(covered) > 0.9 - 0.05
 
 
