@@ -118,7 +118,8 @@ RULES: dict[str, Callable[[OfferedAd, AdRules, Today], str | None]] = {
 def choose(ads: Sequence[OfferedAd], exact: Sequence[int], rules: AdRules, today: Today) -> AdChoice:
     """Run by the phone. The candidate with the largest expected payment in the exact context that no rule removes.
 
-    Of equal ones, the first of the reply, where the service has put the ads that promise more in the generalised
+    None is shown without an expected payment: its rate there is too low or unknown, or its advertiser does not bid. Of
+    equal ones, it is the first of the reply, where the service has put the ads that promise more in the generalised
     context. Every rule judges every candidate, whatever the others found.
 
     Args:
@@ -132,7 +133,7 @@ def choose(ads: Sequence[OfferedAd], exact: Sequence[int], rules: AdRules, today
     allowed = [each for each in candidates if not each.removed_by]
     rates = [(0.0, 0.0) if each.rate is None else (each.rate.rate, each.rate.payment) for each in allowed]
     place = best([rate for rate, _ in rates], [payment for _, payment in rates])
-    return AdChoice(candidates, allowed[place or 0].ad if allowed else None)
+    return AdChoice(candidates, None if place is None else allowed[place].ad)
 
 
 def _judge(ad: OfferedAd, height: Mapping[int, int], rules: AdRules, today: Today) -> JudgedAd:

@@ -9,6 +9,9 @@ from reticent_client.ads.log import LogEntry
 
 __all__ = ["explained", "logged", "status"]
 
+EVENTS = 5
+"""The sensitive contexts that are listed, those with the largest disclosure."""
+
 Summary = Mapping[str, Any] | None
 
 
@@ -55,10 +58,14 @@ def _explained(entry: LogEntry) -> Iterator[str]:
 
 def _verdict(candidate: Mapping[str, Any], shown: str | None) -> str:
     removed = [f"removed by the rule {name!r} ({reason})" for name, reason in candidate["removed_by"].items()]
-    outcome = "; ".join(removed) or ("shown" if candidate["ad"] == shown else "another ad promises more")
     rate = candidate["rate"]
+    if not candidate["revenue"]:
+        lost = "no payment is expected in this context"
+    else:
+        lost = "shown" if candidate["ad"] == shown else "another ad promises more"
+    outcome = "; ".join(removed) or lost
     if rate is None:
-        return f"{outcome}; no rate for this context"
+        return f"{outcome}: the reply has no rate for it" if not removed else f"{outcome}; no rate for this context"
     interval = f"{rate['rate']:.4g} ({rate['low']:.4g} to {rate['high']:.4g})"
     return f"{outcome}; rate {interval} at {rate['node']}, {candidate['revenue']:.4g} expected"
 
@@ -69,5 +76,8 @@ def _disclosure(summary: Summary) -> Iterator[str]:
         return
     chosen = f"level {summary['level']}" if summary["level"] is not None else f"delta = {summary['delta']:g}"
     yield f"cut: {summary['nodes']} generalised contexts for {summary['contexts']} exact ones ({chosen})"
-    for event, rise in summary["disclosure"].items():
+    rises = sorted(summary["disclosure"].items(), key=lambda each: -each[1])
+    for event, rise in rises[:EVENTS]:
         yield f"  one request raises the service's belief in {event} by at most {rise:.4g}"
+    if len(rises) > EVENTS:
+        yield f"  and in {len(rises) - EVENTS} other sensitive contexts by no more than that; --json has them all"

@@ -101,7 +101,7 @@ class Ad(_message.Message):
     """Most times a day that one user is to see it; no limit if 0."""
     @_builtins.property
     def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Rate]:
-        """The rates in the contexts below the node, the most frequent contexts first."""
+        """The rates at or below the node, the most important first. A context has that of its nearest node."""
 
     def __init__(
         self,

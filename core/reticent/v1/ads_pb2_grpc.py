@@ -65,7 +65,8 @@ class AdsServicer(object):
     """
 
     def Select(self, request, context):
-        """The ads that promise the most revenue in a generalised context, the best first.
+        """The ads that promise the most revenue in a generalised context, the best first. Where further ads promise no more,
+        reserves follow, for users whose rules remove the first ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,9 @@ class AdsStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdsAsyncStub: ...
     Select: _grpc.UnaryUnaryMultiCallable[_ads_pb2.SelectRequest, _ads_pb2.SelectReply]
-    """The ads that promise the most revenue in a generalised context, the best first."""
+    """The ads that promise the most revenue in a generalised context, the best first. Where further ads promise no more,
+    reserves follow, for users whose rules remove the first ones.
+    """
 
 @_typing.type_check_only
 class AdsAsyncStub(AdsStub):
@@ -62,7 +64,9 @@ class AdsAsyncStub(AdsStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Select: _aio.UnaryUnaryMultiCallable[_ads_pb2.SelectRequest, _ads_pb2.SelectReply]  # type: ignore[assignment]
-    """The ads that promise the most revenue in a generalised context, the best first."""
+    """The ads that promise the most revenue in a generalised context, the best first. Where further ads promise no more,
+    reserves follow, for users whose rules remove the first ones.
+    """
 
 class AdsServicer(metaclass=_abc_1.ABCMeta):
     """What an ad service sends to phones: a few ads for a generalised context, among which the phone chooses by itself.
@@ -83,6 +87,8 @@ class AdsServicer(metaclass=_abc_1.ABCMeta):
         request: _ads_pb2.SelectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ads_pb2.SelectReply, _abc.Awaitable[_ads_pb2.SelectReply]]:
-        """The ads that promise the most revenue in a generalised context, the best first."""
+        """The ads that promise the most revenue in a generalised context, the best first. Where further ads promise no more,
+        reserves follow, for users whose rules remove the first ones.
+        """
 
 def add_AdsServicer_to_server(servicer: AdsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -124,7 +124,7 @@ def load(
         rates: The click-through rates, as `reticent rates estimate` saves them.
         hierarchy: The hierarchy of contexts, the same that phones have.
         max_ads: The most ads in a reply; at first 50.
-        rates_per_ad: The most rates of an ad in a reply; at first 8.
+        rates_per_ad: The most rates of an ad in a reply; at first 16.
         least_rate: Lower rates count as zero; at first 0.
         least_support: A context with fewer views of an ad has the ad's rate of the nearest ancestor with so many; at
             first 20.
@@ -251,7 +251,11 @@ def _lines(found: ReplyExplanation) -> Iterator[str]:
 
 def _rate_lines(ad: RankedAd) -> Iterator[str]:
     for each in ad.rates:
+        where = f"       {each.context}  frequency {each.frequency:.3g}, "
+        if each.origin is None:
+            yield printable(f"{where}no rate")
+            continue
         yield printable(
-            f"       {each.context}  frequency {each.frequency:.3g}, rate {each.rate:.4g} "
-            f"({each.low:.3g} to {each.high:.3g}) from {each.origin} with {each.views:.0f} views, pays {each.payment:g}"
+            f"{where}rate {each.rate:.4g} ({each.low:.3g} to {each.high:.3g}) from {each.origin} "
+            f"with {each.views:.0f} views, pays {each.payment:g}"
         )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from reticent.hierarchy import Hierarchy, Node
 from reticent.rates import RateTable
 from reticent_agg.ads.catalogue import Catalogue
-from reticent_agg.ads.index import AdIndex, IndexSettings, NodeRates
+from reticent_agg.ads.index import AdIndex, IndexSettings, SentRate
 
 __all__ = ["ColumnRate", "RankedAd", "ReplyExplanation", "explain"]
 
@@ -32,7 +32,8 @@ class ColumnRate:
     Args:
         context: The node of the column.
         frequency: The probability of the column.
-        origin: The node whose rate it is: the nearest ancestor with enough views.
+        origin: The node whose rate it is: the nearest ancestor with enough views; None for a rate of zero, which
+            excepts a context from the rate of the request's node.
         views: The views there.
         rate: The click-through rate.
         low: The lower end of its interval.
@@ -42,7 +43,7 @@ class ColumnRate:
 
     context: str
     frequency: float
-    origin: str
+    origin: str | None
     views: float
     rate: float
     low: float
@@ -57,9 +58,10 @@ class RankedAd:
     Args:
         ad: Its name.
         place: Its place in the greedy order, from 1 on; None if it is not in the reply.
-        gain: The revenue that it adds to the ads before it, or to all ads of the reply.
+        gain: The revenue that it adds to the ads before it, or to all ads of the reply. A reserve adds it to the
+            reserves before it.
         reason: Why it is not in the reply.
-        rates: Its rates at or below the node, the most frequent contexts first.
+        rates: Its rates at or below the node, the most important first.
     """
 
     ad: str
@@ -115,9 +117,10 @@ def explain(
         raise ValueError(f"a reply has 1 to {settings.max_ads} ads: got {ads}")
     if unknown := sorted(set(named) - set(catalogue.ads)):
         raise ValueError(f"the catalogue has no ad {unknown[0]!r:.80}")
-    candidates = AdIndex.build(catalogue, hierarchy, table, settings).rates_of(number)
+    index = AdIndex.build(catalogue, hierarchy, table, settings)
+    candidates = index.rates_of(number)
     selection = candidates.select(ads)
-    explained = _AdReasons(catalogue, hierarchy, table, settings, candidates)
+    explained = _AdReasons(catalogue, hierarchy, table, index, number)
     chosen = [catalogue.ads[ad] for ad in selection.ads]
     return ReplyExplanation(
         node=node,
@@ -138,23 +141,23 @@ class _AdReasons:
         catalogue: Catalogue,
         hierarchy: Hierarchy,
         table: RateTable,
-        settings: IndexSettings,
-        candidates: NodeRates,
+        index: AdIndex,
+        node: int,
     ) -> None:
         self._catalogue = catalogue
         self._hierarchy = hierarchy
         self._table = table
-        self._settings = settings
-        self._candidates = candidates
+        self._settings = index.settings
+        self._index = index
+        self._node = node
+        self._candidates = index.rates_of(node)
         self._numbers = {ad: number for number, ad in enumerate(catalogue.ads)}
         self._views: dict[str, dict[int, float]] = {}
 
     def rates(self, ad: str) -> tuple[ColumnRate, ...]:
-        """An ad's rates as a reply has them: where it bids, in its most frequent contexts."""
-        found = self._candidates
-        (own,) = np.nonzero(found.ads == self._numbers[ad])
-        frequent_first = own[found.frequent_first(own)]
-        return tuple(self._rate(ad, int(place)) for place in frequent_first[: self._settings.rates_per_ad])
+        """An ad's rates as a reply has them, the most important first."""
+        sent = self._index.sent(self._candidates, self._numbers[ad], self._node)
+        return tuple(self._rate(ad, each) for each in sent)
 
     def absence(self, ad: str, chosen: npt.NDArray[np.intp]) -> RankedAd:
         """The reason why an ad is not in the reply."""
@@ -171,19 +174,21 @@ class _AdReasons:
         gain = float(np.maximum(revenue[own] - promised[found.columns[own]], 0).sum())
         return RankedAd(ad, None, gain, LOW_GAIN if gain > 0 else NO_GAIN, self.rates(ad))
 
-    def _rate(self, ad: str, place: int) -> ColumnRate:
+    def _rate(self, ad: str, sent: SentRate) -> ColumnRate:
+        context = str(self._hierarchy.nodes[sent.node])
+        if sent.place < 0:
+            return ColumnRate(context, float(sent.frequency), None, 0.0, 0.0, 0.0, 0.0, 0.0)
         found = self._candidates
-        node = int(found.nodes[found.columns[place]])
-        origin, views = next(self._supported(ad, node))
+        origin, views = next(self._supported(ad, int(found.nodes[found.columns[sent.place]])))
         return ColumnRate(
-            context=str(self._hierarchy.nodes[node]),
-            frequency=float(found.weights[found.columns[place]]),
+            context=context,
+            frequency=float(sent.frequency),
             origin=str(self._hierarchy.nodes[origin]),
             views=views,
-            rate=float(found.rates[place]),
-            low=float(found.lows[place]),
-            high=float(found.highs[place]),
-            payment=float(found.payments[place]),
+            rate=float(found.rates[sent.place]),
+            low=float(found.lows[sent.place]),
+            high=float(found.highs[sent.place]),
+            payment=float(found.payments[sent.place]),
         )
 
     def _reason(self, ad: str, node: int) -> str:

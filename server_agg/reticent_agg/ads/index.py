@@ -21,7 +21,7 @@ from reticent_agg.ads.catalogue import AdBids, Catalogue
 from reticent_agg.ads.messages import EncodedAds, ReplyFormat
 from reticent_agg.errors import BadAdFolder
 
-__all__ = ["AdIndex", "IndexSettings", "NodeRates"]
+__all__ = ["AdIndex", "IndexSettings", "NodeRates", "SentRate"]
 
 MOST_ADS = 1000
 MOST_RATES_PER_AD = 64
@@ -40,14 +40,14 @@ class IndexSettings:
 
     Args:
         max_ads: The most ads in a reply.
-        rates_per_ad: The most rates of an ad in a reply: those of its most frequent contexts.
+        rates_per_ad: The most rates of an ad in a reply.
         least_rate: Lower rates count as zero.
         least_support: The views from which on a rate counts; a context with fewer has the rate of its nearest ancestor
             with so many.
     """
 
     max_ads: int = 50
-    rates_per_ad: int = 8
+    rates_per_ad: int = 16
     least_rate: float = 0.0
     least_support: float = 20.0
 
@@ -62,6 +62,20 @@ class IndexSettings:
             raise ValueError(f"the least rate must lie in [0, 1]: got {self.least_rate}")
         if not 0 <= self.least_support < np.inf:
             raise ValueError(f"the least support must be a number of views: got {self.least_support}")
+
+
+class SentRate(NamedTuple):
+    """A rate in a reply.
+
+    Args:
+        node: Its node.
+        place: Its place among the rates of the request's node; -1 for a rate of zero.
+        frequency: How frequent the contexts at or below its node are.
+    """
+
+    node: int
+    place: int
+    frequency: float
 
 
 class NodeRates(NamedTuple):
@@ -87,16 +101,60 @@ class NodeRates(NamedTuple):
     highs: npt.NDArray[np.float32]
     payments: Floats
 
-    def frequent_first(self, places: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """The order of some rates by the frequency of their columns."""
-        columns = self.columns[places]
-        return np.lexsort((columns, -self.weights[columns]))
-
     def select(self, k: int) -> Selection:
-        """The ads with the most revenue in all columns together, greedily; by their numbers in the catalogue."""
-        shape = int(self.ads.max(initial=-1)) + 1, len(self.nodes)
-        revenues = Revenues(Rates(self.ads, self.columns, self.rates * self.payments, shape))
-        return revenues.greedy(self.weights, k)
+        """The ads with the most revenue in all columns together, greedily; by their numbers in the catalogue.
+
+        When no other ad adds revenue, reserves follow: the same choice among the other ads, as if those before were not
+        sent. A phone needs them where its user's rules remove the ads before.
+        """
+        revenue = self.rates * self.payments
+        left = np.ones(len(self.ads), np.bool_)
+        ads, gains = np.zeros(0, np.intp), np.zeros(0)
+        while len(ads) < k and left.any():
+            shape = int(self.ads[left].max()) + 1, len(self.nodes)
+            revenues = Revenues(Rates(self.ads[left], self.columns[left], revenue[left], shape))
+            more = revenues.greedy(self.weights, k - len(ads))
+            if not len(more.ads):
+                break
+            ads, gains = np.append(ads, more.ads), np.append(gains, more.gains)
+            left &= ~np.isin(self.ads, more.ads)
+        return Selection(ads, gains)
+
+    def sent(self, ad: int, node: int, most: int, *, bids_on_all: bool) -> list[SentRate]:
+        """The rates of an ad in a reply, the most important first.
+
+        An ad that bids on all contexts below the node has a rate of the node itself, for the contexts that the reply
+        does not list: the weighted median. Then follow the columns with the most revenue that this rate misses.
+
+        Args:
+            ad: The ad's number in the catalogue.
+            node: The node.
+            most: The most rates.
+            bids_on_all: Whether the ad bids on all contexts below the node.
+        """
+        (places,) = np.nonzero(self.ads == ad)
+        place_of = np.full(len(self.nodes), -1)
+        place_of[self.columns[places]] = places
+        revenue = np.zeros(len(self.nodes))
+        revenue[self.columns[places]] = self.rates[places] * self.payments[places]
+        general = self._general_column(revenue, node) if bids_on_all or node in self.nodes else None
+        base = 0.0 if general is None else revenue[general]
+        missed = np.abs(revenue - base)
+        order = np.lexsort((-self.weights, -missed * self.weights))
+        listed = [column for column in order.tolist() if missed[column] > 0 and self.nodes[column] != node]
+        found = [SentRate(int(self.nodes[column]), int(place_of[column]), self.weights[column]) for column in listed]
+        if base > 0 and general is not None:
+            found.insert(0, SentRate(node, int(place_of[general]), float(self.weights.sum())))
+        return found[:most]
+
+    def _general_column(self, revenue: Floats, node: int) -> int:
+        """The column whose revenue stands for those that are not listed."""
+        (own,) = np.nonzero(self.nodes == node)  # it has the contexts without an estimate of their own
+        if own.size:
+            return int(own[0])
+        order = np.argsort(revenue, kind="stable")
+        sums = np.cumsum(self.weights[order])
+        return int(order[np.searchsorted(sums, sums[-1] / 2)])
 
 
 class AdIndex:
@@ -184,17 +242,18 @@ class AdIndex:
     def encoded(self, node: int) -> EncodedAds:
         """The ads for a node, the best first, ready to send."""
         found = self.rates_of(node)
-        chosen = found.select(self.settings.max_ads).ads.tolist()
-        (places,) = np.nonzero(np.isin(found.ads, chosen))
-        rates: dict[int, list[wire.Rate]] = {ad: [] for ad in chosen}
-        for place in places[found.frequent_first(places)]:
-            own = rates[int(found.ads[place])]
-            if len(own) < self.settings.rates_per_ad:
-                own.append(_rate(found, place))
+        chosen = found.select(self.settings.max_ads).ads
         ends = self._arrays["ends"]
         return self.format.encode(
-            self._content[ends[ad] : ends[ad + 1]] + wire.Ad(rates=own).SerializeToString() for ad, own in rates.items()
+            self._content[ends[ad] : ends[ad + 1]]
+            + wire.Ad(rates=(_rate(found, sent) for sent in self.sent(found, ad, node))).SerializeToString()
+            for ad in chosen.tolist()
         )
+
+    def sent(self, found: NodeRates, ad: int, node: int) -> list[SentRate]:
+        """The rates of an ad in the reply for a node."""
+        pays = self._bids.at(np.array([ad], np.int32), np.array([node], np.int32))[0] > 0
+        return found.sent(ad, node, self.settings.rates_per_ad, bids_on_all=bool(pays))
 
 
 def _encoded(catalogue: Catalogue, ad: int) -> bytes:
@@ -204,13 +263,15 @@ def _encoded(catalogue: Catalogue, ad: int) -> bytes:
     ).SerializeToString()
 
 
-def _rate(found: NodeRates, place: int) -> wire.Rate:
+def _rate(found: NodeRates, sent: SentRate) -> wire.Rate:
+    if sent.place < 0:
+        return wire.Rate(node=sent.node)
     return wire.Rate(
-        node=found.nodes[found.columns[place]],
-        rate=found.rates[place],
-        low=found.lows[place],
-        high=found.highs[place],
-        payment=found.payments[place],
+        node=sent.node,
+        rate=found.rates[sent.place],
+        low=found.lows[sent.place],
+        high=found.highs[sent.place],
+        payment=found.payments[sent.place],
     )
 
 

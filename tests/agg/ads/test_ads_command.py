@@ -56,7 +56,7 @@ def test_the_operator_loads_looks_and_understands(
     text = printed(capsys, *LOAD[1:], "--max-ads", "4", "--least-support", "8")
     assert re.match(r"version 000001, loaded ....-..-.. ..:..:.. UTC\nads {8}4, 3 of them with rates\n", text)
     assert "rates      4 from a test, at (1, 1e-06), not private: the noise is seeded\n" in text
-    assert text.endswith("at most 4 ads with 8 rates each; rates from 0, from 8 views\n")
+    assert text.endswith("at most 4 ads with 16 rates each; rates from 0, from 8 views\n")
     assert printed(capsys, "status") == text + "service    has never run\n"
     document = json.loads(printed(capsys, "status", "--json"))
     assert document["version"]["hierarchy"] == HIERARCHY.fingerprint

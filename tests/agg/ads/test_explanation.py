@@ -56,17 +56,19 @@ def test_reasons_gains_and_origins_agree_with_the_definition(tmp_path: Path, wor
             assert each.reason == reason(world, lines[each.ad], node, ads)
         for each in (*found.chosen, *found.others):
             sent = world.sent_rates(lines[each.ad], node)
-            assert [(HIERARCHY.index(Node.parse(r.context)), r.rate, r.payment) for r in each.rates] == sent
-            for rate in each.rates:
+            assert [(HIERARCHY.index(Node.parse(r.context)), r.rate, r.payment) for r in each.rates] == [
+                rate[:3] for rate in sent
+            ]
+            for rate, (*_, column) in zip(each.rates, sent, strict=True):
+                if column < 0:
+                    assert rate.origin is None
+                    continue
                 origin = next(
                     up
-                    for up in ancestors(HIERARCHY.index(Node.parse(rate.context)))
+                    for up in ancestors(column)
                     if world.rates.get((each.ad, up), (0, -1))[1] >= world.settings.least_support
                 )
-                assert (HIERARCHY.index(Node.parse(rate.origin)), rate.views) == (
-                    origin,
-                    world.rates[each.ad, origin][1],
-                )
+                assert (rate.origin, rate.views) == (str(HIERARCHY.nodes[origin]), world.rates[each.ad, origin][1])
 
 
 @pytest.mark.parametrize(

@@ -125,12 +125,19 @@ class World:
         return self.weight(column) * self.rate(line.ad, column) * self.payment(line, sent_as)
 
     def greedy(self, node: int, k: int) -> list[tuple[Line, float]]:
-        """The ads for a node with their gains, each the first with the greatest gain."""
+        """The ads for a node with their gains, each the first with the greatest gain; and reserves."""
+        chosen: list[tuple[Line, float]] = []
+        while more := self.one_greedy(node, k - len(chosen), [line for line, _ in chosen]):
+            chosen += more
+        return chosen
+
+    def one_greedy(self, node: int, k: int, before: list[Line]) -> list[tuple[Line, float]]:
+        """The greedy choice among the ads that were not chosen before."""
         columns = self.columns(node)
         promised = dict.fromkeys(columns, 0.0)
         chosen: list[tuple[Line, float]] = []
         while len(chosen) < k:
-            left = [line for line in self.lines if line not in [each for each, _ in chosen]]
+            left = [line for line in self.lines if line not in [*before, *(each for each, _ in chosen)]]
             gains = [self.gain(line, promised, columns) for line in left]
             if not left or max(gains) <= 0:
                 break
@@ -143,16 +150,40 @@ class World:
     def gain(self, line: Line, promised: dict[int, float], columns: dict[int, int]) -> float:
         return sum(max(self.revenue(line, column, node) - promised[column], 0.0) for column, node in columns.items())
 
-    def sent_rates(self, line: Line, node: int) -> list[tuple[int, float, float]]:
-        """The node, rate and payment of an ad in its most frequent columns."""
-        columns = [
-            (column, sent_as)
-            for column, sent_as in self.columns(node).items()
-            if self.rate(line.ad, column) * self.payment(line, sent_as) > 0
+    def sent_rates(self, line: Line, node: int) -> list[tuple[int, float, float, int]]:
+        """The node, rate, payment and column of an ad: of the node itself, then those that it is most wrong about."""
+        columns = sorted(self.columns(node).items(), key=lambda each: (HIERARCHY.leaf_starts[each[0]], each[0]))
+        worth = {
+            column: self.rate(line.ad, column) * self.payment(line, sent_as)  # without the weight
+            for column, sent_as in columns
+        }
+        own = [column for column, sent_as in columns if sent_as == node]
+        if own or self.payment(line, node) > 0:
+            general = own[0] if own else self.median(worth)
+            base = worth[general]
+        else:
+            general, base = -1, 0.0
+        listed = [(column, sent_as) for column, sent_as in columns if worth[column] != base and sent_as != node]
+        listed.sort(key=lambda each: (-abs(worth[each[0]] - base) * self.weight(each[0]), -self.weight(each[0])))
+        found = [
+            (sent_as, self.rate(line.ad, column), self.payment(line, sent_as), column)
+            if worth[column] > 0
+            else (sent_as, 0.0, 0.0, -1)
+            for column, sent_as in listed
         ]
-        columns.sort(key=lambda each: (-self.weight(each[0]), HIERARCHY.leaf_starts[each[0]], each[0]))
-        found = [(sent_as, self.rate(line.ad, column), self.payment(line, sent_as)) for column, sent_as in columns]
+        if base > 0:
+            found.insert(0, (node, self.rate(line.ad, general), self.payment(line, node if own else general), general))
         return found[: self.settings.rates_per_ad]
+
+    def median(self, worth: dict[int, float]) -> int:
+        """The first column of those with growing worth with which half of the weight is reached."""
+        order = sorted(worth, key=lambda column: worth[column])
+        half, reached = sum(map(self.weight, worth)) / 2, 0.0
+        for column in order:
+            reached += self.weight(column)
+            if reached >= half:
+                return column
+        return order[-1]
 
 
 def ancestors(node: int) -> Iterator[int]:

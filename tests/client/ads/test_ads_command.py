@@ -68,7 +68,7 @@ def test_each_request_is_explained_on_the_phone(tmp_path: Path, capsys: pytest.C
     assert "shoes: removed by the rule 'cap' (it was shown 1 times today, and its cap is 1); rate 0.2" in capped
     assert "shoes (clicked)  sent 0|40.71,-74.01|jazz|latte" in first
     assert "shoes: shown; rate 0.2 (0.1 to 0.4) at 0|40.71,-74.01|jazz|latte, 0.2 expected" in first
-    assert "boots: removed by the rule 'disliked ad' (the user dislikes this ad); no rate for this context" in first
+    assert "boots: removed by the rule 'disliked ad' (the user dislikes this ad); rate 0.1 (0.05 to 0.2) at" in first
     assert "one request raises the service's belief in 40.73,-74.03, jazz, latte by at most 0." in explained
     assert len(said("log").splitlines()) == 3
     assert "log: 1 ads shown, 1 clicked" in said("status")
@@ -96,7 +96,8 @@ def test_a_trial_uses_nothing_up(tmp_path: Path, capsys: pytest.CaptureFixture[s
             assert (found["ad"], found["node"]) == ("shoes", "0|40.71,-74.01|jazz|latte")
         assert program.main(command) == 0
         out = capsys.readouterr().out
-        assert "shoes  sent 4" in out
+        assert "no ad  sent 4" in out
+        assert "shoes: no payment is expected in this context" in out
         assert "one request raises the service's belief in" in out
     assert (tmp_path / "phone.db").read_bytes() == before
     assert program.main([*command, "--label", "home"]) == 0

@@ -63,7 +63,7 @@ def test_the_choice_is_the_first_of_the_best_that_no_rule_removes(
 ) -> None:
     """Written out anew, with loops."""
     choice = choose(ads, PATH, rules, today)
-    best, most = None, -1.0
+    best, most = None, 0.0
     for each in ads:
         revenue = 0.0
         for node in reversed(PATH):
@@ -157,9 +157,10 @@ def test_the_rate_of_the_nearest_node_counts() -> None:
         assert choice.shown.id == "exact"
 
 
-def test_without_a_rate_for_the_context_the_first_ad_of_the_service_is_shown() -> None:
-    """Where nothing is released, the exact context is the root, and the service's order is all that is known."""
+def test_an_ad_without_an_expected_payment_is_not_shown() -> None:
+    """Its rate is unknown or too low, or its advertiser does not bid in this context."""
+    choice = choose([ad("first", node=9), ad("second", 0.0, node=5), ad("third", 0.9, node=9)], (5, 0), AdRules(), NOON)
+    assert choice.shown is None
     choice = choose([ad("first", node=9), ad("second", 0.9, node=5)], (0,), AdRules(), NOON)
-    assert choice.shown is not None
-    assert choice.shown.id == "first"
+    assert choice.shown is None
     assert [candidate.rate for candidate in choice.candidates] == [None, None]

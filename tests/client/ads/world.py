@@ -60,9 +60,14 @@ def wire_ad(name: str, rates: Mapping[int, float], *, payment: float = 1.0, **fi
     return ads_pb2.Ad(**{"id": name, "text": f"Buy {name}!", "category": "music", "rates": sent} | fields)
 
 
+def with_rate(ad: ads_pb2.Ad, node: int) -> ads_pb2.Ad:
+    """The ad, with a rate of the node if it has none."""
+    return ad if ad.rates else wire_ad(ad.id, {node: 0.1}, text=ad.text, category=ad.category, cap=ad.cap)
+
+
 @dataclass
 class StubService:
-    """An ad service: the ads of each node, or of all nodes."""
+    """An ad service: the ads of each node, or of all nodes. Ads without rates have one of the request's node."""
 
     ads: Sequence[ads_pb2.Ad] = ()
     of_node: dict[int, Sequence[ads_pb2.Ad]] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class StubService:
         if self.payload is not None:
             return self.payload
         request = ads_pb2.SelectRequest.FromString(message)
-        ads = self.of_node.get(request.node, self.ads)[: request.ads]
+        ads = [with_rate(ad, request.node) for ad in self.of_node.get(request.node, self.ads)[: request.ads]]
         return ads_pb2.SelectReply(ads=ads, rates=bytes(32)).SerializeToString()
 
     @property
