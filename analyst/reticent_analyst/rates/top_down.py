@@ -180,9 +180,11 @@ class TopDown:
         again = "run the estimate again with the same state: the level gets a new query"
         if outcome == "spent":
             again += ", and as the burnt one used a part of the phones' bounds, one level less is counted"
+        if depth:
+            again += f"; to end with the levels above, set the depth to {depth - 1}"
         return (
-            f"level {depth} has no release: {why}. {released} of {terms.levels} levels are released, "
-            f"and the estimate has cost {cost} so far. To go on, {again}; to end with the levels above, set a depth"
+            f"level {depth} has no release: {why}. {released} of {terms.levels} levels are released, and the estimate "
+            f"has cost {cost} so far. To go on, {again}"
         )
 
     def _new_id(self, depth: int) -> str:

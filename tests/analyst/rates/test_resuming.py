@@ -164,7 +164,7 @@ def test_a_first_level_that_is_burnt_has_cost_nothing(tmp_path: Path) -> None:
 def test_a_smaller_depth_ends_an_estimate_earlier(tmp_path: Path) -> None:
     servers, state = Servers(), tmp_path / "state.json"
     servers.failing["ctr-level-2"] = QueryBurnt("ctr-level-2", [0], 1)
-    with pytest.raises(LevelBurnt, match="to end with the levels above, set a depth"):
+    with pytest.raises(LevelBurnt, match="to end with the levels above, set the depth to 1"):
         rates_of(servers, LOG, state=state)
     asked = len(servers.asked)
     table = rates_of(servers, LOG, state=state, depth=1)
