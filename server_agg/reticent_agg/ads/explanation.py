@@ -58,8 +58,8 @@ class RankedAd:
     Args:
         ad: Its name.
         place: Its place in the greedy order, from 1 on; None if it is not in the reply.
-        gain: The revenue that it adds to the ads before it, or to all ads of the reply. A reserve adds it to the
-            reserves before it.
+        gain: The revenue that it adds to the ads before it, or to all ads of the reply. Of a reserve, that which
+            it has on its own.
         reason: Why it is not in the reply.
         rates: Its rates at or below the node, the most important first.
     """

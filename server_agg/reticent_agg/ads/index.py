@@ -104,21 +104,19 @@ class NodeRates(NamedTuple):
     def select(self, k: int) -> Selection:
         """The ads with the most revenue in all columns together, greedily; by their numbers in the catalogue.
 
-        When no other ad adds revenue, reserves follow: the same choice among the other ads, as if those before were not
-        sent. A phone needs them where its user's rules remove the ads before.
+        When no other ad adds revenue, reserves follow: the other ads by the revenue that each has on its own. A phone
+        needs them where its user's rules remove the ads before.
         """
         revenue = self.rates * self.payments
-        left = np.ones(len(self.ads), np.bool_)
-        ads, gains = np.zeros(0, np.intp), np.zeros(0)
-        while len(ads) < k and left.any():
-            shape = int(self.ads[left].max()) + 1, len(self.nodes)
-            revenues = Revenues(Rates(self.ads[left], self.columns[left], revenue[left], shape))
-            more = revenues.greedy(self.weights, k - len(ads))
-            if not len(more.ads):
-                break
-            ads, gains = np.append(ads, more.ads), np.append(gains, more.gains)
-            left &= ~np.isin(self.ads, more.ads)
-        return Selection(ads, gains)
+        shape = int(self.ads.max(initial=-1)) + 1, len(self.nodes)
+        found = Revenues(Rates(self.ads, self.columns, revenue, shape)).greedy(self.weights, k)
+        if len(found.ads) == k:
+            return found
+        own = np.bincount(self.ads, self.weights[self.columns] * revenue, shape[0])
+        own[found.ads] = 0.0
+        (others,) = np.nonzero(own)
+        reserves = others[np.argsort(-own[others], kind="stable")][: k - len(found.ads)]
+        return Selection(np.append(found.ads, reserves), np.append(found.gains, own[reserves]))
 
     def sent(self, ad: int, node: int, most: int, *, bids_on_all: bool) -> list[SentRate]:
         """The rates of an ad in a reply, the most important first.

@@ -125,22 +125,18 @@ class World:
         return self.weight(column) * self.rate(line.ad, column) * self.payment(line, sent_as)
 
     def greedy(self, node: int, k: int) -> list[tuple[Line, float]]:
-        """The ads for a node with their gains, each the first with the greatest gain; and reserves."""
-        chosen: list[tuple[Line, float]] = []
-        while more := self.one_greedy(node, k - len(chosen), [line for line, _ in chosen]):
-            chosen += more
-        return chosen
-
-    def one_greedy(self, node: int, k: int, before: list[Line]) -> list[tuple[Line, float]]:
-        """The greedy choice among the ads that were not chosen before."""
+        """The ads for a node with their gains, each the first with the greatest gain; and reserves by their own."""
         columns = self.columns(node)
         promised = dict.fromkeys(columns, 0.0)
+        nothing = promised.copy()
         chosen: list[tuple[Line, float]] = []
         while len(chosen) < k:
-            left = [line for line in self.lines if line not in [*before, *(each for each, _ in chosen)]]
+            left = [line for line in self.lines if line not in [each for each, _ in chosen]]
             gains = [self.gain(line, promised, columns) for line in left]
             if not left or max(gains) <= 0:
-                break
+                reserves = [(line, self.gain(line, nothing, columns)) for line in left]
+                reserves.sort(key=lambda each: -each[1])
+                return [*chosen, *(each for each in reserves if each[1] > 0)][:k]
             best = left[gains.index(max(gains))]
             chosen.append((best, max(gains)))
             for column, sent_as in columns.items():
