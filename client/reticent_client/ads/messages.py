@@ -77,10 +77,9 @@ class ShownAd:
     text: str
 
     @classmethod
-    def decode(cls, payload: bytes) -> ShownAd | None:
+    def of(cls, reply: phone_pb2.ShowAdReply) -> ShownAd | None:
         """The ad of a reply, if it has one."""
-        message = phone_pb2.ShowAdReply.FromString(payload)
-        return cls(message.ad.showing, message.ad.id, message.ad.text) if message.HasField("ad") else None
+        return cls(reply.ad.showing, reply.ad.id, reply.ad.text) if reply.HasField("ad") else None
 
 
 def encode_shown(ad: ShownAd | None) -> bytes:

@@ -58,7 +58,7 @@ class Connection:
         self._show_ad = channel.unary_unary(
             f"/{SERVICE}/ShowAd",
             request_serializer=phone_pb2.ShowAdRequest.SerializeToString,
-            response_deserializer=ShownAd.decode,
+            response_deserializer=phone_pb2.ShowAdReply.FromString,
         )
 
     def stream(self, after: int | None = None) -> Iterator[Step]:
@@ -132,8 +132,7 @@ class Connection:
             AppRefused: The user does not let this app show ads, or not so often.
             ConnectionError: The phone is unreachable.
         """
-        ad: ShownAd | None = self._reply(self._show_ad, phone_pb2.ShowAdRequest(query=query))
-        return ad
+        return ShownAd.of(self._reply(self._show_ad, phone_pb2.ShowAdRequest(query=query)))
 
     def clicked(self, showing: str) -> None:
         """Report a click on an ad, for the user's private log.

@@ -121,7 +121,7 @@ def test_without_a_store_or_with_bad_settings_there_is_one_sentence(
 @limited
 async def test_an_app_in_python_shows_an_ad_and_reports_a_click(tmp_path: Path) -> None:
     """By the machine's clock: the reply takes the time that the user has set."""
-    service = StubService([wire_ad("shoes", {})])
+    service = StubService([wire_ad("shoes", {}, cap=1)])
     async with service.running():
         settings = settings_for(tmp_path, service, reply_after=0.2)
         async with Phone(ads=settings, clock=SystemClock()) as phone, Broker(phone) as broker:
@@ -133,6 +133,7 @@ async def test_an_app_in_python_shows_an_ad_and_reports_a_click(tmp_path: Path) 
                     assert ad is not None
                     assert (ad.id, ad.text) == ("shoes", "Buy shoes!")
                     connection.clicked(ad.showing)
+                    assert connection.show_ad("latte") is None
                 with (
                     connect(broker.address, tokens["game"]) as connection,
                     pytest.raises(AppRefused, match="'game' may not show ads"),

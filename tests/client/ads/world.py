@@ -195,7 +195,7 @@ class AdPhone:
             await until(lambda: not self.runner._replies._requests)
         await self.clock.move_to(self.clock.now() + REPLY_AFTER)
         await until(lambda: all(each.done() for each in calls))
-        return [ShownAd.decode(await each) for each in calls]
+        return [ShownAd.of(phone_pb2.ShowAdReply.FromString(await each)) for each in calls]
 
     async def _reply(self, call: Any) -> bytes:
         reply: bytes = await call
