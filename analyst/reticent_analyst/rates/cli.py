@@ -19,6 +19,7 @@ from reticent.hierarchy import Hierarchy, Node
 from reticent.privacy import NoiseKind, Query, QueryLimits
 from reticent.protocol import plaintext_count
 from reticent.rates import RateTable
+from reticent.rpc import Limits
 from reticent.storage import files
 from reticent.times import duration
 from reticent_analyst.analyst import Analyst, Terms
@@ -41,6 +42,8 @@ app = App(
     default_parameter=Parameter(negative=()),
     config=configured("rates"),
 )
+
+REQUEST_BYTES = Limits.message_bytes - 1024  # the rest of the request
 
 At = Annotated[Path, Parameter(name="--hierarchy")]
 
@@ -231,14 +234,16 @@ class _LevelDisplay(ExitStack):
 
 
 def _limited(analyst: Analyst, terms: Terms, most: int) -> Callable[[Question], Query]:
-    """Makes queries, and refuses those that are too large for phones before they are announced."""
+    """Makes queries, and refuses those that are too large for phones or servers before they are announced."""
 
     def to_query(question: Question) -> Query:
         query = analyst.query(question)
-        if (number := plaintext_count(query, terms.public_key.bits)) > most:
+        number, size = plaintext_count(query, terms.public_key.bits), len(query.to_bytes())
+        if number > most or size > REQUEST_BYTES:
             raise ValueError(
-                f"{query.id!r} would have {query.size:,} counters in {number} ciphertexts of a phone, and {most} are "
-                f"allowed: raise --min-support, estimate fewer ads, or set --depth to end above this level"
+                f"{query.id!r} would have {query.size:,} counters, in {number} ciphertexts of a phone and {size:,} "
+                f"bytes of a request; {most} and {REQUEST_BYTES:,} are allowed: raise --min-support, estimate fewer ads, or "
+                f"set --depth to end above this level"
             )
         return query
 

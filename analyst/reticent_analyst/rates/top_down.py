@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from reticent.hierarchy import Hierarchy
 from reticent.privacy import AlreadyDecided, Contributions, Counter, Counts, Query, QueryBurnt, Release
-from reticent.protocol import Refused
+from reticent.protocol import Refusal, Refused
 from reticent_analyst.analyst import Analyst
 from reticent_analyst.errors import LevelBurnt, NeverDecided
 from reticent_analyst.handle import COUNTERSIGN_REFUSALS
@@ -27,6 +27,9 @@ __all__ = ["CountersOf", "LevelProgress", "OnLevel", "ToQuery", "TopDown"]
 
 SUPPORT_DEVIATIONS = 3
 """By default, a count has support if it exceeds so many standard deviations of its error."""
+
+UNANNOUNCED = COUNTERSIGN_REFUSALS | {Refusal.OVERSIZED}
+"""The refusals after which no phone has received the query."""
 
 ToQuery: TypeAlias = Callable[[Question], Query]
 CountersOf: TypeAlias = Callable[[Query], Contributions]
@@ -157,7 +160,7 @@ class TopDown:
             self._state.settle(depth, "spent")
             raise LevelBurnt(self._burnt_text(depth, str(lost), "spent")) from lost
         except Refused as refused:
-            if refused.refusal in COUNTERSIGN_REFUSALS:  # no phone has received it
+            if refused.refusal in UNANNOUNCED:
                 self._state.settle(depth, "free")
             raise
 
