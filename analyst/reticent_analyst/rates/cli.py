@@ -104,7 +104,7 @@ def estimate_rates(
         min_support: Count the children of nodes with more entries, and there the ads with more views in the node. The
             default is three deviations of the noise.
         noise: The mechanism of the noise.
-        level: The probability of each interval.
+        level: The share of the intervals at each level of the hierarchy that contain the rate.
         state: The file that keeps the state; by default, the output with .state.json.
         queries: The options of the queries.
         connection: The connection to the aggregation server.

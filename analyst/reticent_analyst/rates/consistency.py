@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Estimates", "consistent"]
+__all__ = ["EXACT", "Estimates", "consistent"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Indices: TypeAlias = npt.NDArray[np.integer[Any]]
 
-_EXACT = 1e-12  # the variance that stands for none, so that exact counts need no case of their own
+EXACT = 1e-12  # the variance that stands for none, so that exact counts need no case of their own
 
 
 class Estimates(NamedTuple):
@@ -45,7 +45,7 @@ def consistent(value: Floats, variance: Floats, parent: Indices, depth: Indices)
     """
     starts = np.searchsorted(depth, np.arange(depth.max(initial=-1) + 2))
     levels = [slice(*pair) for pair in pairwise(starts)]
-    below, sums = _from_below(Estimates(value, np.maximum(variance, _EXACT)), parent, levels)
+    below, sums = _from_below(Estimates(value, np.maximum(variance, EXACT)), parent, levels)
     found = Estimates(below.value.copy(), below.variance.copy())
     for level in levels[1:]:
         own = parent[level]

@@ -46,8 +46,10 @@ def estimate(
     Each query counts the entries of the candidate nodes, and for each ad with a bid on their contexts the clicks and
     the views without a click. Candidates are the children of nodes with enough entries, and there the ads with enough
     views in the node. All counts are as if the whole population of the first query had contributed to each query:
-    other phones are absent each time. Consistent counts follow by weighted least squares. Each interval contains the
-    rate among all phones' entries with probability `level`, on its own, if nobody lied and phones are absent at random.
+    other phones are absent each time. Consistent counts follow by weighted least squares.
+
+    Each interval is about the rate among the entries that all phones chose. Of the intervals at each depth, at least
+    the share `level` is expected to contain it, if nobody lied and phones are absent at random.
 
     Args:
         counts: Counts phones, real or simulated.
@@ -66,7 +68,7 @@ def estimate(
             grows with the square root of the number of levels.
         noise: The mechanism of the noise.
         fraction_bits: As in a question.
-        level: The probability of each interval.
+        level: The share of the intervals at each depth that contain the rate.
         state: A file that keeps the state. An estimate that was stopped continues from it, and asks nothing twice. A
             smaller depth ends it earlier.
         on_level: Called before the query of each level, and with its release.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from reticent.hierarchy import Hierarchy
 from reticent.privacy import Release
 from reticent_analyst.rates.candidates import Candidates, Numbers
-from reticent_analyst.rates.consistency import Estimates, Floats, consistent
+from reticent_analyst.rates.consistency import EXACT, Estimates, Floats, consistent
 
 __all__ = ["CountedLevel", "PairRates", "frequencies", "rate_intervals", "rates_of", "scaled"]
 
@@ -83,36 +83,50 @@ def scaled(release: Release, population: int, entries: int) -> Estimates:
     """The totals over the whole population, if the phones that contributed are a random part of it.
 
     Other phones are absent at each level, so levels are comparable only per contributor. The variance has the noise,
-    and the largest sampling error that counts of at most `entries` a phone allow.
+    and a bound on the sampling error: the mean square of phones with all `entries` in one counter. The same phones are
+    absent from all counts of a level, but with this bound, counts may be combined as if their errors were independent:
+    no phone has more entries in all of them than in one.
     """
     phones = release.contributors
     value = np.array(release.value) * (population / phones)
     mean = np.clip(value / population, 1 / phones, entries)  # a count of 0 may have missed a phone
-    among = mean * (entries - mean)
     drawn = max(0.0, 1 / phones - 1 / population) * population**3 / max(1, population - 1)
-    return Estimates(value, np.array(release.variance) * (population / phones) ** 2 + drawn * among)
+    return Estimates(value, np.array(release.variance) * (population / phones) ** 2 + drawn * entries * mean)
 
 
 def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
     """The frequency of each node, from consistent counts; NaN for a node that was not counted.
 
-    No frequency is negative, and those of children sum to their parent's: each child gets the part of the positive
-    counts of its siblings and itself.
+    No frequency is negative, and those of children sum to their parent's: they are the nearest such numbers to the
+    counts. The positive noise of many empty siblings is not left to take a part from the others.
     """
     nodes = np.concatenate([each.candidates.nodes for each in levels]).astype(np.int64)
     depth = np.repeat([each.candidates.depth for each in levels], [len(each.candidates.nodes) for each in levels])
-    counts = _stacked([each.entries for each in levels])
     parent = np.searchsorted(nodes, hierarchy.parents[nodes]) - (depth == 0)
-    positive = np.maximum(consistent(*counts, parent, depth).value, 0.0)
-    frequency = np.full(len(hierarchy.nodes), np.nan)
-    frequency[0] = 1.0
+    value, variance = consistent(*_stacked([each.entries for each in levels]), parent, depth)
+    value[0] = max(1.0, value[0])
     for number in range(1, depth.max() + 1):
         here = depth == number
-        above, own = hierarchy.parents[nodes[here]], positive[here]
-        total, siblings = (np.bincount(above, weight)[above] for weight in (own, np.ones_like(own)))
-        share = np.where(total > 0, own / np.where(total > 0, total, 1.0), 1 / siblings)
-        frequency[nodes[here]] = frequency[above] * share
+        value[here] = _nearest_parts(Estimates(value[here], variance[here]), parent[here], value)
+    frequency = np.full(len(hierarchy.nodes), np.nan)
+    frequency[nodes] = value / value[0]
     return frequency
+
+
+def _nearest_parts(counts: Estimates, parent: npt.NDArray[np.intp], totals: Floats) -> Floats:
+    """The nearest numbers of at least 0 that sum to their parents' totals, in deviations of the counts.
+
+    Siblings lose as many of their variances, except those that end at 0.
+    """
+    deviations = counts.value / counts.variance
+    order = np.lexsort((-deviations, parent))
+    value, variance, deviations = counts.value[order], counts.variance[order], deviations[order]
+    first, family = np.unique(parent[order], return_index=True, return_inverse=True)[1:]
+    sums = [np.cumsum(each) - (np.cumsum(each) - each)[first][family] for each in (value, variance)]
+    loss = (sums[0] - totals[parent[order]]) / sums[1]  # if the siblings up to this one are left
+    left = np.bincount(family, loss < deviations).astype(np.intp)
+    parts = np.maximum(value - loss[first + np.maximum(left, 1) - 1][family] * variance, 0.0)
+    return parts[np.argsort(order)]
 
 
 def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float) -> PairRates:
@@ -121,53 +135,77 @@ def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float)
     Args:
         levels: The levels from the root down.
         hierarchy: The hierarchy.
-        level: The probability with which each interval contains the rate among all phones.
+        level: Of the intervals of a depth, the share that is expected to contain the rate among all phones.
     """
     ad = np.concatenate([each.candidates.ad for each in levels]).astype(np.int64)
     node = np.concatenate([each.candidates.node for each in levels]).astype(np.int64)
     depth = np.repeat([each.candidates.depth for each in levels], [len(each.candidates.ad) for each in levels])
     parent = _parents(ad, node, depth, hierarchy)
-    clicks = consistent(*_stacked([each.clicks for each in levels]), parent, depth)
-    others = consistent(*_stacked([each.others for each in levels]), parent, depth)
-    kept = _seen(clicks, others, level)
+    counted = [_stacked([each.clicks for each in levels]), _stacked([each.others for each in levels])]
+    clicks, others = (consistent(*each, parent, depth) for each in counted)
+    quantile = _quantiles(np.minimum(_deviations(*counted), _deviations(clicks, others)), depth, level)
+    kept = np.flatnonzero(np.isfinite(quantile))
     kept = kept[np.lexsort((node[kept], ad[kept]))]
     clicks, others = (Estimates(each.value[kept], each.variance[kept]) for each in (clicks, others))
     views = clicks.value + others.value
-    low, high = rate_intervals(clicks, others, level)
+    low, high = rate_intervals(clicks, others, quantile[kept])
     rate = clicks.value / views
     rate, low, high = (np.clip(each, 0.0, 1.0) for each in (rate, low, high))
     return PairRates(ad[kept].astype(np.int32), node[kept].astype(np.int32), rate, low, high, views)
 
 
-def rate_intervals(clicks: Estimates, others: Estimates, level: float) -> tuple[Floats, Floats]:
+def rate_intervals(clicks: Estimates, others: Estimates, quantile: Floats) -> tuple[Floats, Floats]:
     """The intervals of clicks / (clicks + others), by Fieller's theorem, for independent errors.
 
     The theorem for independent errors is that of `reticent_analyst.intervals`. Here, clicks are a part of the
     denominator: what they have in common with its error is taken off first, and added to the ends.
+
+    Args:
+        clicks: The clicks.
+        others: The views without a click. Together, they are more than `quantile` deviations of their error.
+        quantile: Half the width of each interval, in standard deviations.
     """
-    t = NormalDist().inv_cdf((1 + level) / 2)
     views, variance = clicks.value + others.value, clicks.variance + others.variance
     common = clicks.variance / variance
-    a, s_squared = clicks.value - common * views, t**2 * clicks.variance * others.variance / variance
-    square = views**2 - t**2 * variance
-    root = np.sqrt(s_squared * square + t**2 * variance * a**2)
+    a, s_squared = clicks.value - common * views, quantile**2 * clicks.variance * others.variance / variance
+    square = views**2 - quantile**2 * variance
+    root = np.sqrt(s_squared * square + quantile**2 * variance * a**2)
     return common + (a * views - root) / square, common + (a * views + root) / square
 
 
-def _seen(clicks: Estimates, others: Estimates, level: float) -> npt.NDArray[np.intp]:
-    """The pairs whose views can be told from 0, by the step-up procedure of Benjamini and Hochberg (1995).
+def _deviations(clicks: Estimates, others: Estimates) -> Floats:
+    """How many standard deviations of their error the views are away from 0."""
+    variance = np.maximum(clicks.variance + others.variance, EXACT)
+    return np.asarray((clicks.value + others.value) / np.sqrt(variance))
 
-    Most pairs of low levels were never seen, so a test of each on its own would find many by chance. Of those found
-    here, at most (1 - level) / 2 are expected to be such. Each has views for which a rate has an interval of `level`.
+
+def _quantiles(deviations: Floats, depth: npt.NDArray[np.intp], level: float) -> Floats:
+    """Half the width of each pair's interval, in standard deviations; infinite for a pair that has no rate.
+
+    A pair has a rate if its views can be told from 0, by the step-up procedure of Benjamini and Hochberg (1995) over
+    the pairs of its depth. Most pairs of low levels were never seen, so a test of each on its own would find many by
+    chance. Of those found, at most (1 - level) / 2 are expected to be such.
+
+    The pairs with the luckiest noise are found, so intervals of `level` on their own would miss more often. These are
+    wider, after Benjamini and Yekutieli (2005): of the intervals of a depth, at most 1 - level are expected to miss. A
+    pair is found if its interval has ends.
+
+    Args:
+        deviations: Those of the views from 0, as counted and when consistent, whichever are fewer: children are counted
+            if their parent's noise is large, and a consistent count has a part of it.
+        depth: The depth of each pair.
+        level: The share of the intervals that contain the rate.
     """
-    deviations = (clicks.value + others.value) / np.sqrt(clicks.variance + others.variance)
-    found, before = len(deviations), -1
-    while found not in {0, before}:
-        before = found
-        found = int((deviations >= NormalDist().inv_cdf(1 - (1 - level) / 2 * found / len(deviations))).sum())
-    if not found:
-        return np.zeros(0, dtype=np.intp)
-    return np.flatnonzero(deviations >= np.partition(deviations, -found)[-found])
+    quantiles = np.full(len(deviations), np.inf)
+    for number in np.unique(depth):
+        here = depth == number
+        own, before, quantile = deviations[here], -1, 0.0
+        found = len(own)
+        while found not in {0, before}:
+            before, quantile = found, NormalDist().inv_cdf(1 - (1 - level) / 2 * found / len(own))
+            found = int((own > quantile).sum())
+        quantiles[here] = np.where((own > quantile) & (found > 0), quantile, np.inf)
+    return quantiles
 
 
 def _stacked(estimates: Sequence[Estimates]) -> Estimates:

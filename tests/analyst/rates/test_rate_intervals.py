@@ -7,9 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from reticent.privacy import Release
 from reticent.randomness import seeded
+from reticent_analyst.rates.candidates import Candidates
 from reticent_analyst.rates.consistency import Estimates
-from reticent_analyst.rates.table import rate_intervals
+from reticent_analyst.rates.table import CountedLevel, rate_intervals, scaled
+from reticent_analyst.rates.table import rates_of as rates_from
 from reticent_sim.ad_log import AdLog
 from reticent_sim.local_counts import LocalCounts
 from tests.analyst.rates.logs import ExactCounts, hierarchy, rates_of
@@ -29,11 +32,46 @@ def test_an_interval_ends_where_the_rate_is_as_unlikely_as_its_level_says(
     parts = [Estimates(np.array([value]), np.array([variance])) for value, variance in (
         (clicks, clicks_variance), (others, others_variance),
     )]  # fmt: skip
-    low, high = (float(each[0]) for each in rate_intervals(parts[0], parts[1], level))
+    low, high = (float(each[0]) for each in rate_intervals(parts[0], parts[1], np.array([t])))
     assert low < clicks / (clicks + others) < high
     for rate in (low, high):
         gap = abs((1 - rate) * clicks - rate * others)
         assert gap == pytest.approx(t * ((1 - rate) ** 2 * clicks_variance + rate**2 * others_variance) ** 0.5)
+
+
+def test_phones_that_are_absent_lack_clicks_and_views_alike() -> None:
+    """A half of 3,000 phones has clicked, and 2,000 contribute, without noise: intervals contain a half as promised."""
+    clicks = seeded(3, "absent").hypergeometric(1500, 1500, 2000, 5000)
+    values, size = np.concatenate([clicks, 2000 - clicks]), 2 * len(clicks)
+    names = tuple(map(str, range(size)))
+    release = Release("x", names, tuple(values.tolist()), (0.0,) * size, None, 2000, 1.0, 1e-6)
+    found = scaled(release, 3000, 1)
+    parts = [Estimates(*each) for each in zip(*(np.split(array, 2) for array in found), strict=True)]
+    for level, deviations in ((0.95, 1.96), (0.5, 0.674)):
+        low, high = rate_intervals(parts[0], parts[1], np.array([deviations]))
+        assert abs(((low <= 0.5) & (high >= 0.5)).mean() - level) < 0.03
+
+
+def test_of_the_rates_with_the_luckiest_noise_as_many_are_in_their_intervals() -> None:
+    """Most ads have views near the least that can be told from 0; a third has none."""
+    rng = seeded(4, "selection")
+    size, deviation = 20_000, 10.0
+    views = np.where(rng.random(size) < 1 / 3, 0.0, rng.exponential(3 * deviation, size))
+    clicks = views * rng.random(size) * 0.3
+    ads = np.arange(size, dtype=np.int32)
+    noisy, others = (
+        Estimates(each + rng.normal(0, deviation, size), np.full(size, deviation**2))
+        for each in (clicks, views - clicks)
+    )
+    one = Estimates(*np.ones((2, 1)))
+    level = CountedLevel(Candidates(0, ads[:1], ads, 0 * ads), one, noisy, others, seeded=True)
+    found = rates_from([level], PLACES, 0.95)
+    seen = views[found.ad] > 0
+    rate = (clicks[found.ad] / np.maximum(views[found.ad], 1e-9))[seen]
+    missed = (rate < found.low[seen]) | (rate > found.high[seen])
+    assert len(missed) > 2000
+    assert missed.mean() < 0.05
+    assert (~seen).mean() < 0.025
 
 
 def test_a_count_is_made_consistent_only_with_all_of_its_siblings() -> None:
