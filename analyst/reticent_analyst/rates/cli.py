@@ -242,8 +242,8 @@ def _limited(analyst: Analyst, terms: Terms, most: int) -> Callable[[Question], 
         if number > most or size > REQUEST_BYTES:
             raise ValueError(
                 f"{query.id!r} would have {query.size:,} counters, in {number} ciphertexts of a phone and {size:,} "
-                f"bytes of a request; {most} and {REQUEST_BYTES:,} are allowed: raise --min-support, estimate fewer ads, or "
-                f"set --depth to end above this level"
+                f"bytes of a request; {most} and {REQUEST_BYTES:,} are allowed: raise --min-support, estimate fewer "
+                f"ads, or set --depth to end above this level"
             )
         return query
 
