@@ -109,7 +109,7 @@ def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
         here = depth == number
         value[here] = _nearest_parts(Estimates(value[here], variance[here]), parent[here], value)
     frequency = np.full(len(hierarchy.nodes), np.nan)
-    frequency[nodes] = value / value[0]
+    frequency[nodes] = np.minimum(value / value[0], 1.0)  # a child may have all, and more by rounding
     return frequency
 
 
@@ -174,7 +174,7 @@ def rate_intervals(clicks: Estimates, others: Estimates, quantile: Floats) -> tu
 
 
 def _deviations(clicks: Estimates, others: Estimates) -> Floats:
-    """How many standard deviations of their error the views are away from 0."""
+    """The views, in standard deviations of their error."""
     variance = np.maximum(clicks.variance + others.variance, EXACT)
     return np.asarray((clicks.value + others.value) / np.sqrt(variance))
 
