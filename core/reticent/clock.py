@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 _NAP = 30.0
 """The longest sleep in seconds: the wall clock may be set, or the phone suspended."""
+_TICK = 0.05
+"""The longest sleep of a clock for replays: a task may meanwhile wait for an instant before all others."""
 
 
 async def first_of(*waiting: Coroutine[Any, Any, object]) -> None:
@@ -106,7 +108,7 @@ class ManualClock:
 
 
 class PacedClock(ManualClock):
-    """A clock for replays: it moves from one awaited instant to the next, and waits for slow tasks.
+    """A clock for replays: it moves by small steps, stops at each awaited instant, and waits for slow tasks.
 
     Args:
         start: The first instant.
@@ -123,6 +125,8 @@ class PacedClock(ManualClock):
         """Let time pass."""
         while True:
             await self._settle()
-            due = self._waiting[0][0] if self._waiting else self._now + dt.timedelta(seconds=self._speed)
-            await asyncio.sleep((due - self._now).total_seconds() / self._speed)
-            await self.move_to(due)
+            seconds = self._speed * _TICK
+            if self._waiting:
+                seconds = min(seconds, (self._waiting[0][0] - self._now).total_seconds())
+            await asyncio.sleep(seconds / self._speed)
+            await self.move_to(self._now + dt.timedelta(seconds=seconds))
