@@ -141,21 +141,35 @@ def draw_private_rates(result: Result, path: Path) -> None:
         Line("ε = 1, one level", rows(private_rates.SHALLOW), OCHRE, "v", (0, (1, 1))),
     ]
     colours = (GREEN, OCHRE, RED)
-    right = [Line("ε = 1, nobody absent", rows(private_rates.ONE), BLUE, "s", width=2.0)]
-    right += [
-        Line(f"t = {series.absent:g}", rows(series), colour, marker)
-        for series, colour, marker in zip(private_rates.ABSENT, colours, "^vX", strict=True)
-    ]
+    right = [Line("nobody", rows(private_rates.ONE), BLUE, "s", width=2.0)]
+    for which, style in (("tolerated", "-"), ("absent", (0, (2, 1)))):
+        many = private_rates.TOLERATED if which == "tolerated" else private_rates.ABSENT
+        right += [
+            Line(f"{series.tolerated:.0%} {which}", rows(series), colour, marker, style)
+            for series, colour, marker in zip(many, colours, "^vX", strict=True)
+        ]
 
     def draw(figure: Figure) -> None:
         for axes, lines, title in zip(
-            _panels(figure, 2), (left, right), ("what is counted", "absent phones"), strict=True
+            _panels(figure, 2),
+            (left, right),
+            ("exact and private rates", "phones that may be absent, or are (ε = 1)"),
+            strict=True,
         ):
             drawn = [_curve(axes, line) for line in lines]
             _finish_curve(axes, title)
-            axes.legend(drawn, [line.name for line in lines], frameon=False, fontsize=9, loc="upper right")
+            axes.legend(
+                drawn,
+                [line.name for line in lines],
+                frameon=False,
+                fontsize=9,
+                ncol=4,
+                columnspacing=1,
+                loc="upper left",
+                bbox_to_anchor=(-0.13, -0.14),
+            )
 
-    save_figure(path, result, Heading(HEIGHT + 0.3, "The price of private rates", text), draw)
+    save_figure(path, result, Heading(HEIGHT + 0.5, "The price of private rates", text), draw)
 
 
 def _panels(figure: Figure, count: int) -> Iterable[Axes]:

@@ -17,7 +17,7 @@ from reticent_sim.report.figure import LEFT, RIGHT, Heading, error_lengths, esti
 from reticent_sim.report.style import BLUE, DARK, GREY, PURPLE, RED
 
 HEIGHT = 5.6  # inches
-SPLIT, GAP = 0.6, 0.09  # of the width
+SHIFT, SPLIT, GAP = 0.015, 0.6, 0.09  # of the width
 TOP = 1.25  # inches above the axes
 SIZES = 1_000, 3_000, 10_000, 30_000, 100_000
 """The marks of bytes."""
@@ -42,7 +42,7 @@ def draw_surface(result: Result, path: Path) -> None:
     best = max(estimate(row, "revenue").value for row in result.rows)
 
     def draw(figure: Figure) -> None:
-        axes = panel(figure, LEFT, SPLIT, bottom=0.75, top=TOP)
+        axes = panel(figure, LEFT + SHIFT, SPLIT, bottom=0.75, top=TOP)
         _heat_map(figure, axes, by_delta, best)
         _dots(axes, result.rows, default)
         axes = panel(figure, SPLIT + GAP, RIGHT, bottom=0.75, top=TOP)
@@ -63,10 +63,10 @@ def _heat_map(figure: Figure, axes: Axes, rows: list[Row], best: float) -> None:
     axes.set_yticks(SIZES, [f"{size // 1000} kB" for size in SIZES])
     axes.minorticks_off()
     axes.grid(visible=False)
-    axes.set_ylabel("bytes of a reply", color=GREY)
+    axes.set_ylabel("bytes of a reply", color=GREY, labelpad=0)
     axes.set_xlabel("disclosure: largest rise of the service's belief in a need in a building", color=GREY)
     height = figure.get_figheight()
-    bar = figure.add_axes((LEFT, 1 - (TOP - 0.1) / height, 0.2, 0.1 / height))
+    bar = figure.add_axes((LEFT + SHIFT, 1 - (TOP - 0.1) / height, 0.2, 0.1 / height))
     figure.colorbar(mesh, cax=bar, orientation="horizontal")
     bar.xaxis.set_ticks_position("top")
     bar.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"], fontsize=8.5)

@@ -114,8 +114,9 @@ class SimulatedService:
             cut: (contexts,): the node that each context of the hierarchy generalises to.
             revenues: Of the service.
             most: The numbers of ads.
-            rates_per_ad: The most rates that the service sends with an ad, those of its most frequent columns; all if
-                None.
+            rates_per_ad: The most rates that the service sends with an ad, those of its most frequent columns. Where
+                no ad has a rate, the phone shows the first of the reply, as `reticent_client.ads` does. If None, the
+                phone knows all rates, and shows no ad without one.
         """
         return self._chosen(trial, self._by_node(trial, cut), revenues, most, rates_per_ad)
 
@@ -138,12 +139,12 @@ class SimulatedService:
         most: Sequence[int],
         rates_per_ad: int | None,
     ) -> list[Indices]:
-        alone = self._best(trial, revenues)
+        known = self._best(trial, revenues)
         found = [np.full(len(trial.tests), NONE) for _ in most]
         for places, columns, weights in groups:
             if len(columns) == 1:  # the service knows as much as the phone
                 for shown in found:
-                    shown[places] = alone[places]
+                    shown[places] = known[places]
                 continue
             ads = revenues.columns(columns).greedy(weights, max(most)).ads
             if not len(ads):
@@ -156,7 +157,7 @@ class SimulatedService:
             for shown, k in zip(found, most, strict=True):
                 best = revenue[:k].argmax(axis=0)  # the first of equal ones
                 earns = revenue[:k].max(axis=0) > 0
-                shown[places] = np.where(earns, ads[best], NONE)[place]
+                shown[places] = np.where(earns, ads[best], NONE if rates_per_ad is None else ads[0])[place]
         return found
 
     def _best(self, trial: AdTrial, revenues: Revenues) -> Indices:
