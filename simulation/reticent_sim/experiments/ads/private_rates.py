@@ -147,7 +147,7 @@ def _exact(measured: Measured) -> Finding:
         name="exact-rates-are-better",
         claim="Exact rates give more clicks than differentially private ones.",
         published="coverage 0.3 instead of 0.1, at precision 0.6",
-        ours=f"{percent(_clicks(measured, EXACT))} of contexts are clicked, with epsilon 1 {percent(_clicks(measured, ONE))}",
+        ours=f"{percent(_clicks(measured, EXACT))} of contexts clicked, privately {percent(_clicks(measured, ONE))}",
         rule="the interval of the paired difference lies above 0",
         verdict=above(_lead(measured, EXACT, ONE), 0),
     )

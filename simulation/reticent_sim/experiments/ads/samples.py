@@ -11,9 +11,9 @@ from reticent_sim.experiments.ads.serving import AdTrial
 from reticent_sim.world.ads import ADS, PEOPLE, ad_world
 from reticent_sim.world.checkins import read_checkins
 
-QUICK_PEOPLE = 4_000
+QUICK_PEOPLE = 2_000
 WORLDS, QUICK_WORLDS = 8, 6
-TESTS, QUICK_TESTS = 1_000, 250
+TESTS, QUICK_TESTS = 1_000, 200
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class SampleSettings:
 
     seed: int = 1
     people: int | None = None
-    """The users of each world, instead of the experiment's default."""
+    """The users of each world, instead of the number that suits the experiment."""
     quick: bool = False
     data: Path | None = None
     """A folder of check-ins; simulated worlds if None."""
