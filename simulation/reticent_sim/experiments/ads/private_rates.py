@@ -23,7 +23,7 @@ from reticent_sim.world.ads import AdData
 NAME = "ads-private-rates"
 TITLE = "Precision and coverage with private rates (figure 5.2)"
 
-PEOPLE, QUICK_PEOPLE, QUICK_BUSINESSES = 100_000, 6_000, 200
+PEOPLE, QUICK_PEOPLE, QUICK_BUSINESSES = 100_000, 6_000, 100
 """The users of each world (the text has 116,432), and the size of a quick one."""
 DELTA, ENTRIES = 0.02, 4
 """The published delta, and the published number of entries of a user."""
