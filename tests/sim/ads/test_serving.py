@@ -107,7 +107,7 @@ def test_client_only_selection_knows_the_query_alone(
 
 
 @pytest.mark.parametrize("level", [6, 8])
-@pytest.mark.parametrize("rates_per_ad", [2, 64])
+@pytest.mark.parametrize("rates_per_ad", [1, 3, 64])
 def test_phones_show_what_the_ad_service_and_the_phone_library_show(
     trial: AdTrial, table: RateTable, service: SimulatedService, level: int, rates_per_ad: int
 ) -> None:

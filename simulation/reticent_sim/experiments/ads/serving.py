@@ -93,7 +93,7 @@ class SimulatedService:
         hierarchy = data.training.hierarchy
         self._data, self._hierarchy = data, hierarchy
         resolved = resolve(table, hierarchy, support)
-        self._column_of, self._weights = resolved.column_of, resolved.weights
+        self._columns, self._column_of, self._weights = resolved.columns, resolved.column_of, resolved.weights
         starts, ends = hierarchy.leaf_starts, hierarchy.leaf_ends
         node, bid = resolved.columns[resolved.column], data.bids[resolved.ad]
         kept = (starts[bid] <= starts[node]) & (ends[node] <= ends[bid]) & (resolved.rate > 0)
@@ -114,9 +114,8 @@ class SimulatedService:
             cut: (contexts,): the node that each context of the hierarchy generalises to.
             revenues: Of the service.
             most: The numbers of ads.
-            rates_per_ad: The most rates that the service sends with an ad, those of its most frequent columns. Where
-                no ad has a rate, the phone shows the first of the reply, as `reticent_client.ads` does. If None, the
-                phone knows all rates, and shows no ad without one.
+            rates_per_ad: The most rates that the service sends with an ad, chosen as `reticent_agg.ads` does. If None,
+                the phone knows all rates.
         """
         return self._chosen(trial, self._by_node(trial, cut), revenues, most, rates_per_ad)
 
@@ -146,19 +145,29 @@ class SimulatedService:
                 for shown in found:
                     shown[places] = known[places]
                 continue
-            ads = revenues.columns(columns).greedy(weights, max(most)).ads
+            below = revenues.columns(columns)
+            ads = below.greedy(weights, max(most)).ads
+            if rates_per_ad is not None:
+                ads = _with_reserves(below, weights, ads, max(most))
             if not len(ads):
                 continue
             own, place = np.unique(self._column_of[trial.contexts[places]], return_inverse=True)
-            revenue = revenues.columns(own).matrix.rows(ads)  # (ads, own columns)
-            if rates_per_ad is not None:
-                sent = _most_frequent(revenues.columns(columns).matrix.rows(ads) > 0, weights, rates_per_ad)
-                revenue *= sent[:, np.searchsorted(columns, own)]
+            if rates_per_ad is None:
+                revenue = revenues.columns(own).matrix.rows(ads)  # (ads, own columns)
+            else:
+                revenue = _sent(below.matrix.rows(ads), weights, self._bids_on_all(ads, columns), rates_per_ad)
+                revenue = revenue[:, np.searchsorted(columns, own)]
             for shown, k in zip(found, most, strict=True):
                 best = revenue[:k].argmax(axis=0)  # the first of equal ones
                 earns = revenue[:k].max(axis=0) > 0
-                shown[places] = np.where(earns, ads[best], NONE if rates_per_ad is None else ads[0])[place]
+                shown[places] = np.where(earns, ads[best], NONE)[place]
         return found
+
+    def _bids_on_all(self, ads: Indices, columns: Indices) -> npt.NDArray[np.bool_]:
+        """(ads,): whether each bids on all of some columns."""
+        starts, ends = self._hierarchy.leaf_starts, self._hierarchy.leaf_ends
+        nodes, bids = self._columns[columns], self._data.bids[ads]
+        return (starts[bids] <= starts[nodes].min()) & (ends[nodes].max() <= ends[bids])
 
     def _best(self, trial: AdTrial, revenues: Revenues) -> Indices:
         """(tests,): the best ad in the column of each test."""
@@ -176,7 +185,7 @@ class SimulatedService:
         order = np.argsort(group, kind="stable")
         for node, places in zip(nodes, np.split(order, np.cumsum(np.bincount(group))[:-1]), strict=True):
             columns = np.unique(self._column_of[starts[node] : ends[node]])
-            yield _SameKnowledge(places, columns, _shares(self._weights[columns]))
+            yield _SameKnowledge(places, columns, _or_equal(self._weights[columns]))
 
     def _by_query(self, trial: AdTrial) -> Iterator[_SameKnowledge]:
         contexts = self._hierarchy.contexts
@@ -189,18 +198,44 @@ class SimulatedService:
             own = of_query[starts[query] : starts[query + 1]]
             columns, column = np.unique(self._column_of[own], return_inverse=True)
             weights = np.bincount(column, records[own])
-            yield _SameKnowledge(np.flatnonzero(wanted == query), columns, _shares(weights.astype(np.float64)))
+            yield _SameKnowledge(np.flatnonzero(wanted == query), columns, _or_equal(weights.astype(np.float64)))
 
 
-def _shares(weights: Floats) -> Floats:
-    """The weights with sum 1; all equal where nothing is known about any of them."""
-    total = weights.sum()
-    return weights / total if total > 0 else np.full(len(weights), 1 / len(weights))
+def _or_equal(weights: Floats) -> Floats:
+    """The weights; all equal where nothing is known about any of them."""
+    return weights if weights.any() else np.ones(len(weights))
 
 
-def _most_frequent(known: npt.NDArray[np.bool_], weights: Floats, most: int) -> npt.NDArray[np.bool_]:
-    """(ads, columns): of the columns in which each ad has a rate, the most frequent ones, at most so many."""
-    order = np.argsort(-weights, kind="stable")
-    sent = np.empty_like(known)
-    sent[:, order] = known[:, order] & (np.cumsum(known[:, order], axis=1) <= most)
-    return sent
+def _with_reserves(revenues: Revenues, weights: Floats, ads: Indices, most: int) -> Indices:
+    """The ads, then others by the revenue that each has on its own, up to a number."""
+    matrix = revenues.matrix
+    own = np.bincount(matrix.ads, weights[matrix.contexts] * matrix.values, matrix.shape[0])
+    own[ads] = 0.0
+    (others,) = np.nonzero(own)
+    return np.append(ads, others[np.argsort(-own[others], kind="stable")][: most - len(ads)])
+
+
+def _sent(revenue: Floats, weights: Floats, general: npt.NDArray[np.bool_], most: int) -> Floats:
+    """(ads, columns): the revenue as the phone knows it from the rates that a service sends.
+
+    An ad that bids on all columns has a general rate, the weighted median. The others are those of the columns with the
+    most revenue that the general rate misses.
+
+    Args:
+        revenue: (ads, columns): the revenue by all rates.
+        weights: (columns,): their frequency.
+        general: (ads,): whether an ad has a general rate.
+        most: The most rates of an ad.
+    """
+    ascending = np.argsort(revenue, axis=1, kind="stable")
+    reached = np.cumsum(weights[ascending], axis=1)
+    median = (reached < reached[:, -1:] / 2).sum(axis=1)
+    base = np.take_along_axis(revenue, np.take_along_axis(ascending, median[:, None], 1), 1) * general[:, None]
+    missed = np.abs(revenue - base)
+    frequent = np.argsort(-weights, kind="stable")
+    order = frequent[np.argsort(-(missed * weights)[:, frequent], axis=1, kind="stable")]
+    listed = np.take_along_axis(missed, order, 1) > 0
+    listed &= np.cumsum(listed, axis=1) <= most - (base > 0)
+    is_sent = np.empty_like(listed)
+    np.put_along_axis(is_sent, order, listed, axis=1)
+    return np.where(is_sent, revenue, base)
