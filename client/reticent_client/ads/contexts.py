@@ -131,7 +131,10 @@ def _read_prior(path: Path, hierarchy: Hierarchy) -> npt.NDArray[np.float64]:
     """(contexts,): the probabilities of a CSV file; a context that is not in it has 0."""
     header = [*(each.name for each in hierarchy.attributes), "probability"]
     prior = np.zeros(len(hierarchy.contexts))
-    rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines(), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not CSV in UTF-8: {error}") from error
     if not rows or rows[0] != header:
         raise ValueError(f"{path} must have the header {','.join(header)}")
     for number, row in enumerate(rows[1:], start=2):

@@ -96,7 +96,8 @@ class ReplyCache:
         except Refused as refused:
             self._failed(f"the ad service refuses: {refused}", refused.retry_after)
         except Unreachable as error:
-            self._failed(f"the ad service at {self._service.address} is unreachable: {error}")
+            without = "" if self._service.is_encrypted else " (without TLS, because the settings name no authority)"
+            self._failed(f"the ad service at {self._service.address} is unreachable{without}: {error}")
         except TimeoutError:
             self._failed(f"the ad service at {self._service.address} did not reply in time")
         except (DecodeError, ValueError) as error:

@@ -21,11 +21,13 @@ class AdService:
 
     Args:
         address: Its address.
-        authority: The certificate of the authority that certifies it, in PEM; None for a service on this machine.
+        authority: The certificate of the authority that certifies it, in PEM; None for a service without TLS on this
+            machine.
     """
 
     def __init__(self, address: str, authority: bytes | None) -> None:
         self.address = address
+        self.is_encrypted = authority is not None
         self._credentials = None if authority is None else channel_credentials(authority)
 
     async def __aenter__(self) -> Self:

@@ -32,8 +32,8 @@ class AdSettings:
     Args:
         hierarchy: The file of the hierarchy of contexts, the same as the service's.
         service: The address of the ad service.
-        authority: The certificate of the authority that certifies the service, in PEM. Only a service on this machine
-            needs none.
+        authority: The certificate of the authority that certifies the service, in PEM. Without one, the connection has
+            no TLS, so that the service is on this machine: `reticent ads serve` always needs one.
         apps: The apps that may show ads.
         sensitive: The sensitive contexts, and nodes whose contexts are sensitive.
         delta: The service's belief in a sensitive context rises at most by this with one request.

@@ -23,6 +23,8 @@ def logged(entry: LogEntry) -> str:
 
 def explained(entries: Sequence[LogEntry], summary: Summary) -> Iterator[str]:
     """The last requests, the newest first, and what the cut allows."""
+    if not entries:
+        yield "no app has requested an ad yet"
     for entry in entries:
         yield from _explained(entry)
         yield ""
@@ -33,6 +35,7 @@ def status(summary: Summary, *, shown: int, clicked: int) -> Iterator[str]:
     """The settings and the size of the log."""
     yield f"log: {shown} ads shown, {clicked} clicked"
     if summary is None:
+        yield "settings: none yet; they are those of the last `reticent phone run --ads`"
         return
     apps = ", ".join(summary["apps"]) or "none"
     yield f"service: {summary['service']}; apps that may show ads: {apps}; at most {summary['max_per_day']} ads a day"
@@ -49,7 +52,7 @@ def _explained(entry: LogEntry) -> Iterator[str]:
     exact = "not known: no label with a place was released" if entry.context is None else ", ".join(entry.context)
     yield f"  exact context, on the phone only: {exact}"
     if age is None:
-        yield f"  no reply in time: {explanation.get('problem') or 'the ad service has not replied yet'}"
+        yield f"  no ads to choose from: {explanation.get('problem') or 'the ad service has not replied yet'}"
     else:
         yield f"  reply of the service: {len(candidates)} ads, {age:.0f} s old"
     for each in candidates:

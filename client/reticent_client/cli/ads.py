@@ -8,9 +8,10 @@ import datetime as dt
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from reticent.clock import SystemClock
 from reticent.console.options import AsJson, in_json
@@ -32,10 +33,11 @@ ads = App(
 )
 
 LAST = 5
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 @ads.command
-def explain(*, store: StoreFile = STORE, last: int = LAST, as_json: AsJson = False) -> None:
+def explain(*, store: StoreFile = STORE, last: Count = LAST, as_json: AsJson = False) -> None:
     """Explain the last requests of apps for ads: what was sent, each rule that removed an ad, and what was shown.
 
     Args:
@@ -54,7 +56,7 @@ def explain(*, store: StoreFile = STORE, last: int = LAST, as_json: AsJson = Fal
 
 
 @ads.command
-def log(*, store: StoreFile = STORE, last: int = 20, as_json: AsJson = False) -> None:
+def log(*, store: StoreFile = STORE, last: Count = 20, as_json: AsJson = False) -> None:
     """List the last ads, and the requests without one.
 
     Args:

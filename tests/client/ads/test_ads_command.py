@@ -64,7 +64,7 @@ def test_each_request_is_explained_on_the_phone(tmp_path: Path, capsys: pytest.C
     late, capped, first = explained.split("\n\n")[:3]
     assert "no ad  sent 4\n" in late
     assert "exact context, on the phone only: not known: no label with a place was released" in late
-    assert "no reply in time: the ad service has not replied yet" in late
+    assert "no ads to choose from: the ad service has not replied yet" in late
     assert "shoes: removed by the rule 'cap' (it was shown 1 times today, and its cap is 1); rate 0.2" in capped
     assert "shoes (clicked)  sent 0|40.71,-74.01|jazz|latte" in first
     assert "shoes: shown; rate 0.2 (0.1 to 0.4) at 0|40.71,-74.01|jazz|latte, 0.2 expected" in first
@@ -100,8 +100,13 @@ def test_a_trial_uses_nothing_up(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "shoes: no payment is expected in this context" in out
         assert "one request raises the service's belief in" in out
     assert (tmp_path / "phone.db").read_bytes() == before
+    for nothing in ("status", "explain"):
+        assert program.main(["phone", "ads", nothing, *command[-2:]]) == 0
+        assert {"status": "settings: none yet", "explain": "no app has"}[nothing] in capsys.readouterr().out
+    assert program.main(["phone", "ads", "log", "--last", "-1", *command[-2:]]) == 2
+    assert "--last" in capsys.readouterr().err
     assert program.main([*command, "--label", "home"]) == 0
-    assert "no reply in time: the ad service at 127.0.0.1" in capsys.readouterr().out
+    assert "no ads to choose from: the ad service at 127.0.0.1" in capsys.readouterr().out
 
 
 def test_without_a_store_or_with_bad_settings_there_is_one_sentence(

@@ -114,6 +114,14 @@ def test_settings_that_do_not_fit_the_hierarchy_are_one_sentence(
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize("content", [b"\xff", b"x" * 200_000, b'"', b"location,interest,query,probability\n1,1,1,x"])
+def test_a_bad_file_of_probabilities_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "prior.csv").write_bytes(content)
+    changed = {"delta": 0.1, "sensitive": (LATTE,), "prior": tmp_path / "prior.csv"}
+    with pytest.raises(ValueError, match=r"^\S*/prior\.csv\b[^\n]*$"):
+        UserContexts(settings_for(tmp_path, "127.0.0.1:1", **changed))
+
+
 def test_a_hierarchy_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     Hierarchy([Decimals("altitude")], [("1,1",)], [(0,)]).save(tmp_path / "hierarchy.json")
     with pytest.raises(ValueError, match="a phone knows location, interest and query: the hierarchy asks for 'alti"):
