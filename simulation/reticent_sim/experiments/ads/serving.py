@@ -146,7 +146,7 @@ class SimulatedService:
                     shown[places] = known[places]
                 continue
             below = revenues.columns(columns)
-            ads = below.greedy(weights, max(most)).ads
+            ads: Indices = below.greedy(weights, max(most)).ads
             if rates_per_ad is not None:
                 ads = _with_reserves(below, weights, ads, max(most))
             if not len(ads):
@@ -167,7 +167,7 @@ class SimulatedService:
         """(ads,): whether each bids on all of some columns."""
         starts, ends = self._hierarchy.leaf_starts, self._hierarchy.leaf_ends
         nodes, bids = self._columns[columns], self._data.bids[ads]
-        return (starts[bids] <= starts[nodes].min()) & (ends[nodes].max() <= ends[bids])
+        return np.asarray((starts[bids] <= starts[nodes].min()) & (ends[nodes].max() <= ends[bids]))
 
     def _best(self, trial: AdTrial, revenues: Revenues) -> Indices:
         """(tests,): the best ad in the column of each test."""
