@@ -83,7 +83,7 @@ class NodeRates(NamedTuple):
 
     Args:
         nodes: (columns,): the nodes of the columns, at or below the node.
-        weights: (columns,): how frequent they are.
+        weights: (columns,): how frequent they are; equal if no estimate says that a user is in any of them.
         ads: (rates,): the ads' numbers in the catalogue.
         columns: (rates,): which of the columns; they never decrease.
         rates: (rates,): the click-through rates, all above zero.
@@ -226,9 +226,10 @@ class AdIndex:
             nodes = np.array([node], np.int32)
             payments = self._bids.at(ads, nodes)
         pays = payments > 0
+        weights = known["weights"][begin:end]
         return NodeRates(
             nodes=nodes,
-            weights=known["weights"][begin:end],
+            weights=weights if weights.any() else np.ones_like(weights),
             ads=ads[pays],
             columns=np.repeat(np.arange(end - begin), np.diff(first))[pays],
             rates=known["rates"][rates][pays],

@@ -11,23 +11,21 @@ from reticent.hierarchy import Node
 from reticent_agg.ads import explanation
 from reticent_agg.ads.catalogue import Catalogue
 from reticent_agg.ads.explanation import explain
-from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, PARENTS, Line, World, ancestors, worlds
+from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, PARENTS, Line, World, ancestors, gain, worlds
 
 
 def reason(world: World, line: Line, node: int, ads: int) -> str:
     """Why an ad is not in a reply: the furthest that it gets in one of the columns."""
     columns = world.columns(node)
     chosen = world.greedy(node, ads)
-    promised = {
-        column: max((world.revenue(other, column, sent_as) for other, _ in chosen), default=0.0)
-        for column, sent_as in columns.items()
-    }
+    revenues = [world.revenues(other, node) for other, _ in chosen]
+    promised = {column: max((each[column] for each in revenues), default=0.0) for column in columns}
     bids = [column for column, sent_as in columns.items() if world.payment(line, sent_as)]
     known = [
         [world.rates[line.ad, each] for each in ancestors(column) if (line.ad, each) in world.rates] for column in bids
     ]
     supported = [[rate for rate, views in each if views >= world.settings.least_support] for each in known]
-    if world.gain(line, promised, columns) > 0:
+    if gain(world.revenues(line, node), promised) > 0:
         return explanation.LOW_GAIN
     if any(world.rate(line.ad, column) for column in bids):
         return explanation.NO_GAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from reticent.v1 import ads_pb2 as wire
 from reticent_agg.ads.catalogue import MAX_CATEGORY, MAX_NAME, MAX_TEXT
 from reticent_agg.ads.index import IndexSettings
 from reticent_agg.ads.messages import ReplyFormat
-from tests.agg.ads.worlds import EXAMPLE, PARENTS, World, worlds
+from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, PARENTS, World, worlds
 
 
 @given(worlds())
@@ -35,6 +36,15 @@ def test_replies_are_the_naive_choice_at_every_node_for_every_number_of_ads(tmp_
             intervals = [(r / 2, (r + 1) / 2) if paid else (0, 0) for _, r, paid in rates]
             assert [(each.low, each.high) for each in sent.rates] == intervals
             assert (sent.text, sent.category, sent.cap) == (line.text, line.category, line.cap)
+
+
+def test_a_context_that_was_never_seen_gets_the_ads_of_what_is_above_it(tmp_path: Path) -> None:
+    """Its estimated frequency is 0, as that of many rare contexts is."""
+    index = replace(EXAMPLE, frequency={0: 1.0, 1: 1.0, 2: 0.0, 3: 0.0}).index(tmp_path)
+    for node in (2, 3, *HIERARCHY.children(2).tolist()):
+        reply = wire.SelectReply.FromString(index.format.reply(index.encoded(node), 2))
+        assert [each.id for each in reply.ads] == ["coffee", "sushi"]
+        assert reply.ads[0].rates[0].rate == 0.25
 
 
 @pytest.mark.parametrize("rates_per_ad", [1, 8, 64])

@@ -105,10 +105,14 @@ class World:
         found = {next(each for each in ancestors(leaf) if each in self.frequency) for leaf in below}
         return {column: column if node in ancestors(column) else node for column in found}
 
-    def weight(self, column: int) -> float:
-        """How frequent the contexts are that have no lower estimate."""
-        children = HIERARCHY.children(column).tolist()
-        return max(self.frequency[column] - sum(self.frequency.get(each, 0.0) for each in children), 0.0)
+    def weights(self, node: int) -> dict[int, float]:
+        """How frequent the contexts of each column of a node are that have no lower estimate; equal if none is."""
+        found = {}
+        for column in self.columns(node):
+            children = HIERARCHY.children(column).tolist()
+            below = sum(self.frequency.get(each, 0.0) for each in children)
+            found[column] = max(self.frequency[column] - below, 0.0)
+        return found if any(found.values()) else dict.fromkeys(found, 1.0)
 
     def rate(self, ad: str, column: int) -> float:
         known = (self.rates[ad, each] for each in ancestors(column) if (ad, each) in self.rates)
@@ -121,33 +125,35 @@ class World:
         own = next((each for each in ancestors(node) if each in line.bids), None)
         return 0.0 if own is None else line.bids[own] or line.payment
 
-    def revenue(self, line: Line, column: int, sent_as: int) -> float:
-        return self.weight(column) * self.rate(line.ad, column) * self.payment(line, sent_as)
+    def revenues(self, line: Line, node: int) -> dict[int, float]:
+        """The expected revenue of an ad in each column of a node."""
+        columns, weights = self.columns(node), self.weights(node)
+        return {
+            column: weights[column] * self.rate(line.ad, column) * self.payment(line, sent_as)
+            for column, sent_as in columns.items()
+        }
 
     def greedy(self, node: int, k: int) -> list[tuple[Line, float]]:
         """The ads for a node with their gains, each the first with the greatest gain; and reserves by their own."""
-        columns = self.columns(node)
-        promised = dict.fromkeys(columns, 0.0)
-        nothing = promised.copy()
+        revenues = {line.ad: self.revenues(line, node) for line in self.lines}
+        nothing = dict.fromkeys(self.columns(node), 0.0)
+        promised = nothing.copy()
         chosen: list[tuple[Line, float]] = []
         while len(chosen) < k:
             left = [line for line in self.lines if line not in [each for each, _ in chosen]]
-            gains = [self.gain(line, promised, columns) for line in left]
+            gains = [gain(revenues[line.ad], promised) for line in left]
             if not left or max(gains) <= 0:
-                reserves = [(line, self.gain(line, nothing, columns)) for line in left]
+                reserves = [(line, gain(revenues[line.ad], nothing)) for line in left]
                 reserves.sort(key=lambda each: -each[1])
                 return [*chosen, *(each for each in reserves if each[1] > 0)][:k]
             best = left[gains.index(max(gains))]
             chosen.append((best, max(gains)))
-            for column, sent_as in columns.items():
-                promised[column] = max(promised[column], self.revenue(best, column, sent_as))
+            promised = {column: max(taken, revenues[best.ad][column]) for column, taken in promised.items()}
         return chosen
-
-    def gain(self, line: Line, promised: dict[int, float], columns: dict[int, int]) -> float:
-        return sum(max(self.revenue(line, column, node) - promised[column], 0.0) for column, node in columns.items())
 
     def sent_rates(self, line: Line, node: int) -> list[tuple[int, float, float, int]]:
         """The node, rate, payment and column of an ad: of the node itself, then those that it is most wrong about."""
+        weights = self.weights(node)
         columns = sorted(self.columns(node).items(), key=lambda each: (HIERARCHY.leaf_starts[each[0]], each[0]))
         worth = {
             column: self.rate(line.ad, column) * self.payment(line, sent_as)  # without the weight
@@ -155,12 +161,12 @@ class World:
         }
         own = [column for column, sent_as in columns if sent_as == node]
         if own or self.payment(line, node) > 0:
-            general = own[0] if own else self.median(worth)
+            general = own[0] if own else self.median(worth, weights)
             base = worth[general]
         else:
             general, base = -1, 0.0
         listed = [(column, sent_as) for column, sent_as in columns if worth[column] != base and sent_as != node]
-        listed.sort(key=lambda each: (-abs(worth[each[0]] - base) * self.weight(each[0]), -self.weight(each[0])))
+        listed.sort(key=lambda each: (-abs(worth[each[0]] - base) * weights[each[0]], -weights[each[0]]))
         found = [
             (sent_as, self.rate(line.ad, column), self.payment(line, sent_as), column)
             if worth[column] > 0
@@ -171,15 +177,20 @@ class World:
             found.insert(0, (node, self.rate(line.ad, general), self.payment(line, node if own else general), general))
         return found[: self.settings.rates_per_ad]
 
-    def median(self, worth: dict[int, float]) -> int:
+    def median(self, worth: dict[int, float], weights: dict[int, float]) -> int:
         """The first column of those with growing worth with which half of the weight is reached."""
         order = sorted(worth, key=lambda column: worth[column])
-        half, reached = sum(map(self.weight, worth)) / 2, 0.0
+        half, reached = sum(weights.values()) / 2, 0.0
         for column in order:
-            reached += self.weight(column)
+            reached += weights[column]
             if reached >= half:
                 return column
         return order[-1]
+
+
+def gain(revenues: dict[int, float], promised: dict[int, float]) -> float:
+    """What an ad adds to the promised revenue of the columns."""
+    return sum(max(revenue - promised[column], 0.0) for column, revenue in revenues.items())
 
 
 def ancestors(node: int) -> Iterator[int]:
