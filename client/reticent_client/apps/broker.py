@@ -37,6 +37,8 @@ from reticent_client.errors import (
 SERVICE = "reticent.v1.Phone"
 
 STREAMS_PER_APP = 8
+ADS_PER_APP = 8
+"""Simultaneous requests of an app for ads: all are decided in the last moments before their replies leave, in time."""
 RATE = RateLimit(per_second=20.0, burst=100.0)
 """Calls of an app. All callers without a token share one such rate."""
 REFUSAL_DELAY = 0.25
@@ -120,6 +122,7 @@ class Broker:
         self._server: grpc.aio.Server | None = None
         self._rates = RateLimits(RATE)
         self._open: Counter[str] = Counter()  # streams, by app
+        self._choosing: Counter[str] = Counter()  # requests for ads, by app
         self._apps_read: tuple[float, frozenset[App]] = (-1.0, frozenset())
         self.address = address
         """The address that it listens at, with the actual port."""
@@ -229,12 +232,17 @@ class Broker:
         request = await self._parsed(phone_pb2.ShowAdRequest(), message, context)
         if len(request.query.encode()) > MAX_QUERY:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a query has at most {MAX_QUERY} bytes")
+        if self._choosing[app.name] >= ADS_PER_APP:
+            await self._refuse(context, f"{app.name!r} waits for {ADS_PER_APP} ads already", 1.0)
+        self._choosing[app.name] += 1
         try:
             return encode_shown(await self._phone.show_ad(app.name, request.query, arrived))
         except AdsNotAllowed as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except (OSError, FileError) as error:
             await self._fail(context, error)
+        finally:
+            self._choosing[app.name] -= 1
 
     async def _mask(self, context: Context) -> MaskRunner:
         if self._phone.mask is None:

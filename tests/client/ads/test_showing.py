@@ -98,10 +98,23 @@ async def test_a_suppressed_step_and_an_unknown_place_ask_for_the_root(tmp_path:
 async def test_simultaneous_requests_share_the_caps(tmp_path: Path) -> None:
     service = StubService([wire_ad("shoes", {0: 0.9}, cap=3), wire_ad("boots", {0: 0.1})])
     async with ad_phone(tmp_path, service, changed={"max_per_day": 5}) as home:
-        shown = await home.show_all(["latte"] * 9)
+        shown = await home.show_all(["latte"] * 8)
         assert sorted(ad.id for ad in shown if ad is not None) == ["boots"] * 2 + ["shoes"] * 3
         assert len({ad.showing for ad in shown if ad is not None}) == 5
         assert len(service.requests) == 1
+
+
+@limited
+async def test_an_app_waits_for_a_few_ads_at_a_time(tmp_path: Path) -> None:
+    """Many more would not be decided in time: the delay would tell the app how many ads the phone has."""
+    async with ad_phone(tmp_path, StubService([wire_ad("shoes", {})])) as home:
+        waiting = [asyncio.ensure_future(home.app.raw("ShowAd", b"")) for _ in range(9)]
+        await until(lambda: any(each.done() for each in waiting))
+        [refused] = [each for each in waiting if each.done()]
+        assert (await status(refused)).code() is CODE.RESOURCE_EXHAUSTED
+        await home.clock.move_to(home.clock.now() + SECOND)
+        await asyncio.gather(*(each for each in waiting if each is not refused))
+        assert await home.show() is not None
 
 
 @limited
