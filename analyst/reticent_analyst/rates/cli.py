@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -187,6 +188,8 @@ def show(
     table.check(tree)
     if ad is not None and ad not in table.ads:
         raise ValueError(f"the rates are of no ad {ad!r}")
+    if entries is not None and table.epsilon == math.inf:
+        raise ValueError(f"{file} has exact rates, without noise: leave out --entries")
     number = None if node is None else tree.index(Node.parse(node))
     _write(table, tree, ad=ad, node=number, limit=limit, as_json=as_json)
     if entries is not None and not as_json:

@@ -147,6 +147,8 @@ def test_a_table_is_shown_in_part_and_only_with_its_hierarchy(
     assert (content["source"], content["epsilon"]) == ("shown", None)
     assert program.main([*show, "--ad", "unknown"]) == 2
     assert "the rates are of no ad 'unknown'" in capsys.readouterr().err
+    assert program.main([*show, "--entries", "4"]) == 2
+    assert "has exact rates, without noise: leave out --entries" in capsys.readouterr().err
     hierarchy(("a1", "b1")).save(tree)
     assert program.main(show) == 2
     assert "these are rates of another hierarchy" in capsys.readouterr().err
