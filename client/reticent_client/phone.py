@@ -137,7 +137,7 @@ class Phone:
                 await stack.enter_async_context(self.mask)
             if self.ads is not None:
                 await stack.enter_async_context(self.ads)
-                await self.store.transact(self.ads.keep_summary)
+                await self.store.transact(self.ads.update_store)
             await stack.enter_async_context(self.counting)
             self._open = stack.pop_all()
         return self

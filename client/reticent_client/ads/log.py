@@ -102,8 +102,7 @@ class PrivateLog:
     def add(self, entry: LogEntry, keep: dt.timedelta) -> None:
         """Keep an entry, and delete what is older than some days."""
         with self._store.transaction() as run:
-            run("DELETE FROM ads WHERE phone = ? AND day < ?", (self._phone, (entry.day - keep).isoformat()))
-            run("DELETE FROM chosen_views WHERE phone = ? AND at < ?", (self._phone, milliseconds(entry.at - keep)))
+            self.forget(entry.at - keep, entry.day - keep)
             (last,) = run("SELECT max(number) FROM ads WHERE phone = ?", (self._phone,)).fetchone()
             number = 1 if last is None else last + 1
             run(
@@ -117,6 +116,12 @@ class PrivateLog:
             before = (self._phone, number - EXPLAINED)
             run("DELETE FROM ads WHERE phone = ? AND number = ? AND ad IS NULL", before)
             run("UPDATE ads SET explanation = NULL WHERE phone = ? AND number = ?", before)
+
+    def forget(self, at: dt.datetime, day: dt.date) -> None:
+        """Delete the entries before a local day, and the views that were chosen for queries before an instant."""
+        with self._store.transaction() as run:
+            run("DELETE FROM ads WHERE phone = ? AND day < ?", (self._phone, day.isoformat()))
+            run("DELETE FROM chosen_views WHERE phone = ? AND at < ?", (self._phone, milliseconds(at)))
 
     def click(self, app: str, showing: str, now: dt.datetime) -> None:
         """Note a click on an ad that this app has shown; unknown and repeated ones change nothing.

@@ -113,8 +113,10 @@ class AdRunner:
         """Hang up."""
         await self._open.__aexit__(kind, error, trace)
 
-    def keep_summary(self) -> None:
-        """Write a summary of the settings to the store."""
+    def update_store(self) -> None:
+        """Delete old entries of the log, and write a summary of the settings for `reticent phone ads status`."""
+        before = self._clock.now() - dt.timedelta(days=self._settings.keep_days)
+        self._log.forget(before, before.astimezone(self._zone).date())
         self._store.slot(SUMMARY).write(json.dumps(self.summary()))
 
     def summary(self) -> dict[str, Any]:

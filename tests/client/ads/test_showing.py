@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from reticent_agg.ads.messages import ReplyFormat
 from reticent_client.ads.log import PrivateLog
 from reticent_client.ads.messages import MAX_REPLY, REPLY_SIZE, read_reply
 from reticent_client.ads.settings import MAX_ADS
+from reticent_client.store import PhoneStore
 from tests.client.ads.world import CITY, HIERARCHY, LATTE, StubService, ad_phone, number, wire_ad
 from tests.client.apps.phones import at, calling, limited, status
 from tests.parties.waiting import until
@@ -204,6 +206,25 @@ async def test_the_entry_is_on_disk_before_the_reply_leaves(tmp_path: Path) -> N
         showing.cancel()
         await asyncio.gather(showing, return_exceptions=True)
         assert await home.show() is None
+
+
+@limited
+async def test_old_entries_are_deleted_at_a_start_and_at_a_request(tmp_path: Path) -> None:
+    service = StubService([wire_ad("shoes", {0: 0.5})])
+    store, changed = PhoneStore(tmp_path / "phone.db"), {"keep_days": 2}
+    first = at("12:00").day
+
+    def kept() -> list[int]:
+        return [each.day.day for each in PrivateLog(store).last(10)]
+
+    with contextlib.closing(store):
+        async with ad_phone(tmp_path, service, store=store, changed=changed) as home:
+            for hours in (0, 36, 36):
+                home.clock._now += dt.timedelta(hours=hours)
+                await home.show()
+            assert kept() == [first + 3, first + 2]
+        async with ad_phone(tmp_path, service, store=store, changed=changed, start=at("12:00") + dt.timedelta(days=5)):
+            assert kept() == [first + 3]
 
 
 PARENTS = HIERARCHY.parents.tolist()
