@@ -19,6 +19,8 @@ LEAD = 0.1
 
 MAX_REPLY_AFTER = 5.0
 MAX_ADS = 100
+MAX_CACHE = 366 * 86400.0
+MAX_KEEP = 36_600  # a hundred years
 _QUIET = re.compile(r"((?:[01]\d|2[0-3]):[0-5]\d)-((?:[01]\d|2[0-3]):[0-5]\d)")
 
 Event = str | tuple[str, ...]
@@ -224,6 +226,6 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "disliked_ads": _texts,
     "exact_under_mask": _flag,
     "reply_after": _number(2 * LEAD, MAX_REPLY_AFTER),
-    "cache_for": _number(0.0),
-    "keep_days": _whole(1),
+    "cache_for": _number(0.0, MAX_CACHE),
+    "keep_days": _whole(1, MAX_KEEP),
 }

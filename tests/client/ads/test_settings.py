@@ -84,8 +84,10 @@ LEAST = 'hierarchy = "h.json"\nservice = "127.0.0.1:1"\n'
         (LEAST + "level = 1\nexact_under_mask = 1", "exact_under_mask is true or false: got 1"),
         (LEAST + "level = 1\nreply_after = 0.1", "reply_after must be a number from 0.2 to 5: got 0.1"),
         (LEAST + "level = 1\nreply_after = nan", "reply_after must be a number from 0.2 to 5: got nan"),
-        (LEAST + "level = 1\ncache_for = -1", "cache_for must be a number of at least 0: got -1"),
-        (LEAST + "level = 1\nkeep_days = 0", "keep_days must be a whole number of at least 1: got 0"),
+        (LEAST + "level = 1\ncache_for = -1", "cache_for must be a number from 0 to 3.16224e+07: got -1"),
+        (LEAST + "level = 1\ncache_for = 1e300", "cache_for must be a number from 0 to 3.16224e+07: got 1e+300"),
+        (LEAST + "level = 1\nkeep_days = 0", "keep_days must be a whole number from 1 to 36600: got 0"),
+        (LEAST + "level = 1\nkeep_days = 1000000", "keep_days must be a whole number from 1 to 36600: got 1000000"),
         (LEAST.replace('"h.json"', "3") + "level = 1", "hierarchy is a text: got 3"),
     ],
 )
