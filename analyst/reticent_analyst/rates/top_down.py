@@ -178,6 +178,8 @@ class TopDown:
 
     def _burnt_text(self, depth: int, why: str, outcome: QueryOutcome) -> str:
         terms = self._state.terms
+        if outcome == "free":
+            why += ". Too few phones contributed; a phone does not if its budget is too small, or if it is away"
         released = sum(attempt.outcome == "released" for attempt in self._state.attempts)
         cost = f"({terms.epsilon:g}, {terms.delta:g}) for each phone" if self._state.spent else "nothing"
         again = "run the estimate again with the same state: the level gets a new query"
