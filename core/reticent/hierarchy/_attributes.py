@@ -17,6 +17,7 @@ _COORDINATE = r"(-?)([0-9]{1,3})(?:\.([0-9]*))?"
 _PLACE = re.compile(f"{_COORDINATE},{_COORDINATE}")
 _BOUNDS = (("latitude", 90), ("longitude", 180))
 _TOGETHER = "+"
+_MOST_DECIMALS, _MOST_LEVELS = 30, 100
 _SHOWN = 60  # characters of a refused value that an error shows
 
 
@@ -46,6 +47,8 @@ class Decimals:
         name = checked_value("an attribute's name", self.name)
         exact, *kept = tuple(self.keep) or (0,)
         numbers = [checked_integer(f"the decimals that {name!r} keeps", each, 0) for each in kept]
+        if max(numbers, default=0) > _MOST_DECIMALS:
+            raise ValueError(f"{name!r} keeps at most {_MOST_DECIMALS} decimals: got {max(numbers)}")
         if exact is not None or any(one <= other for one, other in pairwise(numbers)):
             raise ValueError(f"{name!r} keeps all decimals (None), then fewer at every level: got {self.keep!r}")
         object.__setattr__(self, "keep", (None, *numbers))
@@ -110,6 +113,8 @@ class Tree:
     def __post_init__(self) -> None:
         name = checked_value("an attribute's name", self.name)
         levels = checked_integer(f"the levels of {name!r}", self.levels, 1)
+        if levels > _MOST_LEVELS:
+            raise ValueError(f"{name!r} has at most {_MOST_LEVELS} levels: got {levels}")
         if not isinstance(self.parents, Mapping):
             raise ValueError(f"the parents of {name!r} map categories to categories: got {self.parents!r:.{_SHOWN}}")
         parents = dict(self.parents)

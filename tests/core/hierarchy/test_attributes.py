@@ -80,7 +80,9 @@ def test_places_off_the_globe_are_refused(value: str, title: str) -> None:
         LOCATION.path(value)
 
 
-@pytest.mark.parametrize("keep", [(), (4, 3), (None, 3, 4), (None, 3, 3), (None, -1), (None, 1.5), (None, None)])
+@pytest.mark.parametrize(
+    "keep", [(), (4, 3), (None, 3, 4), (None, 3, 3), (None, -1), (None, 1.5), (None, None), (None, 10**9)]
+)
 def test_decimals_that_do_not_decrease_are_refused(keep: tuple[int | None, ...]) -> None:
     with pytest.raises(ValueError, match="'place'"):
         Decimals("place", keep)
@@ -118,6 +120,7 @@ def test_malformed_categories_are_refused(value: str) -> None:
         (3, {"a": "a"}, "'q' has a cycle"),
         (9, {"x": "a", "a": "b", "b": "a"}, "'q' has a cycle"),
         (2, {"a": "b", "b": "c"}, "'q' has 2 levels: 'a' has 2 ancestors or more"),
+        (10**9, {"a": "b"}, "'q' has at most 100 levels: got 1000000000"),
         (0, {}, "the levels of 'q' must be at least 1"),
         (2, {"a+b": "c"}, r"a category of 'q' must not contain '\+'"),
         (2, {"a": "b|c"}, r"a category of 'q' must not contain '\|'"),
