@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,38 @@ import numpy.typing as npt
 from reticent.hierarchy import Hierarchy
 from reticent.privacy import Release
 from reticent_analyst.rates.candidates import Candidates, Numbers
-from reticent_analyst.rates.consistency import EXACT, Estimates, Floats, consistent
+from reticent_analyst.rates.consistency import EXACT, Estimates, Floats, Indices, consistent
 
-__all__ = ["CountedLevel", "PairRates", "frequencies", "rate_intervals", "rates_of", "scaled"]
+__all__ = ["CountedLevel", "PairRates", "Totals", "frequencies", "rate_intervals", "rates_of", "scaled"]
+
+
+class Totals(NamedTuple):
+    """Counts as if all phones of the population had contributed.
+
+    Args:
+        value: The counts.
+        noise: The variances of their noise.
+        sampling: Bounds on the variances of their sampling errors, from absent phones.
+    """
+
+    value: Floats
+    noise: Floats
+    sampling: Floats
+
+    @property
+    def variance(self) -> Floats:
+        """The variances of all errors."""
+        return self.noise + self.sampling
+
+    def consistent(self, parent: Indices, depth: Indices) -> Estimates:
+        """The consistent counts, with variances that hold whether the same phones are absent at all levels or not.
+
+        If other phones are absent at each level, all errors are independent. If the same ones are, their entries are
+        missing in consistent counts as well, and only the noise is reduced.
+        """
+        value, variance = consistent(self.value, self.variance, parent, depth)
+        noise = consistent(self.value, self.noise, parent, depth).variance
+        return Estimates(value, np.maximum(variance, noise + self.sampling))
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +60,15 @@ class CountedLevel:
     """
 
     candidates: Candidates
-    entries: Estimates
-    clicks: Estimates
-    others: Estimates
+    entries: Totals
+    clicks: Totals
+    others: Totals
     seeded: bool
 
     @property
-    def views(self) -> Estimates:
+    def views(self) -> Totals:
         """The counts of views of each pair, with or without a click."""
-        return Estimates(self.clicks.value + self.others.value, self.clicks.variance + self.others.variance)
+        return Totals(*(one + other for one, other in zip(self.clicks, self.others, strict=True)))
 
     @classmethod
     def of(cls, candidates: Candidates, release: Release, population: int, most: int) -> CountedLevel:
@@ -53,8 +83,7 @@ class CountedLevel:
         counts = scaled(release, population, most)
         nodes, pairs = len(candidates.nodes), len(candidates.ad)
         ends = np.array([nodes, nodes + pairs])
-        values, variances = (np.split(array, ends) for array in counts)
-        entries, clicks, others = map(Estimates, values, variances)
+        entries, clicks, others = map(Totals, *(np.split(array, ends) for array in counts))
         return cls(candidates, entries, clicks, others, release.seeded)
 
 
@@ -79,19 +108,19 @@ class PairRates:
     views: Floats
 
 
-def scaled(release: Release, population: int, entries: int) -> Estimates:
+def scaled(release: Release, population: int, entries: int) -> Totals:
     """The totals over the whole population, if the phones that contributed are a random part of it.
 
-    Other phones are absent at each level, so levels are comparable only per contributor. The variance has the noise,
-    and a bound on the sampling error: the mean square of phones with all `entries` in one counter. The same phones are
-    absent from all counts of a level, but with this bound, counts may be combined as if their errors were independent:
-    no phone has more entries in all of them than in one.
+    Other phones may be absent at each level, so levels are comparable only per contributor. The sampling variance is
+    the largest mean square: that of phones with all `entries` in one counter. The same phones are absent from all
+    counts of a level, but with this bound, counts may be combined as if their errors were independent: no phone has
+    more entries in all of them than in one.
     """
     phones = release.contributors
     value = np.array(release.value) * (population / phones)
     mean = np.clip(value / population, 1 / phones, entries)  # a count of 0 may have missed a phone
     drawn = max(0.0, 1 / phones - 1 / population) * population**3 / max(1, population - 1)
-    return Estimates(value, np.array(release.variance) * (population / phones) ** 2 + drawn * entries * mean)
+    return Totals(value, np.array(release.variance) * (population / phones) ** 2, drawn * entries * mean)
 
 
 def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
@@ -103,7 +132,7 @@ def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
     nodes = np.concatenate([each.candidates.nodes for each in levels]).astype(np.int64)
     depth = np.repeat([each.candidates.depth for each in levels], [len(each.candidates.nodes) for each in levels])
     parent = np.searchsorted(nodes, hierarchy.parents[nodes]) - (depth == 0)
-    value, variance = consistent(*_stacked([each.entries for each in levels]), parent, depth)
+    value, variance = _stacked([each.entries for each in levels]).consistent(parent, depth)
     value[0] = max(1.0, value[0])
     for number in range(1, depth.max() + 1):
         here = depth == number
@@ -142,7 +171,7 @@ def rates_of(levels: Sequence[CountedLevel], hierarchy: Hierarchy, level: float)
     depth = np.repeat([each.candidates.depth for each in levels], [len(each.candidates.ad) for each in levels])
     parent = _parents(ad, node, depth, hierarchy)
     counted = [_stacked([each.clicks for each in levels]), _stacked([each.others for each in levels])]
-    clicks, others = (consistent(*each, parent, depth) for each in counted)
+    clicks, others = (each.consistent(parent, depth) for each in counted)
     quantile = _quantiles(np.minimum(_deviations(*counted), _deviations(clicks, others)), depth, level)
     kept = np.flatnonzero(np.isfinite(quantile))
     kept = kept[np.lexsort((node[kept], ad[kept]))]
@@ -173,7 +202,7 @@ def rate_intervals(clicks: Estimates, others: Estimates, quantile: Floats) -> tu
     return common + (a * views - root) / square, common + (a * views + root) / square
 
 
-def _deviations(clicks: Estimates, others: Estimates) -> Floats:
+def _deviations(clicks: Estimates | Totals, others: Estimates | Totals) -> Floats:
     """The views, in standard deviations of their error."""
     variance = np.maximum(clicks.variance + others.variance, EXACT)
     return np.asarray((clicks.value + others.value) / np.sqrt(variance))
@@ -208,8 +237,8 @@ def _quantiles(deviations: Floats, depth: npt.NDArray[np.intp], level: float) ->
     return quantiles
 
 
-def _stacked(estimates: Sequence[Estimates]) -> Estimates:
-    return Estimates(*map(np.concatenate, zip(*estimates, strict=True)))
+def _stacked(totals: Sequence[Totals]) -> Totals:
+    return Totals(*map(np.concatenate, zip(*totals, strict=True)))
 
 
 def _parents(

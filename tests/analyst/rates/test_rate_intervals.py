@@ -7,15 +7,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reticent.privacy import Release
+from reticent.privacy import Contributions, Query, Release
 from reticent.randomness import seeded
 from reticent_analyst.rates.candidates import Candidates
 from reticent_analyst.rates.consistency import Estimates
-from reticent_analyst.rates.table import CountedLevel, rate_intervals, scaled
+from reticent_analyst.rates.table import CountedLevel, Totals, rate_intervals, scaled
 from reticent_analyst.rates.table import rates_of as rates_from
 from reticent_sim.ad_log import AdLog
 from reticent_sim.local_counts import LocalCounts
-from tests.analyst.rates.logs import ExactCounts, hierarchy, rates_of
+from tests.analyst.rates.logs import ExactCounts, hierarchy, log_of, rates_of, released, rows_of
 
 PLACES = hierarchy()
 COUNTS = st.floats(-50, 500)
@@ -46,10 +46,39 @@ def test_phones_that_are_absent_lack_clicks_and_views_alike() -> None:
     names = tuple(map(str, range(size)))
     release = Release("x", names, tuple(values.tolist()), (0.0,) * size, None, 2000, 1.0, 1e-6)
     found = scaled(release, 3000, 1)
-    parts = [Estimates(*each) for each in zip(*(np.split(array, 2) for array in found), strict=True)]
+    variances = np.split(found.variance, 2)
+    clicked, others = map(Estimates, np.split(found.value, 2), variances)
     for level, deviations in ((0.95, 1.96), (0.5, 0.674)):
-        low, high = rate_intervals(parts[0], parts[1], np.array([deviations]))
+        low, high = rate_intervals(clicked, others, np.array([deviations]))
         assert abs(((low <= 0.5) & (high >= 0.5)).mean() - level) < 0.03
+
+
+class SamePhones:
+    """Counts a random part of the phones, the same at all levels, with little noise."""
+
+    def __init__(self, rng: np.random.Generator, phones: int) -> None:
+        self.rng, self.present = rng, rng.random(phones) < 0.7
+
+    def count(self, query: Query, counters: Contributions | None = None) -> Release:
+        value = rows_of(query, counters)[self.present].sum(axis=0) + self.rng.normal(0, 2, query.size)
+        return released(query, value, variance=(4.0,) * query.size, contributors=int(self.present.sum()))
+
+
+def test_intervals_allow_for_phones_that_are_absent_from_all_levels() -> None:
+    """Their entries are missing in consistent counts as well: at each level, 19 of 20 intervals contain the rate."""
+    inside: list[tuple[int, bool]] = []
+    for number in range(20):
+        rng = seeded(number, "same phones")
+        log = log_of(PLACES, users=2000, size=4000, ads=6, rng=rng).sample(1, rng)
+        table = rates_of(SamePhones(rng, 2000), log, entries=1, absent=0.35)
+        exact = log.rates("exact")
+        truth = dict(zip(zip(exact.ad.tolist(), exact.node.tolist(), strict=True), exact.rate.tolist(), strict=True))
+        for ad, node, low, high in zip(table.ad, table.node, table.low, table.high, strict=True):
+            inside.append((int(PLACES.node_levels[node]), low <= truth.get((ad, node), low) <= high))
+    for level in range(PLACES.height):
+        own = [each for at, each in inside if at == level]
+        assert len(own) > 100
+        assert np.mean(own) > 0.95 - 2 * (0.95 * 0.05 / len(own)) ** 0.5
 
 
 def test_of_the_rates_with_the_luckiest_noise_as_many_are_in_their_intervals() -> None:
@@ -60,10 +89,10 @@ def test_of_the_rates_with_the_luckiest_noise_as_many_are_in_their_intervals() -
     clicks = views * rng.random(size) * 0.3
     ads = np.arange(size, dtype=np.int32)
     noisy, others = (
-        Estimates(each + rng.normal(0, deviation, size), np.full(size, deviation**2))
+        Totals(each + rng.normal(0, deviation, size), np.full(size, deviation**2), np.zeros(size))
         for each in (clicks, views - clicks)
     )
-    one = Estimates(*np.ones((2, 1)))
+    one = Totals(*np.ones((3, 1)))
     level = CountedLevel(Candidates(0, ads[:1], ads, 0 * ads), one, noisy, others, seeded=True)
     found = rates_from([level], PLACES, 0.95)
     seen = views[found.ad] > 0
