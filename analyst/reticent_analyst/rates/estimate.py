@@ -46,10 +46,10 @@ def estimate(
     Each query counts the entries of the candidate nodes, and for each ad with a bid on their contexts the clicks and
     the views without a click. Candidates are the children of nodes with enough entries, and there the ads with enough
     views in the node. All counts are as if the whole population of the first query had contributed to each query:
-    other phones are absent each time. Consistent counts follow by weighted least squares.
+    other phones may be absent each time. Consistent counts follow by weighted least squares.
 
     Each interval is about the rate among the entries that all phones chose. Of the intervals at each depth, at least
-    the share `level` is expected to contain it, if nobody lied and phones are absent at random.
+    the share `level` is expected to contain it, if nobody lied and whether a phone is absent does not depend on its log.
 
     Args:
         counts: Counts phones, real or simulated.
