@@ -49,7 +49,7 @@ def estimate(
     other phones may be absent each time. Consistent counts follow by weighted least squares.
 
     Each interval is about the rate among the entries that all phones chose. Of the intervals at each depth, at least
-    the share `level` is expected to contain it, if nobody lied and whether a phone is absent does not depend on its log.
+    the share `level` is expected to contain it, if nobody lied and absence does not depend on logs.
 
     Args:
         counts: Counts phones, real or simulated.

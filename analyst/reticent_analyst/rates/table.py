@@ -15,10 +15,10 @@ from reticent.privacy import Release
 from reticent_analyst.rates.candidates import Candidates, Numbers
 from reticent_analyst.rates.consistency import EXACT, Estimates, Floats, Indices, consistent
 
-__all__ = ["CountedLevel", "PairRates", "Totals", "frequencies", "rate_intervals", "rates_of", "scaled"]
+__all__ = ["CountedLevel", "PairRates", "ScaledCounts", "frequencies", "rate_intervals", "rates_of", "scaled"]
 
 
-class Totals(NamedTuple):
+class ScaledCounts(NamedTuple):
     """Counts as if all phones of the population had contributed.
 
     Args:
@@ -60,15 +60,15 @@ class CountedLevel:
     """
 
     candidates: Candidates
-    entries: Totals
-    clicks: Totals
-    others: Totals
+    entries: ScaledCounts
+    clicks: ScaledCounts
+    others: ScaledCounts
     seeded: bool
 
     @property
-    def views(self) -> Totals:
+    def views(self) -> ScaledCounts:
         """The counts of views of each pair, with or without a click."""
-        return Totals(*(one + other for one, other in zip(self.clicks, self.others, strict=True)))
+        return ScaledCounts(*(one + other for one, other in zip(self.clicks, self.others, strict=True)))
 
     @classmethod
     def of(cls, candidates: Candidates, release: Release, population: int, most: int) -> CountedLevel:
@@ -83,7 +83,7 @@ class CountedLevel:
         counts = scaled(release, population, most)
         nodes, pairs = len(candidates.nodes), len(candidates.ad)
         ends = np.array([nodes, nodes + pairs])
-        entries, clicks, others = map(Totals, *(np.split(array, ends) for array in counts))
+        entries, clicks, others = map(ScaledCounts, *(np.split(array, ends) for array in counts))
         return cls(candidates, entries, clicks, others, release.seeded)
 
 
@@ -108,7 +108,7 @@ class PairRates:
     views: Floats
 
 
-def scaled(release: Release, population: int, entries: int) -> Totals:
+def scaled(release: Release, population: int, entries: int) -> ScaledCounts:
     """The totals over the whole population, if the phones that contributed are a random part of it.
 
     Other phones may be absent at each level, so levels are comparable only per contributor. The sampling variance is
@@ -120,7 +120,7 @@ def scaled(release: Release, population: int, entries: int) -> Totals:
     value = np.array(release.value) * (population / phones)
     mean = np.clip(value / population, 1 / phones, entries)  # a count of 0 may have missed a phone
     drawn = max(0.0, 1 / phones - 1 / population) * population**3 / max(1, population - 1)
-    return Totals(value, np.array(release.variance) * (population / phones) ** 2, drawn * entries * mean)
+    return ScaledCounts(value, np.array(release.variance) * (population / phones) ** 2, drawn * entries * mean)
 
 
 def frequencies(levels: Sequence[CountedLevel], hierarchy: Hierarchy) -> Floats:
@@ -202,7 +202,7 @@ def rate_intervals(clicks: Estimates, others: Estimates, quantile: Floats) -> tu
     return common + (a * views - root) / square, common + (a * views + root) / square
 
 
-def _deviations(clicks: Estimates | Totals, others: Estimates | Totals) -> Floats:
+def _deviations(clicks: Estimates | ScaledCounts, others: Estimates | ScaledCounts) -> Floats:
     """The views, in standard deviations of their error."""
     variance = np.maximum(clicks.variance + others.variance, EXACT)
     return np.asarray((clicks.value + others.value) / np.sqrt(variance))
@@ -237,8 +237,8 @@ def _quantiles(deviations: Floats, depth: npt.NDArray[np.intp], level: float) ->
     return quantiles
 
 
-def _stacked(totals: Sequence[Totals]) -> Totals:
-    return Totals(*map(np.concatenate, zip(*totals, strict=True)))
+def _stacked(totals: Sequence[ScaledCounts]) -> ScaledCounts:
+    return ScaledCounts(*map(np.concatenate, zip(*totals, strict=True)))
 
 
 def _parents(

@@ -19,7 +19,7 @@ from reticent_analyst.handle import COUNTERSIGN_REFUSALS
 from reticent_analyst.question import Question
 from reticent_analyst.rates.candidates import BidIndex, Candidates
 from reticent_analyst.rates.state import EstimateState, QueryOutcome
-from reticent_analyst.rates.table import CountedLevel, Totals
+from reticent_analyst.rates.table import CountedLevel, ScaledCounts
 from reticent_analyst.rates.terms import EstimateTerms
 
 __all__ = ["CountersOf", "LevelProgress", "OnLevel", "ToQuery", "TopDown"]
@@ -119,7 +119,7 @@ class TopDown:
             raise ValueError("burnt queries have used the whole budget: begin a new estimate, under another name")
         return counted
 
-    def _has_support(self, counts: Totals) -> npt.NDArray[np.bool_]:
+    def _has_support(self, counts: ScaledCounts) -> npt.NDArray[np.bool_]:
         """The counts above the support."""
         least = self._terms.min_support
         if least is None:

@@ -8,12 +8,12 @@ from reticent.hierarchy import Hierarchy, Tree
 from reticent.randomness import seeded
 from reticent_analyst.rates.candidates import Candidates
 from reticent_analyst.rates.consistency import Floats, consistent
-from reticent_analyst.rates.table import CountedLevel, Totals, frequencies
+from reticent_analyst.rates.table import CountedLevel, ScaledCounts, frequencies
 from tests.analyst.rates.logs import hierarchy
 
 PLACES = hierarchy()
 NONE = np.zeros(0, dtype=np.int32)
-NOTHING = Totals(*np.zeros((3, 0)))
+NOTHING = ScaledCounts(*np.zeros((3, 0)))
 
 
 def counted(places: Hierarchy, value: Floats, variance: Floats) -> list[CountedLevel]:
@@ -22,7 +22,7 @@ def counted(places: Hierarchy, value: Floats, variance: Floats) -> list[CountedL
     for depth in range(places.height):
         here = places.nodes_at(places.height - 1 - depth)
         nodes = np.arange(here.start, here.stop, dtype=np.int32)
-        entries = Totals(value[here], variance[here], 0 * variance[here])
+        entries = ScaledCounts(value[here], variance[here], 0 * variance[here])
         levels.append(CountedLevel(Candidates(depth, nodes, NONE, NONE), entries, NOTHING, NOTHING, seeded=True))
     return levels
 

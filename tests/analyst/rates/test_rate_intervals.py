@@ -11,7 +11,7 @@ from reticent.privacy import Contributions, Query, Release
 from reticent.randomness import seeded
 from reticent_analyst.rates.candidates import Candidates
 from reticent_analyst.rates.consistency import Estimates
-from reticent_analyst.rates.table import CountedLevel, Totals, rate_intervals, scaled
+from reticent_analyst.rates.table import CountedLevel, ScaledCounts, rate_intervals, scaled
 from reticent_analyst.rates.table import rates_of as rates_from
 from reticent_sim.ad_log import AdLog
 from reticent_sim.local_counts import LocalCounts
@@ -89,10 +89,10 @@ def test_of_the_rates_with_the_luckiest_noise_as_many_are_in_their_intervals() -
     clicks = views * rng.random(size) * 0.3
     ads = np.arange(size, dtype=np.int32)
     noisy, others = (
-        Totals(each + rng.normal(0, deviation, size), np.full(size, deviation**2), np.zeros(size))
+        ScaledCounts(each + rng.normal(0, deviation, size), np.full(size, deviation**2), np.zeros(size))
         for each in (clicks, views - clicks)
     )
-    one = Totals(*np.ones((3, 1)))
+    one = ScaledCounts(*np.ones((3, 1)))
     level = CountedLevel(Candidates(0, ads[:1], ads, 0 * ads), one, noisy, others, seeded=True)
     found = rates_from([level], PLACES, 0.95)
     seen = views[found.ad] > 0
