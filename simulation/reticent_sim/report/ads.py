@@ -9,16 +9,17 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from reticent_sim.experiments.ads import communication, disclosure, min_ctr, private_rates
 from reticent_sim.experiments.results import Result, Row
 from reticent_sim.experiments.statistics import Estimate
-from reticent_sim.report.figure import LEFT, RIGHT, Heading, error_lengths, legend, number, panel, save_figure
+from reticent_sim.report.figure import FOOTING, LEFT, RIGHT, Heading, error_lengths, legend, number, panel, save_figure
 from reticent_sim.report.style import BLUE, DARK, GREY, PURPLE, RED
 
 HEIGHT = 4.7  # inches
 GAP = 0.075  # between panels, of the width
-TOP = 1.2  # inches above the axes
+TOP, TALL_FOOTING = 1.2, 1.35  # inches above the axes, and below them for a legend of three lines
 
 GREEN, OCHRE = "#1f8f7a", "#b08a00"
 
@@ -151,7 +152,7 @@ def draw_private_rates(result: Result, path: Path) -> None:
 
     def draw(figure: Figure) -> None:
         for axes, lines, title in zip(
-            _panels(figure, 2),
+            _panels(figure, 2, TALL_FOOTING),
             (left, right),
             ("exact and private rates", "phones that may be absent, or are (ε = 1)"),
             strict=True,
@@ -162,21 +163,21 @@ def draw_private_rates(result: Result, path: Path) -> None:
                 drawn,
                 [line.name for line in lines],
                 frameon=False,
-                fontsize=9,
-                ncol=4,
-                columnspacing=1,
-                loc="upper left",
-                bbox_to_anchor=(-0.13, -0.14),
+                fontsize=8.5,
+                ncol=3,
+                columnspacing=1.2,
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.13),
             )
 
-    save_figure(path, result, Heading(HEIGHT + 0.5, "The price of private rates", text), draw)
+    save_figure(path, result, Heading(HEIGHT + 0.8, "The price of private rates", text), draw)
 
 
-def _panels(figure: Figure, count: int) -> Iterable[Axes]:
+def _panels(figure: Figure, count: int, bottom: float = FOOTING) -> Iterable[Axes]:
     width = (RIGHT - LEFT - GAP * (count - 1)) / count
     for number_ in range(count):
         left = LEFT + number_ * (width + GAP)
-        yield panel(figure, left, left + width, top=TOP)
+        yield panel(figure, left, left + width, bottom, TOP)
 
 
 def _over(axes: Axes, line: Line, variable: str, measure: str) -> Any:
@@ -228,6 +229,7 @@ def _finish(axes: Axes, measure: str, label: str) -> None:
     axes.set_title(_TITLES[measure], fontsize=10.5, fontweight="bold", loc="left")
     if measure != "revenue":
         axes.yaxis.set_major_formatter(_percents)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
 
 
 def _finish_curve(axes: Axes, title: str) -> None:
@@ -236,6 +238,7 @@ def _finish_curve(axes: Axes, title: str) -> None:
     axes.grid(axis="x", linewidth=0.6, alpha=0.4)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(_percents)
+    axes.xaxis.set_major_locator(MultipleLocator(0.05))
     axes.set_xlabel("precision: clicked, of the ads that are shown", color=GREY, labelpad=2)
     axes.set_ylabel("coverage: contexts with an ad", color=GREY)
     axes.set_title(title, fontsize=10.5, fontweight="bold", loc="left")

@@ -21,6 +21,7 @@ SHIFT, SPLIT, GAP = 0.015, 0.6, 0.09  # of the width
 TOP = 1.25  # inches above the axes
 SIZES = 1_000, 3_000, 10_000, 30_000, 100_000
 """The marks of bytes."""
+MIDDLE = 0.5  # of the disclosure: the name of the default is on its side with more room
 CONTOURS = 0.5, 0.75, 0.9, 0.97
 """Of the largest revenue."""
 SECTIONS = {2_000: (RED, "X"), 10_000: (PURPLE, "D"), 110_000: (BLUE, "s")}
@@ -99,8 +100,9 @@ def _dots(axes: Axes, rows: Any, default: Row) -> None:
     text = axes.annotate(
         "default: level (4, 2, 2), 10 ads",
         place,
-        (10, -14),
+        (10 if place[0] < MIDDLE else -12, -14),
         textcoords="offset points",
+        ha="left" if place[0] < MIDDLE else "right",
         fontsize=9,
         fontweight="bold",
         color=RED,

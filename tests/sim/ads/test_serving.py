@@ -167,3 +167,17 @@ def test_exact_rates_are_counted_where_the_node_above_has_enough_records(trial: 
         own = inside & (log.ad == table.ad[entry])
         assert table.views[entry] == own.sum()
         assert table.rate[entry] == pytest.approx(log.clicked[own].mean())
+
+
+def test_no_ad_is_shown_outside_the_contexts_that_it_bids_on(trial: AdTrial) -> None:
+    """Even if its rate at the root is the only one that is known."""
+    data, hierarchy = trial.data, trial.data.training.hierarchy
+    at_root = data.training.rates("the whole log")
+    views = at_root.views[at_root.node == 0]
+    service = SimulatedService(data, at_root, float(np.median(views)))
+    [shown] = service.hybrid(trial, np.zeros(len(hierarchy.contexts), dtype=np.int64), service.revenues(0.0), [ADS])
+    bids = data.bids[shown[shown != NONE]]
+    contexts = trial.contexts[shown != NONE]
+    assert len(contexts) > 20
+    assert (hierarchy.leaf_starts[bids] <= contexts).all()
+    assert (contexts < hierarchy.leaf_ends[bids]).all()
