@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.hierarchy import Hierarchy
-from reticent.privacy import Release
+from reticent.privacy import Query, Release
 from reticent_analyst.rates.candidates import Candidates, Numbers
 from reticent_analyst.rates.consistency import EXACT, Estimates, Floats, Indices, consistent
 
@@ -71,16 +71,18 @@ class CountedLevel:
         return ScaledCounts(*(one + other for one, other in zip(self.clicks, self.others, strict=True)))
 
     @classmethod
-    def of(cls, candidates: Candidates, release: Release, population: int, most: int) -> CountedLevel:
+    def of(cls, candidates: Candidates, query: Query, release: Release, population: int, most: int) -> CountedLevel:
         """The counts of a release.
 
         Args:
             candidates: The nodes and pairs, whose `counters` the release has.
-            release: The release.
+            query: The query.
+            release: Its release.
             population: The population that the counts are scaled to.
             most: The most entries of a user.
         """
-        counts = scaled(release, population, most)
+        released = 1 - len(release.cohorts_left_out) / query.cohorts
+        counts = scaled(release, population, most, released)
         nodes, pairs = len(candidates.nodes), len(candidates.ad)
         ends = np.array([nodes, nodes + pairs])
         entries, clicks, others = map(ScaledCounts, *(np.split(array, ends) for array in counts))
@@ -108,18 +110,24 @@ class PairRates:
     views: Floats
 
 
-def scaled(release: Release, population: int, entries: int) -> ScaledCounts:
+def scaled(release: Release, population: int, entries: int, released: float = 1.0) -> ScaledCounts:
     """The totals over the whole population, if the phones that contributed are a random part of it.
 
     Other phones may be absent at each level, so levels are comparable only per contributor. The sampling variance is
     the largest mean square: that of phones with all `entries` in one counter. The same phones are absent from all
     counts of a level, but with this bound, counts may be combined as if their errors were independent: no phone has
     more entries in all of them than in one.
+
+    Args:
+        release: The release.
+        population: The population.
+        entries: The most entries of a phone.
+        released: The share of the cohorts that were decrypted; the others' phones are like absent ones.
     """
     phones = release.contributors
     value = np.array(release.value) * (population / phones)
     mean = np.clip(value / population, 1 / phones, entries)  # a count of 0 may have missed a phone
-    drawn = max(0.0, 1 / phones - 1 / population) * population**3 / max(1, population - 1)
+    drawn = max(0.0, 1 / (phones * released) - 1 / population) * population**3 / max(1, population - 1)
     return ScaledCounts(value, np.array(release.variance) * (population / phones) ** 2, drawn * entries * mean)
 
 

@@ -112,7 +112,7 @@ class TopDown:
         while candidates.depth < self._terms.levels and len(candidates.nodes) and self._is_affordable(candidates.depth):
             query, release = self._counted(candidates)
             population = population or query.population
-            level = CountedLevel.of(candidates, release, population, self._terms.entries)
+            level = CountedLevel.of(candidates, query, release, population, self._terms.entries)
             counted.append(level)
             candidates = self._bids.below(candidates, self._has_support(level.entries), self._has_support(level.views))
         if not counted:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reticent.privacy import Contributions, Query, Release
+from reticent.privacy import CohortSum, Contributions, Query, Release, estimate
 from reticent.randomness import seeded
 from reticent_analyst.rates.candidates import Candidates
 from reticent_analyst.rates.consistency import Estimates
@@ -16,6 +16,7 @@ from reticent_analyst.rates.table import rates_of as rates_from
 from reticent_sim.ad_log import AdLog
 from reticent_sim.local_counts import LocalCounts
 from tests.analyst.rates.logs import ExactCounts, hierarchy, log_of, rates_of, released, rows_of
+from tests.parties.queries import bits
 
 PLACES = hierarchy()
 COUNTS = st.floats(-50, 500)
@@ -51,6 +52,22 @@ def test_phones_that_are_absent_lack_clicks_and_views_alike() -> None:
     for level, deviations in ((0.95, 1.96), (0.5, 0.674)):
         low, high = rate_intervals(clicked, others, np.array([deviations]))
         assert abs(((low <= 0.5) & (high >= 0.5)).mean() - level) < 0.03
+
+
+def test_phones_of_burnt_cohorts_lack_clicks_and_views_alike() -> None:
+    """A half of 3,000 phones has clicked; one of three cohorts of 1,000 is burnt."""
+    places = Candidates(0, *np.zeros((3, 1), dtype=np.int32))
+    query = bits(counters=places.counters(PLACES, ("x",), 1), population=3000, cohorts=3, min_contributions=900)
+    clicks = seeded(5, "burnt").hypergeometric(1500, 1500, 2000, 600).tolist()
+    inside = []
+    for number in clicks:
+        sums = (1000, number // 2, 1000 - number // 2), (1000, number - number // 2, 1000 - number + number // 2)
+        cohorts = [CohortSum(1000, sums[0]), CohortSum(1000, sums[1]), CohortSum(1000, None)]
+        level = CountedLevel.of(places, query, estimate(query, cohorts, seeded=True), 3000, 1)
+        parts = [Estimates(each.value, each.sampling) for each in (level.clicks, level.others)]
+        low, high = rate_intervals(parts[0], parts[1], np.array([1.96]))
+        inside.append(low[0] <= 0.5 <= high[0])
+    assert abs(np.mean(inside) - 0.95) < 0.03
 
 
 class SamePhones:
