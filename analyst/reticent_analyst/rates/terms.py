@@ -12,7 +12,7 @@ from reticent_analyst.question import QuestionSequence
 __all__ = ["EstimateTerms"]
 
 GAUSSIAN_BITS = 12
-"""The fraction bits of Gaussian noise: shares are wide enough for their grid among up to a billion phones."""
+"""The fraction bits of Gaussian noise: up to a million phones, the grid is fine enough for a deviation of 1 in all."""
 
 
 @dataclass(frozen=True, kw_only=True)
