@@ -32,6 +32,8 @@ POLL_INTERVAL = 1.0
 """Seconds after which phones look for announced queries."""
 JOINING = 50
 """Phones that enrol at the same time."""
+ENOUGH = 150
+"""Phones from which on estimated rates are more than noise, and an ad service has ads to send."""
 CLEAN_TIMEOUT = 60.0
 BUDGET = Cost(12.0, 1e-4)
 """The budget of each phone with ads: the default one does not suffice for the other examples and rates."""
@@ -212,7 +214,7 @@ def _text(servers: ServerPair, ads: AdSandbox | None, phones: int, *, kept: bool
         "",
         "Commands to try in another terminal:",
     ]
-    for title, commands in [*_examples(servers), *([] if ads is None else _ad_examples(servers, ads))]:
+    for title, commands in [*_examples(servers), *([] if ads is None else _ad_examples(servers, ads, phones))]:
         lines += ["", f"{title}:", *(f"  {command}" for command in commands)]
     return "\n".join([*lines, "", "Stop with ctrl-C."])
 
@@ -253,20 +255,21 @@ def _examples(servers: ServerPair) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _ad_examples(servers: ServerPair, ads: AdSandbox) -> list[tuple[str, list[str]]]:
+def _ad_examples(servers: ServerPair, ads: AdSandbox, phones: int) -> list[tuple[str, list[str]]]:
     store, rates = servers.folder / "phones.db", servers.folder / "rates.npz"
     analyst = (
         *("--address", servers.counting.address, "--identity", servers.keys_folder / "identity.pub"),
         *("--certs", servers.certs, "--analyst", ANALYST),
     )
     service = ("--folder", ads.server.files)
-    return [
+    few = " (with so few, none is above the noise: try --phones 300)" * (phones < ENOUGH)
+    examples = [
         (
             "See which ad the first phone would show in the old town to somebody who searches for an espresso, and why",
             [_line("phone", "ads", "try", ads.settings_file, "espresso", "--label", "old town", "--store", store)],
         ),
         (
-            "Estimate click-through rates from the private logs of the phones (with 300 phones, they are distinct)",
+            f"Estimate click-through rates from the private logs of the phones{few}",
             [
                 _line(
                     *("rates", "estimate", rates, "--hierarchy", ads.hierarchy_file, "--ads", ads.catalogue_file),
@@ -276,14 +279,13 @@ def _ad_examples(servers: ServerPair, ads: AdSandbox) -> list[tuple[str, list[st
                 _line("rates", "show", rates, "--hierarchy", ads.hierarchy_file),
             ],
         ),
-        (
-            "Let the ad service use them, and see what it sends for a request that says nothing",
-            [
-                _line("ads", "load", *service, "--rates", rates, "--wait"),
-                _line("ads", "explain", str(ads.hierarchy.nodes[0]), *service),
-            ],
-        ),
     ]
+    if phones >= ENOUGH:
+        load = _line("ads", "load", *service, "--rates", rates, "--wait")
+        explain = _line("ads", "explain", str(ads.hierarchy.nodes[0]), *service)
+        title = "Let the ad service use them, and see what it sends for a request that says nothing"
+        examples.append((title, [load, explain]))
+    return examples
 
 
 def _line(*words: str | Path) -> str:

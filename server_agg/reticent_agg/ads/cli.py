@@ -241,6 +241,8 @@ def _service_text(version: AdVersion, report: ServiceReport | None) -> str:
 
 def _lines(found: ReplyExplanation) -> Iterator[str]:
     yield f"{printable(found.node)}: estimates for {found.columns:,} contexts at or below it"
+    if not found.chosen:
+        yield "  no ad is sent: none has a rate here that counts, and a bid"
     for each in found.chosen:
         yield f"{each.place:3}  {printable(each.ad)}  adds {each.gain:.4g}"
         yield from _rate_lines(each)

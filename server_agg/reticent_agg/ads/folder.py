@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from reticent.clock import SystemClock
 from reticent.hierarchy import Hierarchy
 from reticent.rates import RateTable
@@ -191,6 +193,10 @@ class AdFolder:
             chosen = IndexSettings(**(asdict(former.settings) if former else {}) | settings)
             catalogue, hierarchy, table = _files(*paths)
             index = AdIndex.build(catalogue, hierarchy, table, chosen)
+            if index.is_empty:
+                raise ValueError(
+                    "no ad would be sent: none has a rate above 0 with the least support and the least rate"
+                )
             version = _described(self._next_name(former), chosen, catalogue, hierarchy, table)
             with drafted_folder(self.path / version.name) as draft:
                 create(draft / CATALOGUE, paths[0].read_bytes())
@@ -259,7 +265,7 @@ def _described(
         loaded=SystemClock().now(),
         settings=settings,
         ads=len(catalogue.ads),
-        ads_without_rates=len(set(catalogue.ads) - set(table.ads)),
+        ads_without_rates=len(set(catalogue.ads) - {table.ads[ad] for ad in np.unique(table.ad)}),
         rates=len(table),
         nodes=len(hierarchy.nodes),
         hierarchy=hierarchy.fingerprint,

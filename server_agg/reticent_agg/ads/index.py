@@ -201,6 +201,11 @@ class AdIndex:
         }
         return cls(header, arrays)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rate counts, so that no ad is ever sent."""
+        return not len(self._arrays["ads"])
+
     def save(self, path: Path) -> None:
         """Write the index into a file."""
         _FORMAT.write(path, self._header, self._arrays)

@@ -25,7 +25,7 @@ from reticent.protocol.channels import AD_SERVICE, channel_credentials, role_opt
 from reticent.tls.certificates import create
 from reticent.v1 import ads_pb2 as wire
 from reticent_agg.ads import cli
-from reticent_agg.ads.explanation import LOW_GAIN, NO_GAIN, NO_RATE
+from reticent_agg.ads.explanation import LOW_GAIN, NO_GAIN, NO_RATE, ReplyExplanation
 from reticent_agg.ads.folder import AdFolder, ServiceReport
 from tests.agg.ads.test_service import SELECT, request
 from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, World
@@ -82,6 +82,9 @@ def test_the_operator_loads_looks_and_understands(
         "service    is not running, last seen 2025-02-01 00:00:00 UTC\n"
         "requests   12,345 served, 6 refused since 2025-02-01 00:00:00 UTC\n"
     )
+    assert "no ad would be sent" in printed(capsys, "load", "--least-support", "1e9", code=2)
+    nothing = ReplyExplanation("3", 2, (), ())
+    assert [*cli._lines(nothing)][1:] == ["  no ad is sent: none has a rate here that counts, and a bid"]
     monkeypatch.setattr(cli, "WAIT", 0.0)
     assert "no service serves it yet: is one running?" in printed(capsys, "load", "--wait", code=4)
     AdFolder(Path("ads")).write_report(ServiceReport("000001", "000003", "no room", long_ago, long_ago, False, 0, 0))

@@ -89,13 +89,14 @@ def with_rate(value: float) -> Callable[[Path], None]:
     return write
 
 
-def of_others(given: Path) -> None:
-    frequency = np.ones(len(OTHER_HIERARCHY.nodes))
+def without_rates(given: Path, **changed: Any) -> None:
     table = EXAMPLE.table()
     none = {name: getattr(table, name)[:0] for name in ("ad", "node", "rate", "low", "high", "views")}
-    dataclasses.replace(table, hierarchy=OTHER_HIERARCHY.fingerprint, frequency=frequency, **none).save(
-        given / "rates.npz"
-    )
+    dataclasses.replace(table, **none, **changed).save(given / "rates.npz")
+
+
+def of_others(given: Path) -> None:
+    without_rates(given, hierarchy=OTHER_HIERARCHY.fingerprint, frequency=np.ones(len(OTHER_HIERARCHY.nodes)))
 
 
 def with_text(name: str, text: str) -> Callable[[Path], int]:
@@ -108,6 +109,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "NaN": (with_rate(float("nan")), r"rates\.npz: .*rate.* is impossible: nan"),
     "negative": (with_rate(-0.25), r"rates\.npz: .*rate.* is impossible: -0\.25"),
     "of another hierarchy": (of_others, r"these are rates of another hierarchy"),
+    "no rates": (without_rates, "no ad would be sent"),
     "empty catalogue": (with_text("catalogue.csv", "ad,payment,category,text,cap,contexts\n"), "has no ads"),
     "catalogue of others": (
         with_text("catalogue.csv", "ad,payment,category,text,cap,contexts\ntea,1,a,b,0,\n"),
