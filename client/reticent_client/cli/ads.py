@@ -121,7 +121,8 @@ def try_ad(
         runner = AdRunner(wanted, phone, SystemClock(), zone=where, located=located)
         entry = asyncio.run(_preview(runner, query))
     if as_json:
-        sys.stdout.write(in_json({**entry.to_json(), "explanation": entry.explanation}) + "\n")
+        found = {**entry.to_json(), "explanation": entry.explanation, "summary": runner.summary()}
+        sys.stdout.write(in_json(found) + "\n")
     else:
         _print(view.explained([entry], runner.summary()))
 

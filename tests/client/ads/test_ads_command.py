@@ -94,6 +94,7 @@ def test_a_trial_uses_nothing_up(tmp_path: Path, capsys: pytest.CaptureFixture[s
             assert program.main([*command, "--label", "home", "--json"]) == 0
             found = json.loads(capsys.readouterr().out)
             assert (found["ad"], found["node"]) == ("shoes", "0|40.71,-74.01|jazz|latte")
+            assert len(found["summary"]["disclosure"]) == 4
         assert program.main(command) == 0
         out = capsys.readouterr().out
         assert "no ad  sent 4" in out

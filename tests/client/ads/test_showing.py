@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from reticent.randomness import seeded
 from reticent.v1 import ads_pb2, phone_pb2
 from reticent_agg.ads.index import MOST_RATES_PER_AD
 from reticent_agg.ads.messages import ReplyFormat
@@ -222,7 +223,10 @@ async def test_old_entries_are_deleted_at_a_start_and_at_a_request(tmp_path: Pat
             for hours in (0, 36, 36):
                 home.clock._now += dt.timedelta(hours=hours)
                 await home.show()
+                if not hours:
+                    assert len(PrivateLog(store).chosen("a sequence", 4, home.clock.now(), seeded(1))) == 1
             assert kept() == [first + 3, first + 2]
+            assert len(PrivateLog(store).chosen("a sequence", 4, home.clock.now(), seeded(1))) == 2
         async with ad_phone(tmp_path, service, store=store, changed=changed, start=at("12:00") + dt.timedelta(days=5)):
             assert kept() == [first + 3]
 
