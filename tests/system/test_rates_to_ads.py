@@ -105,7 +105,10 @@ def test_rates_of_twenty_phones_reach_the_ads_of_one(tmp_path: Path) -> None:
             check(tmp_path / "state.json", ads, views_of(stores[ABSENT:]))
             assert not table.seeded
             table.save(tmp_path / "rates.npz")
-            servers.run("ads", "load", "--folder", ads.server.files, "--rates", tmp_path / "rates.npz", "--wait")
+            servers.run(
+                *("ads", "load", "--folder", ads.server.files, "--rates", tmp_path / "rates.npz"),
+                *("--least-support", "1", "--wait"),  # of few phones
+            )
             await show(phones[-1], table, ads)
 
     with launched(ServerPair(tmp_path, keys_options=options, aggregation_options=polling)) as servers:
