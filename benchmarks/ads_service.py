@@ -99,7 +99,7 @@ def make_files(folder: Path) -> Hierarchy:
         nodes = [str(hierarchy.nodes[each]) for each in rng.integers(1, len(hierarchy.nodes), ADS)]
         for ad, payment in enumerate(rng.uniform(0.1, 2.0, ADS)):
             bids = nodes[ad] if ad % 10 == 0 else ""
-            writer.writerow([f"ad-{ad}", f"{payment:.3f}", f"c{ad % 20}", f"Visit shop {ad}, it is open", 3, bids])
+            writer.writerow([f"ad-{ad}", f"{payment:.3f}", f"i{ad % SHOPS}", f"Visit shop {ad}, it is open", 3, bids])
     contexts = len(hierarchy.contexts)
     steps = rng.choice([each for each in range(1, contexts) if np.gcd(each, contexts) == 1], (ADS, 1))
     leaves = (rng.integers(0, contexts, (ADS, 1)) + steps * np.arange(RATES_PER_AD)) % contexts  # all of an ad differ

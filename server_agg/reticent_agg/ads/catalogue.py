@@ -4,7 +4,7 @@ The header is `ad,payment,category,text,cap,contexts`. Each line has one ad:
 
 - `ad`: its name, which the rates use too; at most 64 bytes of UTF-8.
 - `payment`: what the advertiser pays for a click.
-- `category`: a category of interests that users may dislike; at most 64 bytes.
+- `category`: a category of the hierarchy, which users may dislike, or several joined by "+"; at most 64 bytes.
 - `text`: what apps show; at most 256 bytes.
 - `cap`: most times a day that one user sees the ad, enforced by the phone; 0 or empty for no limit.
 - `contexts`: the nodes that the advertiser bids on, separated by ";". Each may have a payment of its own, after "=".
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reticent.arguments import checked_text
-from reticent.hierarchy import Hierarchy, Node
+from reticent.hierarchy import Hierarchy, Node, Tree
 
 __all__ = ["COLUMNS", "MAX_CAP", "MAX_CATEGORY", "MAX_NAME", "MAX_TEXT", "AdBids", "Catalogue"]
 
@@ -82,12 +82,12 @@ class Catalogue:
             line = content.count(b"\n", 0, error.start) + 1
             raise ValueError(f"{path}, line {line}: the text is not UTF-8") from error
         try:
-            return cls._read(lines, _NodeNumbers(hierarchy))
+            return cls._read(lines, _NodeNumbers(hierarchy), _Categories(hierarchy))
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path}, line {max(1, lines.line_num)}: {error}") from error
 
     @classmethod
-    def _read(cls, lines: Iterable[list[str]], nodes: _NodeNumbers) -> Self:
+    def _read(cls, lines: Iterable[list[str]], nodes: _NodeNumbers, known: _Categories) -> Self:
         rows = iter(lines)
         if tuple(header := next(rows, [])) != COLUMNS:
             raise ValueError(f"the header must be {','.join(COLUMNS)}: got {','.join(header)!r:.{_SHOWN}}")
@@ -101,13 +101,31 @@ class Catalogue:
             if contexts:
                 bids[len(ads)] = nodes.bids(contexts, amount)
             ads[_text("the ad", ad, MAX_NAME)] = None
-            categories.append(_category(category))
+            categories.append(known.checked(category))
             texts.append(_text("the text", text, MAX_TEXT))
             caps.append(_cap(cap))
             payments.append(0.0 if contexts else amount)
         if not ads:
             raise ValueError("the catalogue has no ads")
         return cls(tuple(ads), tuple(categories), tuple(texts), tuple(caps), np.array(payments), bids)
+
+
+class _Categories:
+    """The categories of a hierarchy, which users may dislike; any category is accepted if it has no tree."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        trees = [each for each in hierarchy.attributes if isinstance(each, Tree)]
+        self._known = {category for tree in trees for category in tree.parents}
+        self._checked: set[str] = set()
+
+    def checked(self, value: str) -> str:
+        """A category, or several joined by "+"; `ValueError` if the hierarchy does not have one."""
+        if value not in self._checked:
+            parts = _text("the category", value, MAX_CATEGORY).split("+")
+            if self._known and (unknown := [each for each in parts if each not in self._known]):
+                raise ValueError(f"the hierarchy has no category {unknown[0]!r}")
+            self._checked.add(value)
+        return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,11 +213,6 @@ def _text(column: str, value: str, most: int) -> str:
     if (size := len(checked_text(column, value).encode())) > most:
         raise ValueError(f"{column} must have at most {most} bytes of UTF-8: got {size}")
     return value
-
-
-@lru_cache
-def _category(value: str) -> str:
-    return _text("the category", value, MAX_CATEGORY)
 
 
 def _payment(text: str) -> float:

@@ -112,7 +112,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no rates": (without_rates, "no ad would be sent"),
     "empty catalogue": (with_text("catalogue.csv", "ad,payment,category,text,cap,contexts\n"), "has no ads"),
     "catalogue of others": (
-        with_text("catalogue.csv", "ad,payment,category,text,cap,contexts\ntea,1,a,b,0,\n"),
+        with_text("catalogue.csv", "ad,payment,category,text,cap,contexts\ntea,1,cafe,b,0,\n"),
         "the catalogue has none of the ads",
     ),
     "no hierarchy": (with_text("hierarchy.json", "[]"), r"hierarchy\.json: this is not a hierarchy"),

@@ -38,7 +38,7 @@ class Line:
     payment: float
     bids: dict[int, float | None] = field(default_factory=dict)
     text: str = "Come in"
-    category: str = "food"
+    category: str = "restaurant"
     cap: int = 0
 
     def cells(self) -> list[str]:
@@ -237,7 +237,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 EXAMPLE = World(
     lines=[
-        Line("coffee", 1.0, {}, "Coffee, black or white", "drinks", 3),
+        Line("coffee", 1.0, {}, "Coffee, black or white", "cafe", 3),
         Line("roast", 2.0, {HIERARCHY.index(node): None for node in HIERARCHY.nodes[1:2]}, "Freshly roasted"),
         Line("sushi", 1.0, {}, "Sushi to go"),
         Line("unknown", 9.0, {}, "Nobody has seen this ad"),
