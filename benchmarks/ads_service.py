@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +24,7 @@ import grpc
 import numpy as np
 
 from benchmarks.measure import ONE_CORE, Row, memory, seconds, table
+from benchmarks.server_process import Inspect, requests, server
 from reticent.hierarchy import Decimals, Hierarchy, Tree
 from reticent.protocol.channels import AD_SERVICE, channel_credentials, role_option
 from reticent.randomness import seeded
@@ -145,7 +146,7 @@ async def _measure(folder: Path) -> tuple[list[Row], list[Row]]:
     nodes = seeded(2, "nodes").integers(0, len(hierarchy.nodes), WARM).tolist()
     fingerprint = bytes.fromhex(hierarchy.fingerprint)
     requests = [wire.SelectRequest(hierarchy=fingerprint, node=each, ads=K).SerializeToString() for each in nodes]
-    async with _server(folder) as inspect, contextlib.AsyncExitStack() as stack:
+    async with server(__name__, folder) as inspect, contextlib.AsyncExitStack() as stack:
         addresses = await inspect("addresses")
         echo = [await _connected(stack, addresses["echo"], authority, ECHO) for _ in range(CONNECTIONS)]
         ours = [await _connected(stack, addresses["phones"], authority, SELECT) for _ in range(CONNECTIONS)]
@@ -248,39 +249,6 @@ async def _connected(stack: contextlib.AsyncExitStack, address: str, authority: 
     return call
 
 
-Inspect = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
-
-
-@contextlib.asynccontextmanager
-async def _server(folder: Path) -> AsyncIterator[Inspect]:
-    """The server's process, which answers requests about itself, line by line."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from benchmarks.ads_service import serve; serve()",
-        str(folder),
-        env=os.environ | ONE_CORE,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    writer, reader = process.stdin, process.stdout
-
-    async def inspect(request: str) -> dict[str, Any]:
-        writer.write(f"{request}\n".encode())
-        found: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), DEADLINE))
-        return found
-
-    try:
-        yield inspect
-        writer.close()
-        await asyncio.wait_for(process.wait(), DEADLINE)
-    finally:
-        if process.returncode is None:
-            process.kill()
-
-
 def serve() -> None:
     """Run in the server's process."""
     asyncio.run(_serve(Path(sys.argv[1])))
@@ -303,8 +271,8 @@ async def _serve(folder: Path) -> None:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(ECHO.split("/")[1], handlers),))
         port = server.add_secure_port(LOCAL, credentials)
         await server.start()
-        requests = await _lines(sys.stdin.fileno())
-        while request := await requests.readline():
+        lines = await requests()
+        while request := await lines.readline():
             version = service.version
             replies: dict[bytes, dict[str, Any]] = {
                 b"addresses\n": {"echo": f"127.0.0.1:{port}", "phones": service.address},
@@ -320,11 +288,3 @@ def _size(folder: AdFolder) -> int:
     version = folder.current()
     assert version is not None
     return folder.index(version).format.size(K)
-
-
-async def _lines(source: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb")
-    )
-    return reader

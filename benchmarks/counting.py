@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +22,8 @@ from typing import Any
 
 import grpc
 
-from benchmarks.measure import ONE_CORE, Row, memory, table
+from benchmarks.measure import Row, memory, table
+from benchmarks.server_process import Inspect, requests, server
 from reticent.clock import SystemClock
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query
@@ -57,8 +57,6 @@ UNLIMITED = Limits(call_rate=RateLimit(1e9, 1e9), in_flight_per_connection=5 * I
 CERTS = "certs"
 KEY = "key"
 IDENTITY = SigningKey(bytes(32))
-
-Inspect = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def run() -> Iterator[str]:
 
 async def _measure(folder: Path) -> dict[str, float]:
     authority = Certificate.load(folder / CERTS, "keys").authority
-    async with _server(folder) as inspect:
+    async with server(__name__, folder) as inspect:
         addresses = await inspect("addresses")
         key = PublicKey.from_bytes(bytes.fromhex(addresses["key"]))
         phones = SimulatedPhones.of(key, MANY)
@@ -201,36 +199,6 @@ async def _at_a_time(calls: list[Callable[[], Any]]) -> None:
     await asyncio.gather(*(one_after_the_other() for _ in range(IN_FLIGHT)))
 
 
-@contextlib.asynccontextmanager
-async def _server(folder: Path) -> AsyncIterator[Inspect]:
-    """The server's process, which answers requests about itself, line by line."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from benchmarks.counting import serve; serve()",
-        str(folder),
-        env=os.environ | ONE_CORE,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    writer, reader = process.stdin, process.stdout
-
-    async def inspect(request: str) -> dict[str, Any]:
-        writer.write(f"{request}\n".encode())
-        found: dict[str, Any] = json.loads(await asyncio.wait_for(reader.readline(), DEADLINE))
-        return found
-
-    try:
-        yield inspect
-        writer.close()
-        await asyncio.wait_for(process.wait(), DEADLINE)
-    finally:
-        if process.returncode is None:
-            process.kill()
-
-
 def deal() -> None:
     """Run in a process of its own, whose memory is not measured: announce and deal a query."""
     folder = Path(sys.argv[1])
@@ -278,8 +246,8 @@ async def _serve(folder: Path) -> None:
     )
     async with service:
         addresses = {"echo": f"127.0.0.1:{port}", "phones": service.phones_address, "key": key.hex()}
-        requests = await _lines(sys.stdin.fileno())
-        while request := await requests.readline():
+        lines = await requests()
+        while request := await lines.readline():
             replies = {b"addresses\n": addresses, b"memory\n": {"memory": memory()}, b"disk\n": {"disk": _disk(folder)}}
             print(json.dumps(replies[request]), flush=True)
     server.close()
@@ -293,14 +261,6 @@ async def _echo(_message: bytes, _context: object) -> bytes:
 def _disk(folder: Path) -> int:
     """Bytes of the server's files, while it runs."""
     return sum(file.stat().st_size for file in folder.glob("aggregation.db*"))
-
-
-async def _lines(source: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb")
-    )
-    return reader
 
 
 def _name(number: int) -> bytes:
