@@ -150,6 +150,13 @@ def check_analyst(extra: str = "analyst") -> None:
     plan = reticent(extra, "count", "plan", ROOT / "examples" / "queries" / "walking.toml", "--population", 1000)
     if "cohorts" not in plan.stdout:
         sys.exit(f"[{extra}] this is no plan: {plan.stdout}")
+    run_python(
+        extra,
+        "from reticent.hierarchy import Hierarchy, Tree\n"
+        "from reticent_analyst.rates import noise_report\n"
+        "hierarchy = Hierarchy([Tree('query', 1, {'a': None, 'b': None})], [('a',), ('b',)], [(0,)])\n"
+        "assert noise_report(hierarchy, epsilon=1.0, delta=1e-6, entries=4).skellam > 0\n",
+    )
 
 
 def check_keys(extra: str = "keys") -> None:
@@ -165,10 +172,14 @@ def check_keys(extra: str = "keys") -> None:
 
 
 def check_agg(extra: str = "agg") -> None:
-    """An aggregation server, whose key server does not answer."""
+    """An aggregation server, whose key server does not answer, and an ad service without ads."""
     serve(
         *(extra, "agg", "serve", "--folder", FOLDER / extra / "aggfolder", "--certs", FOLDER / "certs"),
         *("--identity", "ab" * 32, "--key-server", address(), "--phones", address(), "--analysts", address()),
+    )
+    serve(
+        *(extra, "ads", "serve", "--folder", FOLDER / extra / "adsfolder", "--certs", FOLDER / "certs"),
+        *("--phones", address()),
     )
 
 

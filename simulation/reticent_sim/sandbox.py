@@ -262,7 +262,7 @@ def _ad_examples(servers: ServerPair, ads: AdSandbox, phones: int) -> list[tuple
         *("--certs", servers.certs, "--analyst", ANALYST),
     )
     service = ("--folder", ads.server.files)
-    few = " (with so few, none is above the noise: try --phones 300)" * (phones < ENOUGH)
+    few = " (of so few, they are mostly noise: try --phones 300)" * (phones < ENOUGH)
     examples = [
         (
             "See which ad the first phone would show in the old town to somebody who searches for an espresso, and why",

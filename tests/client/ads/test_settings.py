@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from reticent.hierarchy import Decimals, Hierarchy, Node
 from reticent_client.ads.contexts import UserContexts
 from reticent_client.ads.settings import AdSettings, read_settings
 from tests.client.ads.world import HIERARCHY, LATTE, PLACES, QUERIES, settings_for
+from tests.system.documents import ROOT
 
 TOML = """
 hierarchy = "hierarchy.json"
@@ -53,6 +57,17 @@ def test_a_toml_file_has_the_names_of_the_arguments(tmp_path: Path) -> None:
         disliked_ads=("shoes",),
         reply_after=2.0,
     )
+
+
+def test_the_documentation_has_all_settings_with_their_defaults() -> None:
+    page = (ROOT / "docs" / "apps.md").read_text(encoding="utf-8")
+    section = page.partition("### All settings\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*)\| ", section, re.MULTILINE)
+    assert sorted(name for name, _ in rows) == sorted(each.name for each in fields(AdSettings))
+    defaults = {each.name: each.default for each in fields(AdSettings)}
+    numbers = {name: default for name, default in defaults.items() if type(default) in {bool, int, float}}
+    shown = {name: json.loads(text) for name, text in rows if text.strip() == "false" or text.strip().isdigit()}
+    assert shown == numbers
 
 
 DELTA = 0.4
