@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from reticent_sim.experiments.ads.serving import Measures
 from reticent_sim.experiments.results import Finding
 from reticent_sim.experiments.verdicts import Verdict
 from tests.sim.ads.test_checkins import line, write
+from tests.system.documents import ROOT
 
 WORLDS = 8
 
@@ -147,6 +149,13 @@ def test_every_finding_can_hold_fail_and_be_undecided(
         assert Verdict.FAILS in {failed[name] for failed in runs}, name
     few = verdicts(findings(measured(settings, as_published, worlds=3)))
     assert set(few.values()) == {Verdict.UNDECIDED}, few
+
+
+def test_the_documentation_has_every_finding() -> None:
+    """In their order. The numbers are those of ten minutes at full size, which no test repeats."""
+    found = [name for findings, settings, make, _ in CASES for name in verdicts(findings(measured(settings, make, 3)))]
+    section = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8").partition("\n## Ads\n")[2]
+    assert re.findall(r"^\| `([\w-]+)` \| (?:yes|no|undecided) \|", section, re.MULTILINE) == found
 
 
 def test_no_point_of_the_front_is_beaten_and_every_other_one_is() -> None:
