@@ -38,7 +38,7 @@ def verdicts(found: list[Finding]) -> dict[str, Verdict]:
     return {finding.name: finding.verdict for finding in found}
 
 
-MIN_CTR = [(support, rate) for support in min_ctr.SUPPORTS for rate in min_ctr.LEAST_RATES]
+MIN_CTR: list[Setting] = [(support, rate) for support in min_ctr.SUPPORTS for rate in min_ctr.LEAST_RATES]
 COMMUNICATION: list[Setting] = [
     *((communication.HYBRID, rate, ads) for rate in communication.LEAST_RATES for ads in communication.NUMBERS),
     (communication.SERVER_ONLY, 0.0, 1),
@@ -126,7 +126,7 @@ def surface_opposite(delta: float | None, ads: int, rates: int, jitter: float) -
     return surface.Point(0.2, 0.5, (0.1 + 0.8 * rise) * (1 - 0.01 * ads) - 0.001 * rates + 0.01 * jitter, rise)
 
 
-CASES = [
+CASES: list[tuple[Callable[[Measured], list[Finding]], list[Setting], Make, list[Make]]] = [
     (min_ctr.findings, MIN_CTR, min_ctr_as_published, [min_ctr_opposite]),
     (communication.findings, COMMUNICATION, communication_as_published, [communication_opposite]),
     (disclosure.findings, DISCLOSURE, disclosure_as_published, [disclosure_opposite]),
