@@ -55,14 +55,14 @@ class Revenues:
     @classmethod
     def of(
         cls,
-        rates: Rates,
+        rates: Rates | ArrayLike,
         bids: Rates | ArrayLike,
         *,
         least_rate: float = 0.0,
-        support: Rates | None = None,
+        support: Rates | ArrayLike | None = None,
         least_support: float = 0.0,
     ) -> Revenues:
-        """The expected revenue for the given rates and bids.
+        """The expected revenue for the given rates and bids. A matrix is anything that `Rates.of` takes.
 
         Args:
             rates: The click-through rate of each ad in each context.
@@ -75,21 +75,22 @@ class Revenues:
         Raises:
             ValueError: An argument has the wrong shape, a negative number, or one that is not finite.
         """
-        if isinstance(bids, Rates):
-            revenue = bids.at_entries_of(rates) * 1.0
+        matrix = Rates.of(rates)
+        if isinstance(bids, Rates) or np.ndim(bids) == 2:
+            revenue = Rates.of(bids).at_entries_of(matrix) * 1.0
         else:
-            revenue = not_negative("bids", bids, rates.shape[0]).take(rates.ads)
+            revenue = not_negative("bids", bids, matrix.shape[0]).take(matrix.ads)
         with np.errstate(over="ignore"):
-            revenue *= rates.values
+            revenue *= matrix.values
         if not np.isfinite(revenue.max(initial=0.0)):
             raise ValueError("bids times rates must be finite: a product is too large for a float")
         if checked_not_negative("least_rate", least_rate):
-            revenue[rates.values < least_rate] = 0.0
+            revenue[matrix.values < least_rate] = 0.0
         if checked_not_negative("least_support", least_support):
             if support is None:
                 raise ValueError("least_support needs support, a matrix of the views of each rate: got None")
-            revenue[support.at_entries_of(rates) < least_support] = 0.0
-        return cls(rates.with_values(revenue))
+            revenue[Rates.of(support).at_entries_of(matrix) < least_support] = 0.0
+        return cls(matrix.with_values(revenue))
 
     def columns(self, contexts: slice | ArrayLike) -> Revenues:
         """The expected revenue in some contexts, as `Rates.columns` takes them."""
@@ -139,14 +140,14 @@ class Revenues:
 
 
 def greedy(
-    rates: Rates,
+    rates: Rates | ArrayLike,
     weights: ArrayLike,
     bids: Rates | ArrayLike,
     k: int,
     *,
     alpha: float = 0.0,
     least_rate: float = 0.0,
-    support: Rates | None = None,
+    support: Rates | ArrayLike | None = None,
     least_support: float = 0.0,
 ) -> Selection:
     """Select at most k ads for a generalised context; see `Revenues.of` and `Revenues.greedy` for the arguments.

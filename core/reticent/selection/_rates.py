@@ -59,7 +59,9 @@ class Rates:
 
     @classmethod
     def of(cls, matrix: Any) -> Rates:
-        """The same numbers as those of an array (ads, contexts), or of a sparse matrix of SciPy."""
+        """The same numbers as those of an array (ads, contexts), or of a sparse matrix, such as SciPy's."""
+        if isinstance(matrix, Rates):
+            return matrix
         if hasattr(matrix, "tocoo"):
             entries = matrix.tocoo()
             return cls(entries.row, entries.col, entries.data, entries.shape)

@@ -1,9 +1,13 @@
 """The greedy selection equals algorithm 6 choice by choice."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from reticent.selection import Rates, Revenues, Selection, _greedy, greedy
 from tests.core.selection.instances import Floats, Instance, instances
@@ -63,6 +67,17 @@ def test_bids_on_contexts_and_thresholds_leave_the_other_entries_out(
         rates, weights, Rates.of(bids), k, least_rate=least_rate, support=Rates.of(views), least_support=least
     )
     assert listed(selection) == expected
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array, sparse.coo_matrix])
+def test_arrays_and_matrices_of_scipy_are_taken_as_they_are(convert: Callable[[Any], Any]) -> None:
+    rates, bids, views = np.random.default_rng(1).integers(0, 3, (3, 30, 8)) / 2
+    weights = np.arange(8.0)
+    ours, payments, support = map(Rates.of, (rates, bids, views))
+    expected = greedy(ours, weights, payments, 5, support=support, least_support=1)
+    selection = greedy(convert(rates), weights, convert(bids), 5, support=convert(views), least_support=1)
+    assert listed(selection) == listed(expected)
+    assert len(selection.ads) > 1
 
 
 @given(instance=instances(), alpha=ALPHAS)
