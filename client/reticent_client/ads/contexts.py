@@ -113,6 +113,8 @@ class UserContexts:
             settings = self._settings
             given = {LOCATION: settings.places.values(), INTEREST: [settings.interest], QUERY: []}
             for value in given[attribute.name]:
+                if not value:
+                    raise ValueError(f"settings for ads need the {attribute.name}, which is part of each context")
                 attribute.path(value)
 
     def _with_descendants(self, categories: Sequence[str]) -> frozenset[str]:

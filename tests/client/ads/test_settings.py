@@ -120,6 +120,7 @@ def test_a_mistake_is_one_sentence(text: str, sentence: str) -> None:
         ({"delta": 0.1, "sensitive": (("40.71,-74.01", "jazz", "tea"),)}, "the hierarchy has no context"),
         ({"disliked_categories": ("opera",)}, "the hierarchy has no category 'opera', which the user dislikes"),
         ({"interest": "opera"}, "'interest' has no category 'opera'"),
+        ({"interest": ""}, "settings for ads need the interest, which is part of each context"),
         ({"places": {"home": "downtown"}}, "needs a latitude and a longitude"),
     ],
 )
