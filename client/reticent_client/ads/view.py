@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from reticent.hierarchy import Node
 from reticent_client.ads.log import LogEntry
 
 __all__ = ["explained", "logged", "status"]
@@ -49,8 +50,12 @@ def _explained(entry: LogEntry) -> Iterator[str]:
     explanation = entry.explanation or {}
     candidates, age = explanation.get("candidates", []), explanation.get("age")
     yield logged(entry)
-    exact = "not known: no label with a place was released" if entry.context is None else ", ".join(entry.context)
-    yield f"  exact context, on the phone only: {exact}"
+    if entry.context is None:
+        yield "  exact context: not known, no label with a place was released"
+    elif entry.node == str(Node(0, entry.context)):
+        yield "  exact context: the one that was sent, as the settings allow"
+    else:
+        yield f"  exact context, on the phone only: {', '.join(entry.context)}"
     if age is None:
         yield f"  no ads to choose from: {explanation.get('problem') or 'the ad service has not replied yet'}"
     else:

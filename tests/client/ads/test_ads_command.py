@@ -63,10 +63,11 @@ def test_each_request_is_explained_on_the_phone(tmp_path: Path, capsys: pytest.C
     explained = said("explain")
     late, capped, first = explained.split("\n\n")[:3]
     assert "no ad  sent 4\n" in late
-    assert "exact context, on the phone only: not known: no label with a place was released" in late
+    assert "exact context: not known, no label with a place was released" in late
     assert "no ads to choose from: the ad service has not replied yet" in late
     assert "shoes: removed by the rule 'cap' (it was shown 1 times today, and its cap is 1); rate 0.2" in capped
     assert "shoes (clicked)  sent 0|40.71,-74.01|jazz|latte" in first
+    assert "exact context: the one that was sent" in first
     assert "shoes: shown; rate 0.2 (0.1 to 0.4) at 0|40.71,-74.01|jazz|latte, 0.2 expected" in first
     assert "boots: removed by the rule 'disliked ad' (the user dislikes this ad); rate 0.1 (0.05 to 0.2) at" in first
     assert "one request raises the service's belief in 40.73,-74.03, jazz, latte by at most 0." in explained
