@@ -240,6 +240,9 @@ def test_traces_of_the_population_give_the_same_result(tmp_path: Path) -> None:
     assert program.main([*common, *read]) == 0
     made, found = (Run(tmp_path / folder, "").result("maskit-checks") for folder in ("made", "read"))
     assert (made["settings"].pop("source"), found["settings"].pop("source")) == ("made-up population", "traces.csv")
+    for settings, source in ((made["settings"], "made-up population"), (found["settings"], "traces.csv")):
+        assert settings["sample"] == f"2 people ({source}), 24 steps a day"
+        settings["summary"] = settings["summary"].removeprefix(settings.pop("sample"))
     assert made == found
 
 
