@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from reticent.console.options import AsJson
+from reticent_sim.experiments import phases
 from reticent_sim.experiments.ads import communication, disclosure, min_ctr, private_rates, surface
 from reticent_sim.experiments.ads.measured import SampleRunner
 from reticent_sim.experiments.ads.samples import SampleSettings
@@ -24,6 +25,7 @@ from reticent_sim.report.bars import draw_checks
 from reticent_sim.report.curves import draw_activities, draw_contexts, draw_delta
 from reticent_sim.report.durations import draw_times
 from reticent_sim.report.findings import show
+from reticent_sim.report.phases import draw_phases
 from reticent_sim.report.progress import progress_bar
 from reticent_sim.report.surface import draw_surface
 from reticent_sim.report.users import draw_users
@@ -34,7 +36,7 @@ app = App(name="experiment")
 FOLDER = Path("experiments")
 
 
-R = TypeVar("R", Runner, SampleRunner)
+R = TypeVar("R", Runner, SampleRunner, phases.PhaseSettings)
 
 
 @dataclass(frozen=True)
@@ -72,22 +74,29 @@ ADS = (
     ),
     Experiment(surface.NAME, "Disclosure against revenue against bytes.", surface.run, draw_surface),
 )
+PHASES = Experiment(phases.NAME, "Phases of a query if users are absent (figure 5.3).", phases.run, draw_phases)
 
 Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 
 @dataclass(frozen=True)
-class CommonOptions:
+class OutputOptions:
     """The options of every experiment."""
 
     quick: Annotated[bool, Parameter(negative="")] = False
     "Use less data: less than a minute."
-    workers: Count | None = None
-    "The number of processes, by default one for each processor. It changes no result."
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER
     "The folder for the CSV, the JSON and the picture."
     as_json: AsJson = False
     "Print JSON."
+
+
+@dataclass(frozen=True)
+class CommonOptions(OutputOptions):
+    """The options of the experiments on data."""
+
+    workers: Count | None = None
+    "The number of processes, by default one for each processor. It changes no result."
 
 
 @Parameter(name="*")
@@ -132,6 +141,15 @@ class AdOptions(CommonOptions):
         return SampleSettings(self.seed, self.people, self.quick, self.data, self.workers)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PhaseOptions(OutputOptions):
+    """The options of the experiment about phases."""
+
+    seed: int = 1
+    "The seed of all absences."
+
+
 def _maskit(experiments: Sequence[Experiment[Runner]]) -> Callable[..., None]:
     def command(*, options: Options = Options()) -> None:
         _run(experiments, options, lambda progress: Runner(options.settings, progress))
@@ -147,7 +165,7 @@ def _ads(experiments: Sequence[Experiment[SampleRunner]]) -> Callable[..., None]
     return command
 
 
-def _run(experiments: Sequence[Experiment[R]], options: CommonOptions, make_runner: Callable[[Progress], R]) -> None:
+def _run(experiments: Sequence[Experiment[R]], options: OutputOptions, make_runner: Callable[[Progress], R]) -> None:
     results = []
     with _progress() as (update, name):
         runner = make_runner(update)
@@ -176,6 +194,11 @@ for _ad_experiment in ADS:
 app.command(
     _ads(ADS), name="ads", help="All experiments about ads: sections 4.4 and 5.6 of Götz's dissertation, and ours."
 )
+
+
+@app.command(name=PHASES.name, help=PHASES.help)
+def _phases(*, options: PhaseOptions = PhaseOptions()) -> None:
+    _run([PHASES], options, lambda _: phases.PhaseSettings(options.seed, options.quick))
 
 
 @app.command
