@@ -13,14 +13,16 @@ import numpy as np
 
 from reticent.clock import Clock, SystemClock, first_of
 from reticent.privacy import Cost
+from reticent.protocol.invitation import Invitation
 from reticent_client.ads.messages import ShownAd
 from reticent_client.ads.runner import AdRunner
 from reticent_client.ads.settings import AdSettings
 from reticent_client.apps.mask_runner import HELD_DAYS, MaskRunner, OnStep
 from reticent_client.apps.tokens import Apps
 from reticent_client.counting.consent import Participation, Situation
-from reticent_client.counting.participant import Counters
+from reticent_client.counting.participant import Counters, NoiseSource
 from reticent_client.counting.runner import CountingRunner
+from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round
 from reticent_client.errors import AdsNotAllowed
 from reticent_client.mask.policy import Policy
@@ -50,7 +52,10 @@ class Phone:
         on_round: Called with what came of each round of counting.
         clock: What time it is; the machine's unless given.
         rng: Where the coins and the noise come from; secure generators unless given.
+        noise: Where the noise of contributions comes from; `rng` unless given.
         simulation: Accept public keys that are only good for simulation.
+        polling: Take part in counts by the clock. Otherwise call `counting.round`, as when a system wakes the phone up.
+        servers: Makes the connection to the servers that count.
         zone: See `MaskRunner`, as for all that follow.
         hold: How long a reading counts.
         lead: How long before its beginning a step is decided.
@@ -72,7 +77,10 @@ class Phone:
         on_round: Callable[[Round], None] | None = None,
         clock: Clock | None = None,
         rng: np.random.Generator | None = None,
+        noise: NoiseSource | None = None,
         simulation: bool = False,
+        polling: bool = True,
+        servers: Callable[[Invitation], Servers] = Servers,
         zone: dt.tzinfo | None = None,
         hold: dt.timedelta | None = None,
         lead: dt.timedelta = LEAD,
@@ -120,8 +128,10 @@ class Phone:
             situation=situation,
             on_round=on_round,
             rates=None if self.ads is None else self.ads.counters,
-            rng=rng,
+            rng=rng if noise is None else noise,
             simulation=simulation,
+            polling=polling,
+            servers=servers,
         )
         """The part in counts: joining, leaving, and what became of contributions."""
         self._open = contextlib.AsyncExitStack()

@@ -73,6 +73,7 @@ def serve(
     limits: Annotated[QueryLimits, Parameter(name="*")] = LIMITS,
     join_rate: float = JOINS.per_second,
     simulated_clock: Annotated[str | None, Parameter(name="--simulated-clock")] = None,
+    seed: int | None = None,
     log_level: str = "info",
     log_json: bool = False,
 ) -> None:
@@ -97,12 +98,15 @@ def serve(
         join_rate: Rate limit of joins per second from one network, with bursts of 40 times this number.
         simulated_clock: For tests, on this machine only: stop the clock at this instant, such as
             2027-03-01T12:00:00Z, until a test moves it.
+        seed: For simulations, with --simulation only: deal phones to cohorts so that the seed replays it.
         log_level: The lowest level that is logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
     start_logging(log_level, log_json)
     _check_days("a membership", membership_days)
     _check_days("the time for a decision", decision_days)
+    if seed is not None and not simulation:
+        raise ValueError("--seed needs --simulation: whoever knows the seed knows which phones share a cohort")
     clock, others = clock_from(simulated_clock, phones, decisions)
     certificate = Certificate.load(certs, "keys")
     opened = Folder(folder, bits=key_bits, simulation=simulation)
@@ -113,6 +117,7 @@ def serve(
         limits=limits,
         lifetime=membership_days * _DAY,
         decision_time=decision_days * _DAY,
+        seed=seed,
     ) as server:
         _warn_of_restore(server, clock)
         joins = RateLimit(join_rate, max(1.0, JOINS.burst / JOINS.per_second * join_rate))

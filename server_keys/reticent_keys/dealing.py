@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -44,7 +44,7 @@ class Dealer:
         keyring: Knows the active key.
         query_keys: Makes a key for each query.
         limits: The queries that the operator allows.
-        rng: Shuffles the phones: whoever can replay it knows which phones share a cohort.
+        rng: Shuffles the phones of a query: whoever can replay it knows which phones share a cohort.
         now: The clock.
     """
 
@@ -56,7 +56,7 @@ class Dealer:
         query_keys: QueryKeyStore,
         limits: QueryLimits,
         *,
-        rng: np.random.Generator,
+        rng: Callable[[Query], np.random.Generator],
         now: Now,
         decision_time: dt.timedelta,
     ) -> None:
@@ -122,7 +122,7 @@ class Dealer:
     def _deal(self, query: Query, members: Sequence[int]) -> Deal:
         """Choose as many phones as the query needs, each with equal probability, and shuffle them into cohorts."""
         _refuse_too_few(query, len(members))
-        chosen = self._rng.permutation(np.array(members))[: query.population]
+        chosen = self._rng(query).permutation(np.array(members))[: query.population]
         cohorts = np.repeat(np.arange(query.cohorts), query.cohort_populations)
         order = np.argsort(chosen)  # the order of enrolment, which says nothing about the cohorts
         dealt = zip(chosen[order].tolist(), cohorts[order].tolist(), strict=True)

@@ -63,6 +63,7 @@ class Folder:
         limits: QueryLimits | None = None,
         lifetime: dt.timedelta = MEMBERSHIP,
         decision_time: dt.timedelta = DECISION_TIME,
+        seed: int | None = None,
     ) -> Iterator[KeyServer]:
         """The server of this folder; a new one, with new keys, if the folder holds none.
 
@@ -92,6 +93,7 @@ class Folder:
                 lifetime=lifetime,
                 decision_time=decision_time,
                 generate=self._generate,
+                seed=seed,
             )
 
     def journal(self) -> Journal:

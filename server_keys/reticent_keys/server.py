@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
-import numpy as np
-
 from reticent.privacy import QueryLimits
-from reticent.randomness import secure
+from reticent.randomness import secure, seeded
 from reticent.times import Now, milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys.dealing import Dealer
@@ -41,7 +39,8 @@ class KeyServer:
         lifetime: How long a membership lasts.
         decision_time: How long after its end a query may be decrypted. Then its own key is erased.
         generate: Makes a key pair.
-        rng: Deals phones; `secure()` unless given.
+        seed: Deals the phones of a query by this seed and the query's id, for simulations; by a secure generator unless
+            given.
 
     Raises:
         JournalError: The journal belongs to another server.
@@ -59,7 +58,7 @@ class KeyServer:
         lifetime: dt.timedelta = MEMBERSHIP,
         decision_time: dt.timedelta = DECISION_TIME,
         generate: Callable[[], KeyPair] = KeyPair.generate,
-        rng: np.random.Generator | None = None,
+        seed: int | None = None,
     ) -> None:
         journal.take_ownership(identity.public)
         self.journal = journal
@@ -73,7 +72,7 @@ class KeyServer:
             self.keyring,
             query_keys,
             limits or QueryLimits(),
-            rng=rng or secure(),
+            rng=lambda query: secure() if seed is None else seeded(seed, "dealing", query.id),
             now=now,
             decision_time=decision_time,
         )

@@ -54,10 +54,11 @@ CREATE TABLE phones (
 );
 CREATE INDEX members ON phones (expires) WHERE ended IS NULL;
 CREATE TABLE invitations (
-    hash BLOB PRIMARY KEY,
+    number INTEGER PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE,
     expires INTEGER NOT NULL,
-    phone INTEGER REFERENCES phones
-) WITHOUT ROWID;
+    phone INTEGER UNIQUE REFERENCES phones
+);
 CREATE TABLE queries (
     number INTEGER PRIMARY KEY,
     digest BLOB NOT NULL UNIQUE,
@@ -279,7 +280,11 @@ class SqliteJournal(Journal):
             active = run("SELECT number FROM keys WHERE state = 'ACTIVE' AND id = ?", (query.key_id,)).fetchone()
             if active is None:
                 raise Refused(Refusal.KEY_RETIRED, "the query names a key that is not the active one")
-            members = run("SELECT number FROM phones WHERE ended IS NULL AND expires > ?", (now,)).fetchall()
+            members = run(  # in the order of the invitations, which does not depend on who joined first
+                "SELECT phones.number FROM phones LEFT JOIN invitations ON phone = phones.number"
+                " WHERE ended IS NULL AND phones.expires > ? ORDER BY invitations.number, phones.number",
+                (now,),
+            ).fetchall()
             dealt = deal([phone for (phone,) in members])
             number = run(
                 "INSERT INTO queries (digest, id, content, agreement_key, key, cohorts, countersigned, deadline)"

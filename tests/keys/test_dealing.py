@@ -15,6 +15,7 @@ from reticent.v1 import counting_pb2 as wire
 from reticent_keys import administration
 from reticent_keys.dealing import query_of
 from tests.parties.key_server import DAY, LIMITS, QUERY, LocalKeyServer, dealt, refused
+from tests.parties.phone import Phone
 
 FALSE_ALARM = 1e-6
 NUMBERS = itertools.count()
@@ -246,3 +247,15 @@ def test_nothing_is_kept_of_a_query_that_is_refused(full: LocalKeyServer) -> Non
     refused(Refusal.BAD_QUERY, lambda: dealt(full.server, full.query(id="costly", epsilon=50.0)))
     refused(Refusal.KEY_RETIRED, lambda: dealt(full.server, dataclasses.replace(full.query(), key_id="none")))
     assert query_of.cache_info().currsize == 0
+
+
+def test_with_a_seed_the_deal_depends_on_the_invitations_and_not_on_who_joins_first() -> None:
+    def cohorts(order: int) -> list[int]:
+        with LocalKeyServer() as local:
+            phones = [Phone(token) for token in local.tokens(30)]
+            for phone in phones[::order]:
+                phone.membership = local.server.members.join(phone.joining())
+            deal = local.deal(local.query(id="one", population=30, cohorts=3, min_contributions=10, liars=1))
+            return [deal[phone.id] for phone in phones]
+
+    assert cohorts(1) == cohorts(-1)

@@ -13,7 +13,6 @@ from reticent.clock import ManualClock
 from reticent.paillier import PublicKey
 from reticent.privacy import Counter, Query, QueryLimits
 from reticent.protocol import Refusal, Refused
-from reticent.randomness import seeded
 from reticent.storage.database import Database
 from reticent.v1 import counting_pb2 as wire
 from reticent_keys import (
@@ -101,7 +100,7 @@ class LocalKeyServer:
                 limits=self.limits,
                 lifetime=90 * DAY,
                 generate=self._pair,
-                rng=seeded(1, "dealing"),
+                seed=1,
             )
             stack.pop_all()
         return server

@@ -170,13 +170,19 @@ class AdRunner:
         await self._clock.wait_until(leaves)
         return shown
 
-    async def preview(self, query: str) -> LogEntry:
-        """The outcome of a request now, with its explanation. It waits for the service, and stores nothing."""
-        request = self._request("", query, self._clock.now())
-        fetching = self._replies.request(request.situated.node)
+    async def prefetch(self, query: str) -> None:
+        """Request the ads for the user's present situation, unless the phone has them, and wait for the reply.
+
+        An app that shows an ad soon after does not depend on how fast the service is.
+        """
+        fetching = self._replies.request(self._request("", query, self._clock.now()).situated.node)
         if fetching is not None:
             await fetching
-        return self._considered(request)[0]
+
+    async def preview(self, query: str) -> LogEntry:
+        """The outcome of a request now, with its explanation. It waits for the service, and stores nothing."""
+        await self.prefetch(query)
+        return self._considered(self._request("", query, self._clock.now()))[0]
 
     def clicked(self, app: str, showing: str) -> None:
         """Note a click on an ad that this app has shown. From any thread."""

@@ -38,7 +38,7 @@ from reticent_client.counting.records import (
 from reticent_client.errors import Declined, ForeignReply, Reason
 from reticent_client.store import PhoneStore
 
-__all__ = ["Counters", "Participant", "first_of"]
+__all__ = ["Counters", "NoiseSource", "Participant", "first_of"]
 
 Counters = Callable[[Query], Mapping[str, float] | None]
 """The numbers that an app has counted, by the names of a query's counters; a missing one is 0.
@@ -46,6 +46,9 @@ Counters = Callable[[Query], Mapping[str, float] | None]
 None, where the app contributes nothing to this query. That may depend on the query and on the app, and never on what
 was counted: both servers see which phones contribute, and no noise hides it. Nor may it raise.
 """
+
+NoiseSource = np.random.Generator | Callable[[Query], np.random.Generator]
+"""Where the noise of contributions comes from: one generator, or one for each query, for a simulation."""
 
 
 def first_of(source: Counters | None, other: Counters) -> Counters:
@@ -95,7 +98,7 @@ class Participant:
         budget: Cost,
         *,
         composition: Composition = "addition",
-        rng: np.random.Generator,
+        rng: NoiseSource,
         now: Now,
         policy: Participation,
         counters: Counters,
@@ -335,7 +338,7 @@ class Participant:
                 key=key,
                 query_key=announcement.agreement_key,
                 member=member,
-                rng=self._rng,
+                rng=self._rng if isinstance(self._rng, np.random.Generator) else self._rng(query),
             )
         except (ValueError, ArithmeticError) as error:  # what cannot be drawn or packed
             raise Declined(Reason.MALFORMED, f"{query.id!r} allows no contribution: {error}", query.id) from error

@@ -19,7 +19,7 @@ from reticent.retry import Backoff
 from reticent.storage.database import InUse
 from reticent_client.counting.consent import Participation, Situation
 from reticent_client.counting.enrolment import MEMBERSHIP, Enrolment, MembershipState
-from reticent_client.counting.participant import Counters, Participant, first_of
+from reticent_client.counting.participant import Counters, NoiseSource, Participant, first_of
 from reticent_client.counting.query_cache import SHARED
 from reticent_client.counting.reports import Reports
 from reticent_client.counting.servers import Servers
@@ -53,6 +53,8 @@ class CountingRunner:
         on_round: Called with what came of each round.
         rng: Where the noise comes from; a secure generator unless given.
         simulation: Accept public keys that are only good for simulation.
+        polling: Make rounds by the clock. Otherwise, only `round` makes one, for a phone that its system wakes up.
+        servers: Makes the connection to both servers.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class CountingRunner:
         budget: Cost | None = None,
         situation: Callable[[], Situation] = Situation,
         on_round: Callable[[Round], None] | None = None,
-        rng: np.random.Generator | None = None,
+        rng: NoiseSource | None = None,
         simulation: bool = False,
+        polling: bool = True,
+        servers: Callable[[Invitation], Servers] = Servers,
     ) -> None:
         self.participant: Participant | None = None
         """The phone's side of counting, once it is needed."""
@@ -81,6 +85,8 @@ class CountingRunner:
         self._on_round = on_round
         self._rng = rng
         self._simulation = simulation
+        self._polling = polling
+        self._servers = servers
         self._alone = asyncio.Lock()  # a round, joining and leaving are made one at a time
         self._joined = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -94,7 +100,8 @@ class CountingRunner:
         Enrolment(self._store.slot(MEMBERSHIP), self._clock.now)  # the same
         if self._store.slot(BUDGET).read() is not None:
             self._kept_budget()  # another budget is refused at once
-        self._running = asyncio.create_task(self._run(), name="counting")
+        if self._polling:
+            self._running = asyncio.create_task(self._run(), name="counting")
         return self
 
     async def __aexit__(
@@ -121,8 +128,22 @@ class CountingRunner:
             participant = self._opened()
             participant.enrolment.join(invitation)
             self._joined.set()
-            async with Servers(invitation) as servers:
+            async with self._servers(invitation) as servers:
                 await enrol(participant, servers)
+
+    async def round(self) -> Round | None:
+        """Make one round now; None where the phone takes no part.
+
+        Raises:
+            InUse: Another process makes a round for this phone.
+        """
+        async with self._claimed():
+            participant = self._opened()
+            invitation = _invitation(participant)
+            if invitation is None:
+                return None
+            async with self._servers(invitation) as servers:
+                return await take_part(participant, servers, self._situation())
 
     def report(self, app: str, counters: Mapping[str, float]) -> None:
         """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""
@@ -138,13 +159,15 @@ class CountingRunner:
         async with self._claimed():
             participant = self._opened()
             participant.enrolment.leave()
-            async with Servers(participant.enrolment.invitation) as servers:
+            async with self._servers(participant.enrolment.invitation) as servers:
                 await enrol(participant, servers)
 
     async def wait(self) -> None:
         """Return when it has stopped, with the error that stopped it."""
         if self._running is not None:
             await asyncio.shield(self._running)
+        elif not self._polling:
+            await asyncio.Event().wait()
 
     def _reported(self, query: Query) -> Mapping[str, float] | None:
         return self._reports.for_query(query, kept_participation(self._store))
@@ -159,7 +182,7 @@ class CountingRunner:
                     async with asyncio.timeout(None if self._store.path is None else LOOK_INTERVAL):
                         await self._joined.wait()
                 continue
-            async with Servers(invitation) as servers:
+            async with self._servers(invitation) as servers:
                 round_of_these = partial(self._round, servers)
                 await run(round_of_these, clock=self._clock, backoff=Backoff(), on_round=self._on_round)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
-from weakref import WeakKeyDictionary
 
 from google.protobuf.message import Message
 
@@ -17,6 +18,7 @@ from reticent.protocol.channels import AGGREGATION_SERVER, KEY_SERVER, channel, 
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1.counting_pb2_grpc import CollectingStub, EnrolmentStub
+from reticent_client.shared import SharedObjects
 
 if TYPE_CHECKING:
     from reticent.v1.counting_pb2_grpc import CollectingAsyncStub, EnrolmentAsyncStub
@@ -38,7 +40,6 @@ class _ServerChannels:
 
     def __init__(self, invitation: Invitation) -> None:
         credentials = channel_credentials(invitation.authority.encode())
-        self.users = 0
         self.to_keys = channel(invitation.key_server, credentials, KEY_SERVER)
         self.to_aggregation = channel(invitation.aggregation_server, credentials, AGGREGATION_SERVER)
         self.public_keys: OrderedDict[bytes, bytes] = OrderedDict()
@@ -50,9 +51,7 @@ class _ServerChannels:
         await self.to_aggregation.close()
 
 
-_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str, str], _ServerChannels]] = (
-    WeakKeyDictionary()
-)
+_shared: SharedObjects[_ServerChannels] = SharedObjects()
 
 
 class Servers:
@@ -70,6 +69,7 @@ class Servers:
     def __init__(self, invitation: Invitation, *, deadline: float = DEADLINE) -> None:
         self.invitation = invitation
         self._deadline = deadline
+        self._open = contextlib.AsyncExitStack()
 
     @property
     def keys(self) -> str:
@@ -83,11 +83,9 @@ class Servers:
 
     async def __aenter__(self) -> Self:
         """Connections are made when they are needed."""
-        shared = _connections.setdefault(asyncio.get_running_loop(), {})
-        if self._name not in shared:
-            shared[self._name] = _ServerChannels(self.invitation)
-        self._connection = shared[self._name]
-        self._connection.users += 1
+        self._connection = await self._open.enter_async_context(
+            _shared.use(self._name, partial(_ServerChannels, self.invitation))
+        )
         self._enrolment: EnrolmentAsyncStub = EnrolmentStub(self._connection.to_keys)
         self._collecting: CollectingAsyncStub = CollectingStub(self._connection.to_aggregation)
         return self
@@ -96,10 +94,7 @@ class Servers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Hang up, where no other phone needs the channels."""
-        self._connection.users -= 1
-        if not self._connection.users:
-            del _connections[asyncio.get_running_loop()][self._name]
-            await self._connection.close()
+        await self._open.__aexit__(kind, error, trace)
 
     @property
     def _name(self) -> tuple[str, str, str]:

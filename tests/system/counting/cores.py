@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from reticent.privacy import Query, QueryLimits
 from reticent.protocol import AgreementKey, Refused, Unreachable
 from reticent.protocol.invitation import Invitation
-from reticent.randomness import secure, seeded
+from reticent.randomness import secure
 from reticent.storage.database import Database
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
@@ -126,7 +126,7 @@ class Cores(World):
             limits=QueryLimits(min_honest=MIN_HONEST, min_cohort_share=0.0, min_liars_share=0.0),
             lifetime=MEMBERSHIP,
             generate=self._generated,
-            rng=seeded(next(self._dealings), "dealing"),
+            seed=next(self._dealings),
         )
         self.keys.decider = self.decider(
             journal, self._identity, self.keys.keyring, self._query_keys, lambda: self.now(KEYS)

@@ -97,6 +97,7 @@ class Watched(Participant):
     ) -> wire.Contribution:
         record = self.records.of(announcement.query)
         if record is None:
+            assert isinstance(self._rng, np.random.Generator)
             self.before[announcement.query] = copy.deepcopy(self._rng)
         return super().contribute(announcement, content, public_key, situation)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -92,6 +93,7 @@ class Redrawing(Watched):
         query, content, query_key = keys[message.query]
         key = PublicKey.from_bytes(content, simulation=True)
         values = values_of(query, self._counters(query))
+        assert isinstance(self._rng, np.random.Generator)
         made = prepare(
             query, message.cohort, values, Norms(0, 0), key=key, query_key=query_key, member=member, rng=self._rng
         )
