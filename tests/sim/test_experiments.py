@@ -14,7 +14,7 @@ import pytest
 
 from reticent.console import program
 from reticent_sim.cli import MASKIT
-from reticent_sim.experiments.runner import LIBRARIES, Runner, Settings
+from reticent_sim.experiments.runner import Runner, Settings
 from reticent_sim.experiments.subjects import from_traces
 from reticent_sim.experiments.systems import (
     HYBRID,
@@ -201,18 +201,6 @@ def test_few_people_leave_a_finding_undecided(tmp_path: Path, capsys: pytest.Cap
     assert "undecided: too few people  The hybrid almost matches MaskSensitive." in capsys.readouterr().out
     verdicts = {each["name"]: each["verdict"] for each in Run(tmp_path, "").result("maskit-checks")["findings"]}
     assert set(verdicts.values()) == {"undecided"}  # no breach of two people is no counterexample, and proves nothing
-
-
-def test_workers_use_one_thread_each_and_leave_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LIBRARIES[0], "7")
-    monkeypatch.delenv(LIBRARIES[1], raising=False)
-    runner = Runner(Settings(people=2, quick=True, workers=1))
-    seen: list[str | None] = []
-    runner.progress = lambda _done, _total: seen.extend(os.environ.get(name) for name in LIBRARIES[:2])
-    subject = runner.subjects[0]
-    runner.run([subject], [Trial(subject.name, LEAKY, (subject.home,), 0.1)])
-    assert seen == ["1", "1"]
-    assert (os.environ[LIBRARIES[0]], LIBRARIES[1] in os.environ) == ("7", False)
 
 
 def test_what_was_answered_is_not_asked_again() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from reticent_sim.engine.errors import WorkerDied
 from reticent_sim.experiments.workers import run_jobs
 from tests.parties.waiting import block_until
+from tests.sim.processes import of_session
 
 RETICENT = (sys.executable, "-m", "reticent")
 AT_MOST = 5.0
@@ -58,7 +60,7 @@ def test_an_error_of_a_job_is_raised_with_the_workers_traceback() -> None:
 
 
 def test_a_killed_worker_is_an_error() -> None:
-    with pytest.raises(ChildProcessError, match="fewer --workers"):
+    with pytest.raises(WorkerDied, match=r"^worker 0 ended with exit code 3$"):
         list(run_jobs(end, [3], 1))
 
 
@@ -91,19 +93,12 @@ def experiment(folder: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     try:
-        block_until(lambda: len(living(process.pid)) >= 3, within=STARTED)
+        block_until(lambda: len(of_session(process.pid)) >= 3, within=STARTED)
         yield process
     finally:
-        for each in living(process.pid):
+        for each in of_session(process.pid):
             os.kill(each, signal.SIGKILL)
         process.communicate()
-
-
-def living(group: int) -> list[int]:
-    """The processes of a group that have not ended."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-    rows = (line.split() for line in listed.stdout.splitlines())
-    return [int(pid) for pid, pgid, state in rows if int(pgid) == group and not state.startswith("Z")]
 
 
 @pytest.mark.slow
@@ -114,7 +109,7 @@ def test_one_interrupt_ends_an_experiment_and_its_workers(tmp_path: Path, delay:
         time.sleep(delay)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(AT_MOST) == 130
-        block_until(lambda: not living(process.pid), within=AT_MOST)  # Python's resource tracker ends after its parent
+        block_until(lambda: not of_session(process.pid), within=AT_MOST)
         out, err = process.communicate()
         assert (out, err.removeprefix("reticent: stopped\n")) == ("", "")  # no traceback of a worker
     assert list(tmp_path.iterdir()) == []
@@ -127,4 +122,4 @@ def test_workers_end_when_the_experiment_is_killed(tmp_path: Path, delay: float)
         time.sleep(delay)
         process.kill()
         process.wait()
-        block_until(lambda: not living(process.pid), within=AT_MOST)
+        block_until(lambda: not of_session(process.pid), within=AT_MOST)

@@ -1,17 +1,20 @@
 """Errors of the engine.
 
 ReticentError
-└── LaunchError              a server or a command cannot be run as requested
-    ├── ServerExited         a server exited when it should serve
-    ├── ServerTimeout        a server did not start or exit in time; a TimeoutError, too
-    └── CommandFailed        a command exited with an error
+├── LaunchError              a server or a command cannot be run as requested
+│   ├── ServerExited         a server exited when it should serve
+│   ├── ServerTimeout        a server did not start or exit in time; a TimeoutError, too
+│   └── CommandFailed        a command exited with an error
+└── WorkerDied               a worker of a simulation ended too early
 """
 
 from __future__ import annotations
 
-from reticent.errors import ReticentError
+from typing import Any
 
-__all__ = ["CommandFailed", "LaunchError", "ServerExited", "ServerTimeout"]
+from reticent.errors import ExitCode, ReticentError
+
+__all__ = ["CommandFailed", "LaunchError", "ServerExited", "ServerTimeout", "WorkerDied"]
 
 
 class LaunchError(ReticentError):
@@ -28,3 +31,20 @@ class ServerTimeout(LaunchError, TimeoutError):
 
 class CommandFailed(LaunchError):
     """A command exited with an error, or not in time; with its error output."""
+
+
+class WorkerDied(ReticentError):
+    """A worker ended before it replied. The other workers still run.
+
+    Args:
+        number: Of the worker.
+        how: It ended; the rest of the sentence.
+    """
+
+    exit_code = ExitCode.SYSTEM
+
+    def __init__(self, number: int, how: str) -> None:
+        super().__init__(f"worker {number} {how}")
+        self.number = number
+        self.replies: dict[int, Any] = {}
+        """What the other workers replied to the same call."""

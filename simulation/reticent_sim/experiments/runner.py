@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +26,6 @@ PEOPLE, QUICK_PEOPLE = 91, 16
 STEPS, QUICK_STEPS = 24, 12
 QUICK_DAYS = 90
 DELTA = 0.1
-
-LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-"""These variables set the threads of the libraries below NumPy. Workers that share a machine use one thread each."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished trials and the number of all."""
@@ -112,29 +108,13 @@ class Runner:
         # The longest jobs go first, so that no worker computes one alone at the end.
         order = sorted(jobs, key=lambda key: (not key[-1], -len(jobs[key].subject.contexts)))
         done = 0
-        with one_thread_each():
-            for job, results in run_jobs(run_trials, [jobs[key] for key in order], count):
-                yield from zip(job.trials, results, strict=True)
-                done += len(job.trials)
-                self.progress(done, len(pending))
+        for job, results in run_jobs(run_trials, [jobs[key] for key in order], count):
+            yield from zip(job.trials, results, strict=True)
+            done += len(job.trials)
+            self.progress(done, len(pending))
 
 
 def _parts(trial: Trial) -> tuple[Trial, ...]:
     if trial.system != HYBRID:
         return (trial,)
     return tuple(replace(trial, system=system) for system in (SIMULATABLE, PROBABILISTIC))
-
-
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Give each process that is spawned here one thread."""
-    before = {name: os.environ.get(name) for name in LIBRARIES}
-    os.environ.update(dict.fromkeys(LIBRARIES, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

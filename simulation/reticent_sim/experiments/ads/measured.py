@@ -12,7 +12,7 @@ from reticent_sim.experiments import statistics
 from reticent_sim.experiments.ads.samples import Sample, SampleSettings
 from reticent_sim.experiments.ads.serving import Measures
 from reticent_sim.experiments.results import Row
-from reticent_sim.experiments.runner import Progress, no_progress, one_thread_each
+from reticent_sim.experiments.runner import Progress, no_progress
 from reticent_sim.experiments.statistics import CONFIDENCE, Estimate
 from reticent_sim.experiments.workers import run_jobs
 
@@ -83,10 +83,9 @@ class SampleRunner:
         """
         jobs = [Sample(self.settings, number) for number in range(self.settings.samples)]
         found: dict[int, MeasuresOf] = {}
-        with one_thread_each():
-            for sample, result in run_jobs(measure, jobs, min(self.settings.workers or os.cpu_count() or 1, len(jobs))):
-                found[sample.number] = result
-                self.progress(len(found), len(jobs))
+        for sample, result in run_jobs(measure, jobs, min(self.settings.workers or os.cpu_count() or 1, len(jobs))):
+            found[sample.number] = result
+            self.progress(len(found), len(jobs))
         return Measured(self.settings, columns, [found[job.number] for job in jobs])
 
 
