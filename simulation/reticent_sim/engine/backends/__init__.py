@@ -1,4 +1,4 @@
-"""Where the workers of a simulation run: in processes of this machine, or on a Ray cluster."""
+"""The workers of a simulation: processes of this machine, or actors of a Ray cluster."""
 
 from __future__ import annotations
 

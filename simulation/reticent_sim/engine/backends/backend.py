@@ -1,4 +1,4 @@
-"""What every backend does, and how a worker ends too early."""
+"""The interface of all backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in a worker of any backend: one handler, and replies to requests as bytes."""
+"""The worker of every backend: it keeps one handler, and replies to requests as bytes."""
 
 from __future__ import annotations
 
