@@ -1,0 +1,149 @@
+"""Faults of processes, applied at the beginning of a step: crashes, and full disks of servers."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from reticent_sim.engine.errors import LaunchError
+from reticent_sim.engine.faults.fault import Fault, Moment, index_of
+from reticent_sim.engine.faults.schedule import Schedule
+from reticent_sim.engine.process import ServerProcess
+
+__all__ = ["ProcessFaults", "ProcessOutcome", "fill_disk", "free_disk"]
+
+
+@dataclass(frozen=True)
+class ProcessOutcome:
+    """What became of a fault of a process.
+
+    Args:
+        day: When it happened.
+        step: The same.
+        fault: The cause.
+        outcome: What happened.
+    """
+
+    day: int
+    step: int
+    fault: Fault
+    outcome: str
+
+
+class ProcessFaults:
+    """Applies the crashes and the full disks of a schedule.
+
+    Args:
+        schedule: The faults of the run.
+        servers: The servers, by name.
+        crash_worker: Kills the worker of this number, and starts it again.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        servers: Mapping[str, ServerProcess],
+        crash_worker: Callable[[int], object] | None = None,
+    ) -> None:
+        if any(each.kind == "full" and not each.phones for each in schedule.faults):
+            _check_limits()
+        self._schedule = schedule
+        self._servers = servers
+        self._crash_worker = crash_worker
+        self._down: dict[str, tuple[int, Fault]] = {}  # with the step at which it starts again
+        self._full: dict[str, tuple[int, Fault]] = {}  # with the step at which there is room again
+
+    def begin(self, moment: Moment, phase: int = 0) -> list[ProcessOutcome]:
+        """What happens at the beginning of a step, or of a phase of it: first what ends, then what begins.
+
+        It blocks until each server that starts again serves.
+        """
+        outcomes = [] if phase else self._end(moment)
+        for fault in self._schedule.at(moment, phase):
+            outcomes.append(ProcessOutcome(*moment, fault, self._apply(fault, index_of(moment) + fault.steps)))
+        return outcomes
+
+    def finish(self, moment: Moment) -> list[ProcessOutcome]:
+        """End all that still lasts: every server serves, and has room on its disk."""
+        return self._end(moment, last=True)
+
+    def _end(self, moment: Moment, *, last: bool = False) -> list[ProcessOutcome]:
+        ended = []
+        for ending, stop, outcome in (
+            (self._full, self._free, "its disk has room again"),
+            (self._down, self._start, "serves again"),
+        ):
+            for name, (end, fault) in list(ending.items()):
+                if last or index_of(moment) >= end:
+                    del ending[name]
+                    stop(name)
+                    ended.append(ProcessOutcome(*moment, fault, outcome))
+        return ended
+
+    def _apply(self, fault: Fault, end: int) -> str:
+        if fault.worker is not None:
+            return self._crash_of_worker(fault.worker)
+        if fault.target not in self._servers:
+            return "not applied: the run has no such server"
+        if fault.kind == "full":
+            return self._fill(fault, end)
+        return self._crash(fault, end)
+
+    def _crash_of_worker(self, number: int) -> str:
+        if self._crash_worker is None:
+            return "not applied: workers of this run do not crash"
+        self._crash_worker(number)
+        return "killed, works again"
+
+    def _fill(self, fault: Fault, end: int) -> str:
+        process = self._servers[fault.target]
+        before, _ = self._full.get(fault.target, (0, fault))
+        self._full[fault.target] = max(before, end), fault
+        if process.is_running:
+            fill_disk(process)
+        return "its disk is full"
+
+    def _crash(self, fault: Fault, end: int) -> str:
+        process = self._servers[fault.target]
+        if not process.is_running:
+            before, _ = self._down.get(fault.target, (0, fault))
+            self._down[fault.target] = max(before, end), fault
+            return "it did not run"
+        process.kill()
+        if fault.steps:
+            self._down[fault.target] = end, fault
+            return "killed"
+        self._start(fault.target)
+        return "killed, serves again"
+
+    def _start(self, name: str) -> None:
+        self._servers[name].start()
+        if name in self._full:
+            fill_disk(self._servers[name])
+
+    def _free(self, name: str) -> None:
+        if self._servers[name].is_running:
+            free_disk(self._servers[name])
+
+
+def fill_disk(process: ServerProcess) -> None:
+    """Let each write of a server to a file fail from now on, as on a full disk. On Linux only."""
+    _limit_files(process, 0)
+
+
+def free_disk(process: ServerProcess) -> None:
+    """Let a server write to files again."""
+    _limit_files(process, resource.RLIM_INFINITY)
+
+
+def _limit_files(process: ServerProcess, limit: int) -> None:
+    _check_limits()
+    _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+    soft = hard if limit == resource.RLIM_INFINITY else limit
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _check_limits() -> None:
+    if not hasattr(resource, "prlimit"):
+        raise LaunchError("only Linux can limit the files of another process: leave out full disks of servers")

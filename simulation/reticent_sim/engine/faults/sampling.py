@@ -1,0 +1,104 @@
+"""Random schedules, and random absences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from reticent.randomness import seeded
+from reticent_sim.engine.faults.fault import (
+    CALL_KINDS,
+    STEPS,
+    Call,
+    Fault,
+    Kind,
+    Moment,
+    Server,
+    index_of,
+    phones_target,
+)
+from reticent_sim.engine.faults.schedule import Schedule
+
+__all__ = ["SAMPLED", "Absence", "sample"]
+
+SAMPLED: tuple[Kind, ...] = (*CALL_KINDS, "partition", "crash", "skew", "full", "slow", "absent")
+"""The kinds of faults of a random schedule. Phones join and leave only where a schedule says so."""
+_SERVERS: tuple[Server, ...] = ("keys", "aggregation")
+_LIKELY_CALLS: tuple[Call, ...] = ("announcements", "query", "key", "contribute", "contribute", "decisions")
+"""The calls that phones make in every count: half of what can go wrong is about contributions."""
+_MOST_STEPS, _MOST_TIMES, _MOST_SKEW = 4, 3, 600
+"""The longest fault in steps, the most calls in a step that fail, and the largest skew in seconds."""
+_SHARE = 10  # one phone of so many is concerned at most
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Phones that are absent in a phase of a count with some probability, independently of all else.
+
+    >>> Absence(0.0, seed=7).is_absent(3, "visits-2", 1)
+    False
+    """
+
+    probability: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability < 1:
+            raise ValueError(f"the probability of absence lies in [0, 1): got {self.probability!r}")
+
+    def is_absent(self, phone: int, count: str, phase: int) -> bool:
+        """Whether a phone is absent in a phase of a count."""
+        if not self.probability:
+            return False
+        return bool(seeded(self.seed, "absence", phone, count, phase).random() < self.probability)
+
+
+def sample(
+    seed: int,
+    *,
+    phones: int,
+    days: int,
+    faults: int = 20,
+    kinds: Sequence[Kind] = SAMPLED,
+    moments: Sequence[Moment] | None = None,
+) -> Schedule:
+    """A random schedule. A fault of it depends on its number only, not on how many there are.
+
+    Args:
+        seed: Of all of it.
+        phones: The number of phones.
+        days: The number of days.
+        faults: The number of faults.
+        kinds: The kinds to choose from.
+        moments: The steps at which faults begin, such as those of counts; any step unless given.
+    """
+    if unknown := set(kinds) - set(SAMPLED):
+        raise ValueError(f"a random schedule has faults of {', '.join(SAMPLED)}: got {min(unknown)!r}")
+    when = [(day, step) for day in range(days) for step in range(STEPS)] if moments is None else moments
+    return Schedule(tuple(_fault(seeded(seed, "fault", number), phones, when, kinds, days) for number in range(faults)))
+
+
+def _fault(rng: np.random.Generator, phones: int, moments: Sequence[Moment], kinds: Sequence[Kind], days: int) -> Fault:
+    day, step = moments[int(rng.integers(len(moments)))]
+    kind = kinds[int(rng.integers(len(kinds)))]
+    first = int(rng.integers(phones))
+    last = min(phones - 1, first + int(rng.integers(max(1, phones // _SHARE))))
+    alone, several = phones_target(first, first), phones_target(first, last)
+    left = days * STEPS - index_of((day, step))
+    steps = min(left, int(rng.integers(1, _MOST_STEPS + 1)))
+    server = _SERVERS[rng.integers(len(_SERVERS))]
+    times = int(rng.integers(1, _MOST_TIMES + 1))
+    if kind in CALL_KINDS:
+        call = _LIKELY_CALLS[rng.integers(len(_LIKELY_CALLS))]
+        return Fault(day, step, kind, several, call=call, times=times)
+    if kind == "skew":
+        seconds = int(rng.integers(1, _MOST_SKEW + 1)) * (-1 if rng.random() < 0.5 else 1)
+        return Fault(day, step, kind, alone, seconds=seconds, steps=steps)
+    if kind == "crash":
+        return Fault(day, step, kind, server, steps=steps - 1)
+    if kind == "slow":
+        return Fault(day, step, kind, several, rounds=times)
+    target = server if kind == "full" and rng.random() < 0.5 else several
+    return Fault(day, step, kind, target, steps=steps, server=server if kind == "partition" else None)

@@ -1,0 +1,156 @@
+"""Faults as data: written, read, refused with their line, and looked up."""
+
+import datetime as dt
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reticent_sim.engine.faults import KINDS, SAMPLED, Absence, Fault, Schedule, sample
+
+TEXT = """# a day of trouble
+{"day": 0, "step": 9, "kind": "partition", "target": "phones 0-3", "server": "aggregation", "steps": 2}
+{"day": 0, "step": 9, "kind": "reply lost", "target": "phone 2", "call": "contribute", "times": 2}
+
+{"day": 0, "step": 8, "kind": "crash", "target": "keys", "steps": 1}
+{"day": 0, "step": 10, "kind": "crash", "target": "aggregation", "steps": 0, "phase": 1}
+{"day": 0, "step": 11, "kind": "full", "target": "aggregation"}
+{"day": 0, "step": 12, "kind": "full", "target": "phone 2"}
+{"day": 0, "step": 12, "kind": "skew", "target": "phones 1-2", "seconds": -90, "steps": 3}
+{"day": 0, "step": 13, "kind": "skew", "target": "phone 2", "seconds": 30}
+{"day": 0, "step": 14, "kind": "slow", "target": "phone 2", "rounds": 2}
+{"day": 0, "step": 15, "kind": "absent", "target": "phone 2", "phase": 1}
+{"day": 0, "step": 2, "kind": "join", "target": "phone 2"}
+{"day": 1, "step": 3, "kind": "leave", "target": "phone 2"}
+"""
+
+
+def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> None:
+    schedule = Schedule.from_text(TEXT)
+    schedule.check(phones=4, days=2)
+    phone = schedule.of_phone(2)
+    assert [phone.reaches("aggregation", (0, step)) for step in (8, 9, 10, 11)] == [True, False, False, True]
+    assert [phone.reaches("keys", (0, step)) for step in (7, 8, 9)] == [True, False, True]
+    assert [phone.of_call("contribute", number, (0, 9)) for number in range(3)] == ["reply lost", "reply lost", None]
+    assert phone.of_call("contribute", 0, (0, 10)) is phone.of_call("query", 0, (0, 9)) is None
+    assert [phone.is_full((0, step)) for step in (11, 12, 13)] == [False, True, False]
+    assert [phone.skew((0, step)) for step in (11, 12, 13, 15)] == [
+        dt.timedelta(seconds=each) for each in (0, -90, -60, 0)
+    ]
+    assert [phone.is_absent((0, 14), phase) for phase in range(3)] == [True, True, False]
+    assert [phone.is_absent((0, 15), phase) for phase in range(3)] == [False, True, False]
+    assert [phone.is_absent(moment) for moment in [(0, 1), (0, 2), (1, 3), (1, 4)]] == [True, False, False, True]
+    assert (phone.joins, phone.leaves) == ((0, 2), (1, 3))
+    assert not schedule.of_phone(3).is_full((0, 12))
+    assert not schedule.of_phone(3).is_absent((0, 1))
+    begin = {
+        (step, phase): [each.kind for each in schedule.at((0, step), phase)] for step in (8, 10, 11) for phase in (0, 1)
+    }
+    assert {moment: kinds for moment, kinds in begin.items() if kinds} == {
+        (8, 0): ["crash"],
+        (10, 1): ["crash"],
+        (11, 0): ["full"],
+    }
+
+
+FULL = Schedule.from_text(TEXT)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 9), st.integers(0, 30))
+def test_a_random_schedule_fits_its_run_and_survives_its_text(seed: int, phones: int, days: int, faults: int) -> None:
+    schedule = sample(seed, phones=phones, days=days, faults=faults)
+    schedule.check(phones=phones, days=days)
+    assert len(schedule) == faults
+    assert Schedule.from_text(schedule.to_text()) == schedule
+    assert schedule == sample(seed, phones=phones, days=days, faults=faults)
+    more = sample(seed, phones=phones, days=days, faults=faults + 3)
+    assert set(schedule.faults) <= set(more.faults)  # a fault depends on its number, not on how many there are
+    assert [each.moment for each in schedule.faults] == sorted(each.moment for each in schedule.faults)
+    assert all(each.day * 24 + each.step + each.steps <= days * 24 for each in schedule.faults)
+
+
+def test_random_schedules_have_all_kinds_at_the_given_moments() -> None:
+    schedule = sample(1, phones=50, days=3, faults=300, moments=[(1, 5), (2, 9)])
+    assert {each.kind for each in schedule.faults} == set(SAMPLED)
+    assert {each.moment for each in schedule.faults} == {(1, 5), (2, 9)}
+    assert Schedule.from_text(FULL.to_text()) == FULL
+    assert {each.kind for each in (*schedule.faults, *FULL.faults)} == set(KINDS)
+
+
+GOOD = {"day": 0, "step": 9, "kind": "crash", "target": "keys"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"day": -1}, "day is a whole number from 0 to 10000: got -1"),
+        ({"step": 24}, "step is a whole number from 0 to 23: got 24"),
+        ({"step": True}, "step is a whole number from 0 to 23: got True"),
+        ({"kind": "fire"}, "kind is one of partition, request lost"),
+        ({"kind": ["crash"]}, "kind is one of partition"),
+        ({"target": "phone 3"}, "the target of 'crash' is one such as keys, aggregation, ads, worker 0: got 'phone 3'"),
+        ({"target": 3}, "target is text: got 3"),
+        ({"kind": "join", "target": "phones 9-3"}, "the target of 'join' is one such as phone 3, phones 3-9"),
+        ({"kind": "full", "target": "worker"}, "the target of 'full' is one such as"),
+        ({"target": "worker"}, "the target of 'crash' is one such as"),
+        ({"kind": "partition", "target": "phone 1"}, "'partition' needs server"),
+        ({"kind": "cut", "target": "phone 1"}, "'cut' needs call"),
+        ({"kind": "cut", "target": "phone 1", "call": "count"}, "call is one of join, renew"),
+        ({"kind": "cut", "target": "phone 1", "call": "join", "times": 0}, "times is a whole number from 1"),
+        ({"kind": "skew", "target": "phone 1"}, "'skew' needs seconds"),
+        ({"kind": "absent", "target": "phone 1", "steps": 0}, "steps is a whole number from 1"),
+        ({"steps": -1}, "steps is a whole number from 0"),
+        ({"phase": 1}, 'a crash within a phase restarts at once: it needs "steps": 0'),
+        ({"server": "keys"}, "'crash' has no server: got 'keys'"),
+        ({"minute": 7}, "a fault has no 'minute'"),
+    ],
+)
+def test_a_line_that_is_no_fault_is_refused_with_its_number(changes: dict[str, object], sentence: str) -> None:
+    text = f"\n{json.dumps(GOOD)}\n{json.dumps(GOOD | changes)}\n"
+    with pytest.raises(ValueError, match=r"^faults\.jsonl:3: ") as caught:
+        Schedule.from_text(text, "faults.jsonl")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["crash", "[1]", '{"day": 0}', "{" * 10_000, '{"day": 1e999, "step": NaN}'])
+def test_a_line_that_is_no_object_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r"^faults:1: [^\n]{10,200}$"):
+        Schedule.from_text(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (GOOD | {"day": 2}, "faults:2: the run has days 0 to 1: got day 2"),
+        (GOOD | {"kind": "join", "target": "phones 9-10"}, "faults:2: the run has phones 0 to 9: got 'phones 9-10'"),
+        (GOOD | {"target": "worker 1"}, "faults:2: the run has 1 workers that may crash: got 'worker 1'"),
+        (GOOD | {"kind": "join", "target": "phones 2-4"}, "faults:2: phone 3 can join once, and does in faults:1"),
+    ],
+)
+def test_a_fault_that_the_run_cannot_have_is_refused(line: dict[str, object], sentence: str) -> None:
+    first = {"day": 0, "step": 1, "kind": "join", "target": "phone 3"}
+    schedule = Schedule.from_text(f"{json.dumps(first)}\n{json.dumps(line)}")
+    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the sentence is compared
+        schedule.check(phones=10, days=2, workers=1)
+    assert str(caught.value) == sentence
+
+
+def test_a_phone_that_joins_after_it_has_left_is_refused() -> None:
+    schedule = Schedule((Fault(1, 0, "join", "phone 3"), Fault(0, 5, "leave", "phone 3")))
+    with pytest.raises(ValueError, match=r"^fault 1: phone 3 joins after it leaves$"):
+        schedule.check(phones=10, days=2)
+
+
+def test_absences_by_probability_depend_on_phone_count_and_phase_only() -> None:
+    absence = Absence(0.3, seed=5)
+    found = {(phone, phase): absence.is_absent(phone, "visits-2", phase) for phase in range(2) for phone in range(600)}
+    share = sum(found.values()) / len(found)
+    assert 0.25 < share < 0.35  # 3.7 standard errors
+    both = sum(found[phone, 0] and found[phone, 1] for phone in range(600)) / 600
+    assert 0.03 < both < 0.16  # independent: 0.09
+    assert absence.is_absent(7, "visits-2", 1) == found[7, 1]
+    assert not any(Absence(0.0, seed=5).is_absent(phone, "visits-2", 0) for phone in range(100))
+    with pytest.raises(ValueError, match=r"the probability of absence lies in \[0, 1\): got 1"):
+        Absence(1, seed=5)
