@@ -48,6 +48,8 @@ RECEIPT_TIMEOUT = 60.0
 """Seconds that a request to decide waits for its next receipts."""
 
 ERASE_EVERY = 600.0
+RETRY_AFTER = 1.0
+"""Seconds after which a phone tries again when the disk fails."""
 
 _log = logging.getLogger(__name__)
 
@@ -181,7 +183,11 @@ class Service:
         }
 
     async def _for_phone(self, work: Callable[[Request], Reply], request: Request) -> Reply:
-        return await asyncio.get_running_loop().run_in_executor(self._for_phones, work, request)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._for_phones, work, request)
+        except OSError as error:
+            _log.error("a membership cannot be written: %s", error)
+            raise Refused(Refusal.UNAVAILABLE, retry_after=RETRY_AFTER) from error
 
     async def _for_decision(self, work: Callable[..., Reply], *arguments: object) -> Reply:
         return await asyncio.get_running_loop().run_in_executor(self._for_decisions, work, *arguments)

@@ -14,7 +14,13 @@ from tests.system.documents import ROOT
 
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 PACKAGES = re.findall(r"^## `([\w.]+)`$", PAGE, re.MULTILINE)
-INTERNAL = {"reticent.privacy.mechanisms", "reticent.rpc", "reticent_sim.engine.backends", "reticent_sim.world"}
+INTERNAL = {
+    "reticent.privacy.mechanisms",
+    "reticent.rpc",
+    "reticent_sim.engine.backends",
+    "reticent_sim.engine.faults",
+    "reticent_sim.world",
+}
 """Packages that export names for other packages of the project only."""
 
 FOLDERS = ["core", "client", "server_keys", "server_agg", "analyst", "simulation"]

@@ -1,6 +1,6 @@
 """Faults of a simulation, as data: what fails in the network, in processes, on disks, in clocks and among phones.
 
-schedule = Schedule.from_text(Path("faults.jsonl").read_text())  # or sample(seed, phones=1000, days=7)
+schedule = FaultSchedule.from_text(Path("faults.jsonl").read_text())  # or sample(seed, phones=1000, days=7)
 schedule.check(phones=1000, days=7)
 faults = schedule.of_phone(3)  # for the phone: `PhoneNetwork`, `FullDiskStore`, `SkewedClock`
 processes = ProcessFaults(schedule, {"keys": servers.keys, "aggregation": servers.aggregation})
@@ -13,7 +13,7 @@ from reticent_sim.engine.faults.fault import CALL_KINDS, CALLS, KINDS, STEPS, Fa
 from reticent_sim.engine.faults.phones import FullDiskStore, SkewedClock
 from reticent_sim.engine.faults.processes import ProcessFaults, ProcessOutcome, fill_disk, free_disk
 from reticent_sim.engine.faults.sampling import SAMPLED, Absence, sample
-from reticent_sim.engine.faults.schedule import PhoneFaults, Schedule
+from reticent_sim.engine.faults.schedule import FaultSchedule, PhoneFaults
 from reticent_sim.engine.faults.shrinking import ShrinkProgress, shrink
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "STEPS",
     "Absence",
     "Fault",
+    "FaultSchedule",
     "FaultyServers",
     "FullDiskStore",
     "Kind",
@@ -32,7 +33,6 @@ __all__ = [
     "PhoneNetwork",
     "ProcessFaults",
     "ProcessOutcome",
-    "Schedule",
     "ShrinkProgress",
     "SkewedClock",
     "fill_disk",

@@ -64,7 +64,7 @@ class PhoneNetwork:
         return FaultyServers(invitation, self) if self._faults else Servers(invitation)
 
     def fault_of(self, call: Call) -> Kind | None:
-        """What happens to the next call of this name."""
+        """The fault of the next call of this name, if any."""
         moment = self._present()
         if moment != self._moment:
             self._moment = moment

@@ -52,7 +52,7 @@ _MAX_SKEW = 366 * 86_400  # seconds
 
 
 class _Form(NamedTuple):
-    """What a kind of fault needs.
+    """The targets and the fields of a kind of fault.
 
     Args:
         targets: "phones", "worker" or the name of a server.
@@ -83,7 +83,7 @@ _LEAST = {"steps": 1, "times": 1, "rounds": 1, "phase": 0}
 
 @dataclass(frozen=True)
 class Fault:
-    """What fails, when, and for whom. A field that the kind does not use keeps its default.
+    """A fault: its kind, its time and its target. A field that the kind does not use keeps its default.
 
     Args:
         day: From 0.
@@ -91,7 +91,7 @@ class Fault:
         kind: One of `KINDS`.
         target: "phone 3", "phones 3-9", "keys", "aggregation", "ads" or "worker 0".
         steps: How many steps it lasts. A process that crashes restarts after them; with 0 at once.
-        call: Of a fault of calls: which one.
+        call: Of a fault of calls: the name of the call.
         times: How many calls of this name fail, from the first one of the step on.
         server: Of a partition: which server the phones cannot reach.
         seconds: Of a skewed clock: how far it is ahead; negative if it is behind.
@@ -155,7 +155,7 @@ class Fault:
 
     @property
     def moment(self) -> Moment:
-        """When it begins."""
+        """The moment at which it begins."""
         return self.day, self.step
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reticent_sim.engine.errors import LaunchError
 from reticent_sim.engine.faults.fault import Fault, Moment, index_of
-from reticent_sim.engine.faults.schedule import Schedule
+from reticent_sim.engine.faults.schedule import FaultSchedule
 from reticent_sim.engine.process import ServerProcess
 
 __all__ = ["ProcessFaults", "ProcessOutcome", "fill_disk", "free_disk"]
@@ -16,13 +16,13 @@ __all__ = ["ProcessFaults", "ProcessOutcome", "fill_disk", "free_disk"]
 
 @dataclass(frozen=True)
 class ProcessOutcome:
-    """What became of a fault of a process.
+    """The outcome of a fault of a process.
 
     Args:
-        day: When it happened.
-        step: The same.
+        day: Of the outcome.
+        step: Of this day.
         fault: The cause.
-        outcome: What happened.
+        outcome: In a few words.
     """
 
     day: int
@@ -42,7 +42,7 @@ class ProcessFaults:
 
     def __init__(
         self,
-        schedule: Schedule,
+        schedule: FaultSchedule,
         servers: Mapping[str, ServerProcess],
         crash_worker: Callable[[int], object] | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class ProcessFaults:
         self._full: dict[str, tuple[int, Fault]] = {}  # with the step at which there is room again
 
     def begin(self, moment: Moment, phase: int = 0) -> list[ProcessOutcome]:
-        """What happens at the beginning of a step, or of a phase of it: first what ends, then what begins.
+        """End and begin faults at the beginning of a step, or of a phase of it, and return the outcomes.
 
         It blocks until each server that starts again serves.
         """

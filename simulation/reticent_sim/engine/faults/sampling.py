@@ -19,7 +19,7 @@ from reticent_sim.engine.faults.fault import (
     index_of,
     phones_target,
 )
-from reticent_sim.engine.faults.schedule import Schedule
+from reticent_sim.engine.faults.schedule import FaultSchedule
 
 __all__ = ["SAMPLED", "Absence", "sample"]
 
@@ -63,7 +63,7 @@ def sample(
     faults: int = 20,
     kinds: Sequence[Kind] = SAMPLED,
     moments: Sequence[Moment] | None = None,
-) -> Schedule:
+) -> FaultSchedule:
     """A random schedule. A fault of it depends on its number only, not on how many there are.
 
     Args:
@@ -77,7 +77,9 @@ def sample(
     if unknown := set(kinds) - set(SAMPLED):
         raise ValueError(f"a random schedule has faults of {', '.join(SAMPLED)}: got {min(unknown)!r}")
     when = [(day, step) for day in range(days) for step in range(STEPS)] if moments is None else moments
-    return Schedule(tuple(_fault(seeded(seed, "fault", number), phones, when, kinds, days) for number in range(faults)))
+    return FaultSchedule(
+        tuple(_fault(seeded(seed, "fault", number), phones, when, kinds, days) for number in range(faults))
+    )
 
 
 def _fault(rng: np.random.Generator, phones: int, moments: Sequence[Moment], kinds: Sequence[Kind], days: int) -> Fault:

@@ -11,7 +11,7 @@ from typing import Self
 
 from reticent_sim.engine.faults.fault import CALL_KINDS, SERVERS, Call, Fault, Kind, Moment, Server, index_of
 
-__all__ = ["PhoneFaults", "Schedule"]
+__all__ = ["FaultSchedule", "PhoneFaults"]
 
 _OF_PROCESSES = ("crash", "full")
 
@@ -31,12 +31,12 @@ class PhoneFaults:
 
     @property
     def joins(self) -> Moment | None:
-        """When it joins; None if it is there from the start."""
+        """The moment at which it joins; None if it is there from the start."""
         return next((each.moment for each in self.faults if each.kind == "join"), None)
 
     @property
     def leaves(self) -> Moment | None:
-        """When it leaves; None if it stays."""
+        """The moment at which it leaves; None if it stays."""
         return next((each.moment for each in self.faults if each.kind == "leave"), None)
 
     def is_absent(self, moment: Moment, phase: int = 0) -> bool:
@@ -57,14 +57,14 @@ class PhoneFaults:
         return not any(each.kind == "partition" and each.server == server for each in self._present(moment))
 
     def of_call(self, call: Call, number: int, moment: Moment) -> Kind | None:
-        """What happens to a call: its number counts the calls of this name in this step, from 0."""
+        """The fault of a call, if any. Its number counts the calls of this name in this step, from 0."""
         for each in self._present(moment):
             if each.kind in CALL_KINDS and each.call == call and number < each.times:
                 return each.kind
         return None
 
     def skew(self, moment: Moment) -> dt.timedelta:
-        """How far its clock is ahead."""
+        """The time by which its clock is ahead."""
         seconds = sum(each.seconds for each in self._present(moment) if each.kind == "skew")
         return dt.timedelta(seconds=seconds)
 
@@ -77,12 +77,12 @@ class PhoneFaults:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FaultSchedule:
     """The faults of a run, in the order in which they begin.
 
     As text, each line is one fault in JSON. Empty lines, and those that begin with #, are ignored.
 
-    >>> schedule = Schedule.from_text('{"day": 0, "step": 9, "kind": "crash", "target": "keys"}')
+    >>> schedule = FaultSchedule.from_text('{"day": 0, "step": 9, "kind": "crash", "target": "keys"}')
     >>> schedule.of_phone(3).reaches("keys", (0, 9))
     False
     >>> schedule.check(phones=10, days=1)
@@ -90,7 +90,7 @@ class Schedule:
 
     faults: tuple[Fault, ...] = ()
     places: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Where each fault was read, for errors; its number unless given."""
+    """The line from which each fault was read, for errors; its number unless given."""
 
     def __post_init__(self) -> None:
         places = self.places or tuple(f"fault {number}" for number in range(1, len(self.faults) + 1))
@@ -127,9 +127,9 @@ class Schedule:
         """The lines of the schedule."""
         return "".join(f"{each.to_json()}\n" for each in self.faults)
 
-    def joined(self, faults: Iterable[Fault]) -> Schedule:
+    def joined(self, faults: Iterable[Fault]) -> FaultSchedule:
         """This schedule with further faults."""
-        return Schedule((*self.faults, *faults))
+        return FaultSchedule((*self.faults, *faults))
 
     def check(self, *, phones: int, days: int, workers: int = 0) -> None:
         """Refuse a fault of a phone, a day or a worker that the run does not have.
@@ -156,7 +156,7 @@ class Schedule:
                         raise ValueError(f"{place}: phone {phone} joins after it leaves")
 
     def of_phone(self, number: int) -> PhoneFaults:
-        """All that one phone needs to know."""
+        """The faults that concern one phone."""
         own, shared = self._by_phone.get(number, ()), self._shared
         faults = [each for each in shared if number in each.phones]
         return PhoneFaults(tuple(sorted([*own, *faults], key=lambda each: each.moment)), self._outages)

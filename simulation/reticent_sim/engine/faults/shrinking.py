@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from reticent_sim.engine.faults.fault import Fault, phones_target
-from reticent_sim.engine.faults.schedule import Schedule
+from reticent_sim.engine.faults.schedule import FaultSchedule
 
 __all__ = ["ShrinkProgress", "shrink"]
 
@@ -15,7 +15,7 @@ MAX_RUNS = 200
 
 @dataclass(frozen=True)
 class ShrinkProgress:
-    """How far a reduction is.
+    """The progress of a reduction.
 
     Args:
         runs: The runs so far.
@@ -29,12 +29,12 @@ class ShrinkProgress:
 
 
 def shrink(
-    schedule: Schedule,
-    fails: Callable[[Schedule], bool],
+    schedule: FaultSchedule,
+    fails: Callable[[FaultSchedule], bool],
     *,
     max_runs: int = MAX_RUNS,
     on_progress: Callable[[ShrinkProgress], None] | None = None,
-) -> Schedule:
+) -> FaultSchedule:
     """A small part of a schedule, with simpler faults, for which a run still fails.
 
     Without any of its faults a run does not fail any more, if there were enough runs to find that out.
@@ -54,14 +54,14 @@ def shrink(
     reduction.drop()
     if reduction.simplify():
         reduction.drop()
-    return Schedule(reduction.smallest)
+    return FaultSchedule(reduction.smallest)
 
 
 class _Reduction:
     def __init__(
         self,
         faults: Sequence[Fault],
-        fails: Callable[[Schedule], bool],
+        fails: Callable[[FaultSchedule], bool],
         max_runs: int,
         on_progress: Callable[[ShrinkProgress], None] | None,
     ) -> None:
@@ -74,7 +74,7 @@ class _Reduction:
 
     def fails(self, faults: Sequence[Fault]) -> bool:
         """Whether a run fails with these faults; False when there are no runs left."""
-        schedule = Schedule(tuple(faults))
+        schedule = FaultSchedule(tuple(faults))
         name = schedule.to_text()
         if name not in self._known:
             if len(self._known) >= self._max_runs:

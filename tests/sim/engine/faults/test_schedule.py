@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_sim.engine.faults import KINDS, SAMPLED, Absence, Fault, Schedule, sample
+from reticent_sim.engine.faults import KINDS, SAMPLED, Absence, Fault, FaultSchedule, sample
 
 TEXT = """# a day of trouble
 {"day": 0, "step": 9, "kind": "partition", "target": "phones 0-3", "server": "aggregation", "steps": 2}
@@ -27,7 +27,7 @@ TEXT = """# a day of trouble
 
 
 def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> None:
-    schedule = Schedule.from_text(TEXT)
+    schedule = FaultSchedule.from_text(TEXT)
     schedule.check(phones=4, days=2)
     phone = schedule.of_phone(2)
     assert [phone.reaches("aggregation", (0, step)) for step in (8, 9, 10, 11)] == [True, False, False, True]
@@ -54,7 +54,7 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     }
 
 
-FULL = Schedule.from_text(TEXT)
+FULL = FaultSchedule.from_text(TEXT)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 9), st.integers(0, 30))
@@ -62,7 +62,7 @@ def test_a_random_schedule_fits_its_run_and_survives_its_text(seed: int, phones:
     schedule = sample(seed, phones=phones, days=days, faults=faults)
     schedule.check(phones=phones, days=days)
     assert len(schedule) == faults
-    assert Schedule.from_text(schedule.to_text()) == schedule
+    assert FaultSchedule.from_text(schedule.to_text()) == schedule
     assert schedule == sample(seed, phones=phones, days=days, faults=faults)
     more = sample(seed, phones=phones, days=days, faults=faults + 3)
     assert set(schedule.faults) <= set(more.faults)  # a fault depends on its number, not on how many there are
@@ -74,7 +74,7 @@ def test_random_schedules_have_all_kinds_at_the_given_moments() -> None:
     schedule = sample(1, phones=50, days=3, faults=300, moments=[(1, 5), (2, 9)])
     assert {each.kind for each in schedule.faults} == set(SAMPLED)
     assert {each.moment for each in schedule.faults} == {(1, 5), (2, 9)}
-    assert Schedule.from_text(FULL.to_text()) == FULL
+    assert FaultSchedule.from_text(FULL.to_text()) == FULL
     assert {each.kind for each in (*schedule.faults, *FULL.faults)} == set(KINDS)
 
 
@@ -109,7 +109,7 @@ GOOD = {"day": 0, "step": 9, "kind": "crash", "target": "keys"}
 def test_a_line_that_is_no_fault_is_refused_with_its_number(changes: dict[str, object], sentence: str) -> None:
     text = f"\n{json.dumps(GOOD)}\n{json.dumps(GOOD | changes)}\n"
     with pytest.raises(ValueError, match=r"^faults\.jsonl:3: ") as caught:
-        Schedule.from_text(text, "faults.jsonl")
+        FaultSchedule.from_text(text, "faults.jsonl")
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -117,7 +117,7 @@ def test_a_line_that_is_no_fault_is_refused_with_its_number(changes: dict[str, o
 @pytest.mark.parametrize("line", ["crash", "[1]", '{"day": 0}', "{" * 10_000, '{"day": 1e999, "step": NaN}'])
 def test_a_line_that_is_no_object_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"^faults:1: [^\n]{10,200}$"):
-        Schedule.from_text(line)
+        FaultSchedule.from_text(line)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_a_line_that_is_no_object_is_refused(line: str) -> None:
 )
 def test_a_fault_that_the_run_cannot_have_is_refused(line: dict[str, object], sentence: str) -> None:
     first = {"day": 0, "step": 1, "kind": "join", "target": "phone 3"}
-    schedule = Schedule.from_text(f"{json.dumps(first)}\n{json.dumps(line)}")
+    schedule = FaultSchedule.from_text(f"{json.dumps(first)}\n{json.dumps(line)}")
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the sentence is compared
         schedule.check(phones=10, days=2, workers=1)
     assert str(caught.value) == sentence
 
 
 def test_a_phone_that_joins_after_it_has_left_is_refused() -> None:
-    schedule = Schedule((Fault(1, 0, "join", "phone 3"), Fault(0, 5, "leave", "phone 3")))
+    schedule = FaultSchedule((Fault(1, 0, "join", "phone 3"), Fault(0, 5, "leave", "phone 3")))
     with pytest.raises(ValueError, match=r"^fault 1: phone 3 joins after it leaves$"):
         schedule.check(phones=10, days=2)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_sim.engine.faults import Fault, Schedule, ShrinkProgress, sample, shrink
+from reticent_sim.engine.faults import Fault, FaultSchedule, ShrinkProgress, sample, shrink
 
 
 @given(st.integers(0, 1000), st.integers(1, 40), st.data())
@@ -14,7 +14,7 @@ def test_exactly_the_faults_that_matter_are_left(seed: int, faults: int, data: s
     moments = sorted({(schedule.faults[place].kind, *schedule.faults[place].moment) for place in places})
     tried: list[str] = []
 
-    def fails(candidate: Schedule) -> bool:
+    def fails(candidate: FaultSchedule) -> bool:
         tried.append(candidate.to_text())
         there = {(each.kind, *each.moment) for each in candidate.faults}
         return all(each in there for each in moments)
@@ -29,12 +29,12 @@ def test_exactly_the_faults_that_matter_are_left(seed: int, faults: int, data: s
         assert abs(each.seconds) <= 1
 
 
-LONG = Schedule(
+LONG = FaultSchedule(
     (Fault(0, 5, "partition", "phones 0-99", server="keys", steps=9), *sample(1, phones=100, days=2).faults)
 )
 
 
-def reaches_phone_70_for_four_steps(schedule: Schedule) -> bool:
+def reaches_phone_70_for_four_steps(schedule: FaultSchedule) -> bool:
     return any(each.kind == "partition" and 70 in each.phones and each.steps >= 4 for each in schedule.faults)
 
 
