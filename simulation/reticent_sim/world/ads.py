@@ -18,7 +18,6 @@ from reticent.hierarchy import Decimals, Hierarchy, Tree
 from reticent.randomness import seeded
 from reticent_sim.ad_log import AdLog
 from reticent_sim.world.businesses import (
-    BRANDS,
     GENERAL,
     GENERAL_OF,
     LEAVES,
@@ -33,6 +32,7 @@ from reticent_sim.world.businesses import (
     make_city,
     power_law,
 )
+from reticent_sim.world.clicks import REACH, brand_of, click_probabilities, typed_text
 
 PEOPLE, ADS, SEARCHES = 20_000, 1_600, 13
 TRAINING = 0.9
@@ -49,14 +49,6 @@ QUERY_TAIL, MAX_QUERIES = 1.7, 2_000
 
 SAME_CATEGORY = 0.7
 """The share of ads in the log that are of the category of the query; the others are of its general category."""
-
-NAMED, GENERIC, OTHER_BRAND, ALIKE, UNRELATED = 0.95, 0.6, 0.25, 0.08, 0.01
-"""The appeal of an ad to a search for its brand, for its category, for another brand of it, for another category of the
-same general one, and for anything else."""
-REACH = 2.0
-"""The distance in kilometres at which half of the clicks are left."""
-INDIFFERENT, CLOSE = 0.7, 0.85
-"""The appeal to a user who is not interested in the category, or only in its general category."""
 
 
 class Clicks(Protocol):
@@ -98,12 +90,12 @@ def ad_world(seed: int | str, people: int = PEOPLE, ads: int = ADS, searches: fl
     rng = seeded(seed, "ads", "log")
     shown = _shown(rng, log, city, businesses)
     log, shown = log.only(shown >= 0), shown[shown >= 0]
-    clicked = rng.random(len(shown)) < log.appeal(city, businesses, np.arange(len(shown)), shown)
+    clicked = rng.random(len(shown)) < log.clicks(city, businesses, np.arange(len(shown)), shown)
     hierarchy, context = log.contexts(city)
     split = int(TRAINING * len(shown))
 
     def clicks(tests: npt.NDArray[np.integer], ads: npt.NDArray[np.integer]) -> Floats:
-        return log.appeal(city, businesses, np.asarray(tests) + split, np.asarray(ads))
+        return log.clicks(city, businesses, np.asarray(tests) + split, np.asarray(ads))
 
     training = AdLog(
         hierarchy=hierarchy,
@@ -156,21 +148,13 @@ class _Searches:
 
     @property
     def brand(self) -> Numbers:
-        """The brand that each query names; -1 if it names the category only. Every other query is about a brand."""
-        return np.where((self.query % 2 == 1) & (self.query // 2 < BRANDS), self.query // 2, -1)
+        """The brand that each query names; -1 if it names the category only."""
+        return brand_of(self.query)
 
-    def appeal(self, city: City, businesses: Businesses, numbers: Numbers, ads: Numbers) -> Floats:
+    def clicks(self, city: City, businesses: Businesses, numbers: Numbers, ads: Numbers) -> Floats:
         """The probability that each ad is clicked in the search beside it."""
-        category, of_ad = self.category[numbers], businesses.category[ads]
-        same, alike = category == of_ad, GENERAL_OF[category] == GENERAL_OF[of_ad]
-        brand, interests = self.brand[numbers], self.interests[numbers]
-        named = same & (brand == businesses.brand[ads])
-        match = np.select([named, same & (brand < 0), same, alike], [NAMED, GENERIC, OTHER_BRAND, ALIKE], UNRELATED)
-        liked = (interests == of_ad[:, None]).any(axis=1)
-        close = (GENERAL_OF[interests] == GENERAL_OF[of_ad][:, None]).any(axis=1)
-        taste = np.select([liked, close], [1.0, CLOSE], INDIFFERENT)
-        far = distance(city.units[self.position[numbers]], businesses.units[ads])
-        return np.asarray(match * taste * businesses.quality[ads] / (1 + (far / REACH) ** 2))
+        searches = self.category[numbers], self.brand[numbers], self.interests[numbers]
+        return click_probabilities(*searches, city.units[self.position[numbers]], businesses=businesses, ads=ads)
 
     def contexts(self, city: City) -> tuple[Hierarchy, Numbers]:
         """The hierarchy of all contexts that occur, and the number of the context of each search."""
@@ -183,7 +167,7 @@ class _Searches:
         for position, first, second, category, query in zip(
             *(each.tolist() for each in np.unravel_index(known, sizes)), strict=True
         ):
-            typed = _typed(category, query)
+            typed = typed_text(category, query)
             parents[typed] = LEAVES[category]
             contexts.append((texts[position], "+".join(sorted({LEAVES[first], LEAVES[second]})), typed))
         attributes = Decimals("location"), Tree("interest", 3, PARENTS), Tree("query", 4, parents)
@@ -191,11 +175,6 @@ class _Searches:
         numbers = {context: number for number, context in enumerate(hierarchy.contexts)}
         order = np.fromiter((numbers[context] for context in contexts), np.int64, len(contexts))
         return hierarchy, order[inverse]
-
-
-def _typed(category: int, query: int) -> str:
-    """The text of a query."""
-    return f"{LEAVES[category]} {query + 1}"
 
 
 def _places(rng: np.random.Generator, city: City, people: int) -> Numbers:

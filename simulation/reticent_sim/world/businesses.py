@@ -101,13 +101,21 @@ def power_law(size: int, exponent: float = 1.0) -> Floats:
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def make_city(rng: np.random.Generator) -> City:
-    """A city with cells within cells. At each level there are ten times ten cells, of which a few are in use."""
-    rows, columns = REGIONS
+def make_city(
+    rng: np.random.Generator, regions: tuple[int, int] = REGIONS, cells_inside: tuple[int, ...] = CELLS
+) -> City:
+    """A city with cells within cells. At each level there are ten times ten cells, of which a few are in use.
+
+    Args:
+        rng: The source of randomness.
+        regions: The rows and columns of the regions.
+        cells_inside: The cells that are in use inside each cell, level by level.
+    """
+    rows, columns = regions
     corners = np.array(CORNER) + SIDE * np.array([(row, column) for row in range(rows) for column in range(columns)])
     units, share = corners, rng.permutation(power_law(len(corners), 0.7))
     region, side = np.arange(len(corners)), SIDE
-    for cells in CELLS:
+    for cells in cells_inside:
         side //= 10
         inside = np.concatenate([rng.choice(100, cells, replace=False) for _ in range(len(units))])  # (units * cells,)
         units = np.repeat(units, cells, axis=0) + side * np.stack([inside // 10, inside % 10], axis=1)
