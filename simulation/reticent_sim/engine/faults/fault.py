@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from reticent.storage.documents import parse_json
 
@@ -16,8 +16,19 @@ __all__ = ["CALLS", "CALL_KINDS", "KINDS", "SERVERS", "STEPS", "Call", "Fault", 
 STEPS = 24
 """Steps of a day."""
 
-Moment: TypeAlias = tuple[int, int]
-"""A day and a step of it, both counted from 0."""
+
+class Moment(NamedTuple):
+    """A day, a step of it, and a round of counting in this step; all counted from 0."""
+
+    day: int
+    step: int
+    phase: int = 0
+
+    @property
+    def steps_before(self) -> int:
+        """The number of steps before this one, since day 0."""
+        return self.day * STEPS + self.step
+
 
 Server = Literal["keys", "aggregation", "ads"]
 SERVERS: tuple[Server, ...] = get_args(Server)
@@ -68,10 +79,10 @@ class _Form(NamedTuple):
 _CALL = _Form(("phones",), ("call",), ("times",))
 _FORMS: dict[str, _Form] = {
     **dict.fromkeys(CALL_KINDS, _CALL),
-    "partition": _Form(("phones",), ("server",), ("steps",)),
+    "partition": _Form(("phones",), ("server",), ("steps", "phase")),
     "crash": _Form((*SERVERS, "worker"), (), ("steps", "phase")),
-    "skew": _Form(("phones",), ("seconds",), ("steps",)),
-    "full": _Form(("phones", "keys", "aggregation"), (), ("steps",)),
+    "skew": _Form(("phones",), ("seconds",), ("steps", "phase")),
+    "full": _Form(("phones", "keys", "aggregation"), (), ("steps", "phase")),
     "slow": _Form(("phones",), (), ("rounds",)),
     "absent": _Form(("phones",), (), ("steps", "phase")),
     "join": _Form(("phones",)),
@@ -90,13 +101,14 @@ class Fault:
         step: Of the day, 0 to 23.
         kind: One of `KINDS`.
         target: "phone 3", "phones 3-9", "keys", "aggregation", "ads" or "worker 0".
-        steps: How many steps it lasts. A process that crashes restarts after them; with 0 at once.
+        steps: How many steps it lasts. A process that crashes starts again after them; with 0 at once.
         call: Of a fault of calls: the name of the call.
         times: How many calls of this name fail, from the first one of the step on.
         server: Of a partition: which server the phones cannot reach.
         seconds: Of a skewed clock: how far it is ahead; negative if it is behind.
-        rounds: Of a slow phone: how many rounds it is late.
-        phase: Of an absence or a crash: only in this phase of the step, from 0.
+        rounds: Of a slow phone: how many rounds of counting it is late.
+        phase: The round of counting in the step, from 0, at which it begins. It then lasts so many rounds instead of
+            steps, and ends with the step at the latest.
 
     >>> Fault(2, 9, "reply lost", "phone 3", call="contribute").to_json()
     '{"day": 2, "step": 9, "kind": "reply lost", "target": "phone 3", "call": "contribute", "times": 1}'
@@ -129,8 +141,6 @@ class Fault:
                 raise ValueError(f"{self.kind!r} needs {name}")
             elif value != default:
                 self._check_field(name, value)
-        if self.kind == "crash" and self.phase is not None and self.steps:
-            raise ValueError('a crash within a phase restarts at once: it needs "steps": 0')
 
     def to_json(self) -> str:
         """One line, with all fields that the kind uses."""
@@ -156,7 +166,15 @@ class Fault:
     @property
     def moment(self) -> Moment:
         """The moment at which it begins."""
-        return self.day, self.step
+        return Moment(self.day, self.step, self.phase or 0)
+
+    @property
+    def end(self) -> Moment:
+        """The first moment at which it does not last any more."""
+        if self.phase is not None:
+            return Moment(self.day, self.step, self.phase + self.steps)
+        later = self.moment.steps_before + self.steps
+        return Moment(later // STEPS, later % STEPS)
 
     @cached_property
     def phones(self) -> range:
@@ -175,7 +193,9 @@ class Fault:
 
     def holds(self, moment: Moment) -> bool:
         """Whether it lasts at a moment."""
-        return 0 <= index_of(moment) - index_of(self.moment) < self.steps
+        if self.phase is not None and moment[:2] != (self.day, self.step):
+            return False
+        return self.moment <= moment < self.end
 
     def changed(self, **fields: Any) -> Self:
         """The same fault with other values of some fields."""
@@ -207,12 +227,6 @@ _DEFAULTS: dict[str, object] = {
     each.name: each.default for each in dataclasses.fields(Fault) if each.default is not dataclasses.MISSING
 }
 _FIELDS = tuple(_DEFAULTS)
-
-
-def index_of(moment: Moment) -> int:
-    """The number of a step since the first one of day 0."""
-    day, step = moment
-    return day * STEPS + step
 
 
 def phones_target(first: int, last: int) -> str:

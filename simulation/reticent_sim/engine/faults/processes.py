@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from reticent_sim.engine.errors import LaunchError
-from reticent_sim.engine.faults.fault import Fault, Moment, index_of
+from reticent_sim.engine.faults.fault import Fault, Moment
 from reticent_sim.engine.faults.schedule import FaultSchedule
 from reticent_sim.engine.process import ServerProcess
 
@@ -19,16 +19,25 @@ class ProcessOutcome:
     """The outcome of a fault of a process.
 
     Args:
-        day: Of the outcome.
-        step: Of this day.
+        moment: Of the outcome.
         fault: The cause.
         outcome: In a few words.
     """
 
-    day: int
-    step: int
+    moment: Moment
     fault: Fault
     outcome: str
+
+    def to_json(self) -> dict[str, object]:
+        """As plain data."""
+        fault = self.fault
+        return {
+            "day": self.moment.day,
+            "step": self.moment.step,
+            "kind": fault.kind,
+            "target": fault.target,
+            "outcome": self.outcome,
+        }
 
 
 class ProcessFaults:
@@ -51,17 +60,17 @@ class ProcessFaults:
         self._schedule = schedule
         self._servers = servers
         self._crash_worker = crash_worker
-        self._down: dict[str, tuple[int, Fault]] = {}  # with the step at which it starts again
-        self._full: dict[str, tuple[int, Fault]] = {}  # with the step at which there is room again
+        self._down: dict[str, tuple[Moment, Fault]] = {}  # with the moment at which it starts again
+        self._full: dict[str, tuple[Moment, Fault]] = {}  # with the moment at which there is room again
 
-    def begin(self, moment: Moment, phase: int = 0) -> list[ProcessOutcome]:
-        """End and begin faults at the beginning of a step, or of a phase of it, and return the outcomes.
+    def begin(self, moment: Moment) -> list[ProcessOutcome]:
+        """End and begin faults at a step, or at a round of counting in it, and return the outcomes.
 
         It blocks until each server that starts again serves.
         """
-        outcomes = [] if phase else self._end(moment)
-        for fault in self._schedule.at(moment, phase):
-            outcomes.append(ProcessOutcome(*moment, fault, self._apply(fault, index_of(moment) + fault.steps)))
+        outcomes = self._end(moment)
+        for fault in self._schedule.at(moment):
+            outcomes.append(ProcessOutcome(moment, fault, self._apply(fault)))
         return outcomes
 
     def finish(self, moment: Moment) -> list[ProcessOutcome]:
@@ -75,20 +84,20 @@ class ProcessFaults:
             (self._down, self._start, "serves again"),
         ):
             for name, (end, fault) in list(ending.items()):
-                if last or index_of(moment) >= end:
+                if last or moment >= end:
                     del ending[name]
                     stop(name)
-                    ended.append(ProcessOutcome(*moment, fault, outcome))
+                    ended.append(ProcessOutcome(moment, fault, outcome))
         return ended
 
-    def _apply(self, fault: Fault, end: int) -> str:
+    def _apply(self, fault: Fault) -> str:
         if fault.worker is not None:
             return self._crash_of_worker(fault.worker)
         if fault.target not in self._servers:
             return "not applied: the run has no such server"
         if fault.kind == "full":
-            return self._fill(fault, end)
-        return self._crash(fault, end)
+            return self._fill(fault)
+        return self._crash(fault)
 
     def _crash_of_worker(self, number: int) -> str:
         if self._crash_worker is None:
@@ -96,23 +105,23 @@ class ProcessFaults:
         self._crash_worker(number)
         return "killed, works again"
 
-    def _fill(self, fault: Fault, end: int) -> str:
+    def _fill(self, fault: Fault) -> str:
         process = self._servers[fault.target]
-        before, _ = self._full.get(fault.target, (0, fault))
-        self._full[fault.target] = max(before, end), fault
+        before, _ = self._full.get(fault.target, (fault.end, fault))
+        self._full[fault.target] = max(before, fault.end), fault
         if process.is_running:
             fill_disk(process)
         return "its disk is full"
 
-    def _crash(self, fault: Fault, end: int) -> str:
+    def _crash(self, fault: Fault) -> str:
         process = self._servers[fault.target]
         if not process.is_running:
-            before, _ = self._down.get(fault.target, (0, fault))
-            self._down[fault.target] = max(before, end), fault
+            before, _ = self._down.get(fault.target, (fault.end, fault))
+            self._down[fault.target] = max(before, fault.end), fault
             return "it did not run"
         process.kill()
         if fault.steps:
-            self._down[fault.target] = end, fault
+            self._down[fault.target] = fault.end, fault
             return "killed"
         self._start(fault.target)
         return "killed, serves again"

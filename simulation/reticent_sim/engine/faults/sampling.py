@@ -14,9 +14,7 @@ from reticent_sim.engine.faults.fault import (
     Call,
     Fault,
     Kind,
-    Moment,
     Server,
-    index_of,
     phones_target,
 )
 from reticent_sim.engine.faults.schedule import FaultSchedule
@@ -30,6 +28,9 @@ _LIKELY_CALLS: tuple[Call, ...] = ("announcements", "query", "key", "contribute"
 """The calls that phones make in every count: half of what can go wrong is about contributions."""
 _MOST_STEPS, _MOST_TIMES, _MOST_SKEW = 4, 3, 600
 """The longest fault in steps, the most calls in a step that fail, and the largest skew in seconds."""
+_MOST_ROUNDS = 2
+"""The longest fault of a count in rounds, and the last round in which it begins."""
+_OF_COUNTS: tuple[Kind, ...] = (*CALL_KINDS, "skew", "slow")
 _SHARE = 10  # one phone of so many is concerned at most
 
 
@@ -62,7 +63,7 @@ def sample(
     days: int,
     faults: int = 20,
     kinds: Sequence[Kind] = SAMPLED,
-    moments: Sequence[Moment] | None = None,
+    counts: Sequence[tuple[int, int]] = (),
 ) -> FaultSchedule:
     """A random schedule. A fault of it depends on its number only, not on how many there are.
 
@@ -72,24 +73,28 @@ def sample(
         days: The number of days.
         faults: The number of faults.
         kinds: The kinds to choose from.
-        moments: The steps at which faults begin, such as those of counts; any step unless given.
+        counts: The day and step of each count. If there are any, faults of calls and clocks hit counts only, and so
+            does a half of the others, in rounds instead of steps.
     """
-    if unknown := set(kinds) - set(SAMPLED):
-        raise ValueError(f"a random schedule has faults of {', '.join(SAMPLED)}: got {min(unknown)!r}")
-    when = [(day, step) for day in range(days) for step in range(STEPS)] if moments is None else moments
-    return FaultSchedule(
-        tuple(_fault(seeded(seed, "fault", number), phones, when, kinds, days) for number in range(faults))
-    )
+    if unknown := sorted(set(kinds) - set(SAMPLED)):
+        raise ValueError(f"a random schedule has faults of {', '.join(SAMPLED)}: got {unknown[0]!r}")
+    numbers = range(faults)
+    return FaultSchedule(tuple(_fault(seeded(seed, "fault", each), phones, days, kinds, counts) for each in numbers))
 
 
-def _fault(rng: np.random.Generator, phones: int, moments: Sequence[Moment], kinds: Sequence[Kind], days: int) -> Fault:
-    day, step = moments[int(rng.integers(len(moments)))]
+def _fault(
+    rng: np.random.Generator, phones: int, days: int, kinds: Sequence[Kind], counts: Sequence[tuple[int, int]]
+) -> Fault:
     kind = kinds[int(rng.integers(len(kinds)))]
+    start = int(rng.integers(days * STEPS))
+    day, step, steps, phase = start // STEPS, start % STEPS, int(rng.integers(1, _MOST_STEPS + 1)), None
+    steps = min(steps, days * STEPS - start)
+    if counts and (kind in _OF_COUNTS or rng.random() < 0.5):
+        day, step = counts[int(rng.integers(len(counts)))]
+        steps, phase = int(rng.integers(1, _MOST_ROUNDS + 1)), int(rng.integers(_MOST_ROUNDS + 1))
     first = int(rng.integers(phones))
     last = min(phones - 1, first + int(rng.integers(max(1, phones // _SHARE))))
     alone, several = phones_target(first, first), phones_target(first, last)
-    left = days * STEPS - index_of((day, step))
-    steps = min(left, int(rng.integers(1, _MOST_STEPS + 1)))
     server = _SERVERS[rng.integers(len(_SERVERS))]
     times = int(rng.integers(1, _MOST_TIMES + 1))
     if kind in CALL_KINDS:
@@ -97,10 +102,10 @@ def _fault(rng: np.random.Generator, phones: int, moments: Sequence[Moment], kin
         return Fault(day, step, kind, several, call=call, times=times)
     if kind == "skew":
         seconds = int(rng.integers(1, _MOST_SKEW + 1)) * (-1 if rng.random() < 0.5 else 1)
-        return Fault(day, step, kind, alone, seconds=seconds, steps=steps)
+        return Fault(day, step, kind, alone, seconds=seconds, steps=steps, phase=phase)
     if kind == "crash":
-        return Fault(day, step, kind, server, steps=steps - 1)
+        return Fault(day, step, kind, server, steps=steps - 1, phase=phase)
     if kind == "slow":
         return Fault(day, step, kind, several, rounds=times)
     target = server if kind == "full" and rng.random() < 0.5 else several
-    return Fault(day, step, kind, target, steps=steps, server=server if kind == "partition" else None)
+    return Fault(day, step, kind, target, steps=steps, phase=phase, server=server if kind == "partition" else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
-from reticent_sim.engine.faults.fault import CALL_KINDS, SERVERS, Call, Fault, Kind, Moment, Server, index_of
+from reticent_sim.engine.faults.fault import CALL_KINDS, SERVERS, Call, Fault, Kind, Moment, Server
 
 __all__ = ["FaultSchedule", "PhoneFaults"]
 
@@ -39,14 +39,13 @@ class PhoneFaults:
         """The moment at which it leaves; None if it stays."""
         return next((each.moment for each in self.faults if each.kind == "leave"), None)
 
-    def is_absent(self, moment: Moment, phase: int = 0) -> bool:
-        """Whether it makes no round in a phase of a step: it is off, late, not there yet or there no longer."""
+    def is_absent(self, moment: Moment) -> bool:
+        """Whether it is off, late, not there yet or there no longer."""
         joins, leaves = self.joins, self.leaves
-        if (joins is not None and moment < joins) or (leaves is not None and moment > leaves):
+        if (joins is not None and moment < joins) or (leaves is not None and moment[:2] > leaves[:2]):
             return True
         return any(
-            (each.kind == "absent" and each.phase in {None, phase})
-            or (each.kind == "slow" and each.moment == moment and phase < each.rounds)
+            each.kind == "absent" or (each.kind == "slow" and moment.phase < each.rounds)
             for each in self._present(moment)
         )
 
@@ -83,7 +82,7 @@ class FaultSchedule:
     As text, each line is one fault in JSON. Empty lines, and those that begin with #, are ignored.
 
     >>> schedule = FaultSchedule.from_text('{"day": 0, "step": 9, "kind": "crash", "target": "keys"}')
-    >>> schedule.of_phone(3).reaches("keys", (0, 9))
+    >>> schedule.of_phone(3).reaches("keys", Moment(0, 9))
     False
     >>> schedule.check(phones=10, days=1)
     """
@@ -161,9 +160,9 @@ class FaultSchedule:
         faults = [each for each in shared if number in each.phones]
         return PhoneFaults(tuple(sorted([*own, *faults], key=lambda each: each.moment)), self._outages)
 
-    def at(self, moment: Moment, phase: int = 0) -> tuple[Fault, ...]:
-        """The faults of processes that begin at a phase of a step, in order."""
-        return tuple(each for each in self._of_processes.get(index_of(moment), ()) if (each.phase or 0) == phase)
+    def at(self, moment: Moment) -> tuple[Fault, ...]:
+        """The faults of processes that begin at a moment, in order."""
+        return self._of_processes.get(moment, ())
 
     @cached_property
     def _by_phone(self) -> dict[int, list[Fault]]:
@@ -182,9 +181,9 @@ class FaultSchedule:
         return tuple(each for each in self.faults if each.kind == "crash" and each.target in SERVERS and each.steps)
 
     @cached_property
-    def _of_processes(self) -> dict[int, list[Fault]]:
-        found: dict[int, list[Fault]] = defaultdict(list)
+    def _of_processes(self) -> dict[Moment, tuple[Fault, ...]]:
+        found: dict[Moment, tuple[Fault, ...]] = defaultdict(tuple)
         for each in self.faults:
             if each.kind in _OF_PROCESSES and not each.phones:
-                found[index_of(each.moment)].append(each)
+                found[each.moment] += (each,)
         return dict(found)

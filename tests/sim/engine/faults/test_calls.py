@@ -29,7 +29,7 @@ PARTITION = Fault(0, 23, "partition", "phone 0", server="aggregation")
 def test_a_phone_sees_each_fault_and_contributes_the_same_in_the_end(tmp_path: Path) -> None:
     """One query for each fault, which is over in the next step."""
     faults = [Fault(0, step, kind, "phone 0", call="contribute") for step, kind in enumerate(SEEN)]
-    present: Moment = (1, 0)
+    present = Moment(1, 0)
     network = Network(Servers())
     calls = PhoneNetwork(PhoneFaults((*faults, PARTITION)), lambda: present)
 
@@ -53,7 +53,7 @@ def test_a_phone_sees_each_fault_and_contributes_the_same_in_the_end(tmp_path: P
             assert [each.state for each in done.contributions] == [state], kind
             arrived = network.taken.get(network.queries[0].digest, [])
             assert len(arrived) in arrivals, kind
-            done = await round_at((1, 1))
+            done = await round_at(Moment(1, 1))
             assert [each.state for each in done.contributions] == [ContributionState.ACKNOWLEDGED]
             assert len(set(network.taken[network.queries[0].digest])) == 1  # always the same bytes
         made = network.calls.total()
@@ -61,7 +61,7 @@ def test_a_phone_sees_each_fault_and_contributes_the_same_in_the_end(tmp_path: P
         done = await round_at(PARTITION.moment)
         assert {str(each.error) for each in done.failures} == {"UNAVAILABLE: the network does not reach the server"}
         assert network.calls.total() == made
-        done = await round_at((1, 2))
+        done = await round_at(Moment(1, 2))
         assert [each.state for each in done.contributions] == [ContributionState.ACKNOWLEDGED]
 
     async def serve() -> None:
@@ -73,7 +73,7 @@ def test_a_phone_sees_each_fault_and_contributes_the_same_in_the_end(tmp_path: P
 
 
 def test_the_calls_of_a_step_are_counted_by_name_and_a_partition_stops_them_all() -> None:
-    present: Moment = (0, 0)
+    present = Moment(0, 0)
     faults = PhoneFaults(
         (
             Fault(0, 0, "cut", "phone 0", call="join", times=2),
@@ -83,9 +83,11 @@ def test_the_calls_of_a_step_are_counted_by_name_and_a_partition_stops_them_all(
     )
     network = PhoneNetwork(faults, lambda: present)
     assert [network.fault_of("join") for _ in range(3)] == ["cut", "cut", None]
-    assert [network.fault_of("contribute") for _ in range(2)] == ["delay", None]
-    present = (0, 1)
+    assert network.fault_of("contribute") == "delay"
+    present = Moment(0, 0, phase=1)
+    assert network.fault_of("contribute") is None  # the calls of a step are counted, not those of a round
+    present = Moment(0, 1)
     assert [network.fault_of(call) for call in ("join", "renew", "leave")] == ["partition"] * 3
     assert network.fault_of("contribute") is None
-    present = (0, 0)
+    present = Moment(0, 0)
     assert network.fault_of("join") == "cut"

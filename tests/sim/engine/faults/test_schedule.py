@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_sim.engine.faults import KINDS, SAMPLED, Absence, Fault, FaultSchedule, sample
+from reticent_sim.engine.faults import KINDS, SAMPLED, Absence, Fault, FaultSchedule, Moment, sample
 
 TEXT = """# a day of trouble
 {"day": 0, "step": 9, "kind": "partition", "target": "phones 0-3", "server": "aggregation", "steps": 2}
@@ -20,7 +20,7 @@ TEXT = """# a day of trouble
 {"day": 0, "step": 12, "kind": "skew", "target": "phones 1-2", "seconds": -90, "steps": 3}
 {"day": 0, "step": 13, "kind": "skew", "target": "phone 2", "seconds": 30}
 {"day": 0, "step": 14, "kind": "slow", "target": "phone 2", "rounds": 2}
-{"day": 0, "step": 15, "kind": "absent", "target": "phone 2", "phase": 1}
+{"day": 0, "step": 15, "kind": "absent", "target": "phone 2", "phase": 1, "steps": 2}
 {"day": 0, "step": 2, "kind": "join", "target": "phone 2"}
 {"day": 1, "step": 3, "kind": "leave", "target": "phone 2"}
 """
@@ -30,24 +30,28 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     schedule = FaultSchedule.from_text(TEXT)
     schedule.check(phones=4, days=2)
     phone = schedule.of_phone(2)
-    assert [phone.reaches("aggregation", (0, step)) for step in (8, 9, 10, 11)] == [True, False, False, True]
-    assert [phone.reaches("keys", (0, step)) for step in (7, 8, 9)] == [True, False, True]
-    assert [phone.of_call("contribute", number, (0, 9)) for number in range(3)] == ["reply lost", "reply lost", None]
-    assert phone.of_call("contribute", 0, (0, 10)) is phone.of_call("query", 0, (0, 9)) is None
-    assert [phone.is_full((0, step)) for step in (11, 12, 13)] == [False, True, False]
-    assert [phone.skew((0, step)) for step in (11, 12, 13, 15)] == [
+    assert [phone.reaches("aggregation", Moment(0, step)) for step in (8, 9, 10, 11)] == [True, False, False, True]
+    assert [phone.reaches("keys", Moment(0, step)) for step in (7, 8, 9)] == [True, False, True]
+    assert [phone.of_call("contribute", number, Moment(0, 9)) for number in range(3)] == [
+        "reply lost",
+        "reply lost",
+        None,
+    ]
+    assert phone.of_call("contribute", 0, Moment(0, 10)) is phone.of_call("query", 0, Moment(0, 9)) is None
+    assert [phone.is_full(Moment(0, step)) for step in (11, 12, 13)] == [False, True, False]
+    assert [phone.skew(Moment(0, step)) for step in (11, 12, 13, 15)] == [
         dt.timedelta(seconds=each) for each in (0, -90, -60, 0)
     ]
-    assert [phone.is_absent((0, 14), phase) for phase in range(3)] == [True, True, False]
-    assert [phone.is_absent((0, 15), phase) for phase in range(3)] == [False, True, False]
-    assert [phone.is_absent(moment) for moment in [(0, 1), (0, 2), (1, 3), (1, 4)]] == [True, False, False, True]
-    assert (phone.joins, phone.leaves) == ((0, 2), (1, 3))
-    assert not schedule.of_phone(3).is_full((0, 12))
-    assert not schedule.of_phone(3).is_absent((0, 1))
-    begin = {
-        (step, phase): [each.kind for each in schedule.at((0, step), phase)] for step in (8, 10, 11) for phase in (0, 1)
-    }
-    assert {moment: kinds for moment, kinds in begin.items() if kinds} == {
+    assert [phone.is_absent(Moment(0, 14, phase)) for phase in range(3)] == [True, True, False]
+    assert [phone.is_absent(Moment(0, 15, phase)) for phase in range(4)] == [False, True, True, False]
+    assert not phone.is_absent(Moment(0, 16, 1))
+    there = [Moment(0, 1), Moment(0, 2), Moment(1, 3), Moment(1, 3, 5), Moment(1, 4)]
+    assert [phone.is_absent(moment) for moment in there] == [True, False, False, False, True]
+    assert (phone.joins, phone.leaves) == (Moment(0, 2), Moment(1, 3))
+    assert not schedule.of_phone(3).is_full(Moment(0, 12))
+    assert not schedule.of_phone(3).is_absent(Moment(0, 1))
+    begin = {(step, phase): schedule.at(Moment(0, step, phase)) for step in range(24) for phase in (0, 1)}
+    assert {when: [each.kind for each in faults] for when, faults in begin.items() if faults} == {
         (8, 0): ["crash"],
         (10, 1): ["crash"],
         (11, 0): ["full"],
@@ -70,10 +74,13 @@ def test_a_random_schedule_fits_its_run_and_survives_its_text(seed: int, phones:
     assert all(each.day * 24 + each.step + each.steps <= days * 24 for each in schedule.faults)
 
 
-def test_random_schedules_have_all_kinds_at_the_given_moments() -> None:
-    schedule = sample(1, phones=50, days=3, faults=300, moments=[(1, 5), (2, 9)])
+def test_random_schedules_have_all_kinds_and_most_hit_counts() -> None:
+    schedule = sample(1, phones=50, days=3, faults=300, counts=[(1, 5), (2, 9)])
     assert {each.kind for each in schedule.faults} == set(SAMPLED)
-    assert {each.moment for each in schedule.faults} == {(1, 5), (2, 9)}
+    at_counts = [each for each in schedule.faults if (each.day, each.step) in {(1, 5), (2, 9)}]
+    assert {each.kind for each in at_counts} == set(SAMPLED)
+    assert len(at_counts) > 150
+    assert {each.kind for each in schedule.faults if each not in at_counts} == {"partition", "crash", "full", "absent"}
     assert FaultSchedule.from_text(FULL.to_text()) == FULL
     assert {each.kind for each in (*schedule.faults, *FULL.faults)} == set(KINDS)
 
@@ -101,7 +108,8 @@ GOOD = {"day": 0, "step": 9, "kind": "crash", "target": "keys"}
         ({"kind": "skew", "target": "phone 1"}, "'skew' needs seconds"),
         ({"kind": "absent", "target": "phone 1", "steps": 0}, "steps is a whole number from 1"),
         ({"steps": -1}, "steps is a whole number from 0"),
-        ({"phase": 1}, 'a crash within a phase restarts at once: it needs "steps": 0'),
+        ({"phase": -1}, "phase is a whole number from 0"),
+        ({"kind": "slow", "target": "phone 1", "phase": 1}, "'slow' has no phase"),
         ({"server": "keys"}, "'crash' has no server: got 'keys'"),
         ({"minute": 7}, "a fault has no 'minute'"),
     ],
