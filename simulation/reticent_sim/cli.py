@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from reticent.console.options import AsJson
+from reticent.storage.files import PUBLIC, replace
+from reticent_client.habits.trace_files import read_traces
+from reticent_sim.engine.faults.intervals import intervals_of, write_intervals
 from reticent_sim.experiments import phases
 from reticent_sim.experiments.ads import communication, disclosure, min_ctr, private_rates, surface
 from reticent_sim.experiments.ads.measured import SampleRunner
@@ -223,6 +227,31 @@ def population(
         raise ValueError(f"no activities were recorded: use more than {people} people")
     lines = write_traces(output, residents, activities=activities)
     Console().print(f"{len(residents)} people, {lines} hours, written to {output}", soft_wrap=True, highlight=False)
+
+
+@app.command
+def intervals(
+    traces: Path,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    gap: Annotated[float, Parameter(validator=Number(gt=0))] = 120.0,
+    zone: str | None = None,
+) -> None:
+    """Write when phones are on, by the gaps of traces: CSV with phone, on and off, for `reticent simulate`.
+
+    Args:
+        traces: CSV (also .csv.gz) or Parquet with the columns user, time and context.
+        output: The file for the intervals.
+        gap: The longest time in minutes without a reading in which a phone is on.
+        zone: The time zone of the traces, such as Europe/Paris.
+    """
+    found = intervals_of(read_traces(traces, zone=zone), dt.timedelta(minutes=gap))
+    replace(output, write_intervals(found).encode(), PUBLIC)
+    days = (max(each.off for each in found) - min(each.on for each in found)).days + 1
+    phones = len({each.phone for each in found})
+    Console().print(
+        f"{phones} phones, {len(found)} intervals in {days} days, written to {output}", soft_wrap=True, highlight=False
+    )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ shrink(schedule, fails)  # the few faults for which a run still fails
 
 from reticent_sim.engine.faults.calls import FaultyServers, PhoneNetwork
 from reticent_sim.engine.faults.fault import CALL_KINDS, CALLS, KINDS, STEPS, Fault, Kind, Moment
+from reticent_sim.engine.faults.intervals import absences, read_intervals
 from reticent_sim.engine.faults.phones import FullDiskStore, SkewedClock
 from reticent_sim.engine.faults.processes import ProcessFaults, ProcessOutcome, fill_disk, free_disk
 from reticent_sim.engine.faults.sampling import SAMPLED, Absence, sample
@@ -35,8 +36,10 @@ __all__ = [
     "ProcessOutcome",
     "ShrinkProgress",
     "SkewedClock",
+    "absences",
     "fill_disk",
     "free_disk",
+    "read_intervals",
     "sample",
     "shrink",
 ]
