@@ -8,7 +8,8 @@ import pytest
 from reticent_client import MarkovChain, audit, mask_sensitive
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_sim.experiments.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, follows, month
+from reticent_sim.engine.observer import follows
+from reticent_sim.experiments.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, month
 from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, person, weekday
 
 DELTA = 0.1

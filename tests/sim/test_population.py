@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reticent_client.habits.sampling import Sampling
 from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.experiments.month import follows
+from reticent_sim.engine.observer import follows
 from reticent_sim.experiments.subjects import Subject, from_population, from_traces
 from reticent_sim.world import FIRST_DAY, MAX_DAYS, Resident, resident, write_traces
 from reticent_sim.world.people import HOME, HOURS

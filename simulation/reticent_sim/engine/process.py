@@ -183,6 +183,11 @@ class ServerProcess:
         """The most resident memory in bytes since the start or `reset_peak_memory`; on Linux only."""
         return self._memory("VmHWM")
 
+    def cpu_seconds(self) -> float:
+        """The processor time so far, of user and system; on Linux only."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def reset_peak_memory(self) -> None:
         """Forget the peak so far; on Linux only."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="utf-8")

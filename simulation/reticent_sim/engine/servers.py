@@ -143,12 +143,13 @@ class ServerPair:
         output = self.folder / f"invitations-{self._batches}"
         present = dt.datetime.now(dt.UTC)  # the command uses the machine's clock
         ahead = max(0, ((self.keys.clock or present) - present).days)
-        self.run(
+        written = self.run(
             *("keys", "invite", "--count", str(count), "--output", output, "--folder", self.keys_folder),
             *("--certs", self.certs, "--key-server", self.enrolment.address),
             *("--aggregation-server", self.collecting.address, "--days", str(ahead + days)),
         )
-        return [Invitation.from_text(path.read_text(encoding="utf-8")) for path in sorted(output.iterdir())]
+        files = [self.folder / line for line in written.splitlines()]  # in the order of the key server's journal
+        return [Invitation.from_text(path.read_text(encoding="utf-8")) for path in files]
 
     def run(self, *arguments: str | Path) -> str:
         """Run a command of `reticent` on the key server's machine; returns its output.

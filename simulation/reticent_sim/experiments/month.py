@@ -17,7 +17,8 @@ from reticent.randomness import seeded
 from reticent_client import MarkovChain, Policy, audit
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
-from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, Person, weekday
+from reticent_sim.engine.observer import follows
+from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Person, weekday
 
 LEARNED_DAYS = 84  # twelve weeks
 SENSITIVE = frozenset({HOSPITAL})
@@ -181,16 +182,6 @@ def _part(person: Person, past: Sequence[int], now: Sequence[int], delta: float,
     followed = [number for number in now if follows(chain, person.day(number))]
     strayed = [number for number in now if number not in followed]
     return MonthPart(person, chain, policies, followed, strayed, delta)
-
-
-def follows(chain: MarkovChain, day: Day) -> bool:
-    """Whether a day can be a sample of the chain."""
-    here, *onward = [chain.find(UNKNOWN if context is None else context) for context in day]
-    possible = here is not None and chain.initial[here] > 0
-    for move, there in zip(chain.transitions, onward, strict=True):
-        possible = possible and there is not None and move[here, there] > 0
-        here = there
-    return bool(possible)
 
 
 def _of_kind(numbers: Iterable[int], weekdays: Sequence[int]) -> list[int]:

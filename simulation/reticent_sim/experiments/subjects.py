@@ -17,7 +17,7 @@ from reticent_client import MarkovChain
 from reticent_client.habits.sampling import DEFAULT_MIN_FILLED, Sampling
 from reticent_client.habits.trace_files import read_traces
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.experiments.month import follows
+from reticent_sim.engine.observer import follows
 from reticent_sim.world import Resident, resident
 from reticent_sim.world.people import HOURS
 

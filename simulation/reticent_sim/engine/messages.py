@@ -1,0 +1,217 @@
+"""What the coordinator of a simulation requests of a worker, and the replies. All of it is picklable."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.trace import Event
+from reticent_sim.world.outcomes import Request
+
+__all__ = [
+    "ComputePolicies",
+    "Contributed",
+    "CostReport",
+    "Finish",
+    "Live",
+    "LiveReport",
+    "Measure",
+    "Measured",
+    "RoundReport",
+    "Setup",
+    "Start",
+    "TakeRounds",
+]
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker is.
+
+    Args:
+        number: The number of the worker.
+        scenario: The scenario.
+        folder: Where the files of the run are.
+        phones: The numbers of its phones, in order.
+    """
+
+    number: int
+    scenario: Scenario
+    folder: Path
+    phones: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ComputePolicies:
+    """Compute the policies of a check for some routines, and store them."""
+
+    check: str
+    routines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start the phones, and enrol those that are not.
+
+    Args:
+        now: The simulated instant.
+        invitations: The invitation of each phone, as text.
+        ad_service: The address of the ad service, if apps show ads.
+    """
+
+    now: dt.datetime
+    invitations: dict[int, str]
+    ad_service: str | None
+
+
+@dataclass(frozen=True)
+class Live:
+    """Let the users live some steps of a day: masks decide, and apps show ads."""
+
+    day: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class LiveReport:
+    """The results of `Live`."""
+
+    events: list[Event]
+    released: int = 0
+    suppressed: int = 0
+    missing: int = 0
+    requests: list[Request] = field(default_factory=list)
+    shown: int = 0
+    clicks: int = 0
+
+
+@dataclass(frozen=True)
+class TakeRounds:
+    """Let the phones that are present make a round of counting.
+
+    Args:
+        now: The simulated instant.
+        order: The order of the events.
+        day: The day whose counters are contributed.
+        phase: The name of the phase, by which absence is drawn.
+        query: The id of the query that is open; None if phones only take decisions.
+        absent: Whether phones may be absent.
+    """
+
+    now: dt.datetime
+    order: int
+    day: int
+    phase: str
+    query: str | None
+    absent: bool = True
+
+
+@dataclass(frozen=True)
+class Contributed:
+    """A contribution that a phone has made, as only a simulation knows it.
+
+    Args:
+        phone: The phone.
+        query: The id of the query.
+        cohort: Its cohort.
+        values: What it contributes, in steps of the grid.
+        noise: Its share of the noise.
+    """
+
+    phone: int
+    query: str
+    cohort: int
+    values: Integers
+    noise: Integers
+
+    @property
+    def text(self) -> str:
+        """For the trace: the query, the cohort and a digest of both vectors."""
+        digest = hashlib.blake2b(digest_size=8)
+        for each in (self.values, self.noise):
+            digest.update(each.astype("<i8").tobytes())
+        return f"contributed to {self.query}, cohort {self.cohort}: {digest.hexdigest()}"
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """The results of `TakeRounds`.
+
+    Args:
+        events: For the trace.
+        contributed: New contributions to the open query.
+        acknowledged: The phones whose contribution to it is acknowledged.
+        pending: The number of phones that have to try again.
+        failures: Sentences about failed calls and declined queries, with their numbers.
+    """
+
+    events: list[Event]
+    contributed: list[Contributed]
+    acknowledged: list[int]
+    pending: int
+    failures: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Compute what an adversary learns from the streams of some phones, under several checks.
+
+    Args:
+        phones: The phones.
+        check: The check of the phones.
+        checks: The checks; "none" for phones that release everything.
+        delta: The bound that counts as a breach if it is exceeded.
+    """
+
+    phones: tuple[int, ...]
+    check: str
+    checks: tuple[str, ...]
+    delta: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an adversary learns from the days of phones under a check.
+
+    Args:
+        check: The check.
+        rises: By phone, the largest rise of the belief in a sensitive context on each day that follows its chain.
+        released: The number of released steps of these days.
+        steps: The number of steps with a reading.
+        breaches: The sensitive states of these days whose belief rises by more than delta.
+        strayed: The days that the chain rules out, about which nothing is promised.
+    """
+
+    check: str
+    rises: dict[int, list[float]]
+    released: int
+    steps: int
+    breaches: int
+    strayed: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Stop the phones, and report what they cost."""
+
+
+@dataclass(frozen=True)
+class CostReport:
+    """What the phones of a worker cost."""
+
+    cpu_seconds: float
+    memory: int
+    calls: int
+    bytes_sent: int
+    bytes_received: int
+    store_bytes: int
+    spent: list[tuple[float, float]]

@@ -1,0 +1,298 @@
+"""`simulate`: run a scenario against real servers, and describe what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reticent.privacy import QueryBurnt
+from reticent_analyst.errors import LevelBurnt
+from reticent_sim.engine.backends import BackendName, backend_of
+from reticent_sim.engine.coordinator import Coordinator, CountOutcome, Snapshot, default_workers
+from reticent_sim.engine.messages import CostReport, LiveReport, Measured
+from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.times import STEPS, instant_of
+from reticent_sim.engine.trace import Trace
+from reticent_sim.world.outcomes import AdDay, rates_progress
+
+__all__ = ["RUN_FILE", "TRACE_FILE", "Run", "simulate"]
+
+RUN_FILE, TRACE_FILE = "run.json", "trace.txt"
+MEASURED = 100
+"""The phones of whose streams the adversary's beliefs are computed."""
+LEVEL = 0.95
+"""The level of intervals."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished simulation.
+
+    Args:
+        scenario: The scenario.
+        trace: The hash of all that happened; the same for the same scenario, whatever the number of workers.
+        data: Everything, as in `run.json`.
+        folder: The folder of the files; None if it was temporary.
+    """
+
+    scenario: Scenario
+    trace: str
+    data: Mapping[str, Any]
+    folder: Path | None
+
+    @property
+    def days(self) -> list[dict[str, Any]]:
+        """What was released, shown and earned on each day."""
+        return list(self.data["days"])
+
+    @property
+    def counts(self) -> list[dict[str, Any]]:
+        """The released counts beside the truth."""
+        return list(self.data["counts"])
+
+    @property
+    def masks(self) -> list[dict[str, Any]]:
+        """What an adversary learned, by check."""
+        return list(self.data["masks"])
+
+    @property
+    def problems(self) -> list[str]:
+        """What should not have happened; empty if every promise was kept."""
+        return list(self.data["problems"])
+
+
+def simulate(
+    scenario: Scenario,
+    out: Path | None = None,
+    *,
+    engine: BackendName = "local",
+    workers: int | None = None,
+    show: Callable[[Snapshot], None] = lambda _: None,
+) -> Run:
+    """Run a scenario: real servers, real phones over TLS, and simulated time.
+
+    Args:
+        scenario: The scenario.
+        out: An empty folder for all files, with `run.json` and `trace.txt`; a temporary one unless given.
+        engine: Where the workers run.
+        workers: The number of workers; one for each processor unless given. It changes no result.
+        show: Called with the state of the run whenever it changes.
+
+    Raises:
+        ValueError: The folder is not empty.
+        WorkerDied: A worker died.
+
+    >>> run = simulate(Scenario(phones=20, days=1, ads=False, check="none", counters=2))  # doctest: +SKIP
+    >>> run.counts[0]["exact"]  # doctest: +SKIP
+    True
+    """
+    workers = min(scenario.phones, default_workers() if workers is None else workers)
+    if workers < 1:
+        raise ValueError(f"a simulation needs at least one worker: got {workers}")
+    with _folder(out) as folder:
+        trace = Trace(folder / TRACE_FILE)
+        coordinator = Coordinator(scenario, folder, backend=backend_of(engine), workers=workers, trace=trace, show=show)
+        with contextlib.closing(trace), coordinator:
+            data = _Run(scenario).run(coordinator)
+        data["trace"] = trace.hash
+        text = json.dumps(data, indent=1, allow_nan=False)
+        (folder / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+    return Run(scenario, trace.hash, data, out)
+
+
+class _Run:
+    """A run, and what is known of it so far."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._world = scenario.world
+        self._began = time.monotonic()
+        self._days: list[dict[str, Any]] = []
+        self._rates: list[dict[str, Any]] = []
+
+    def run(self, coordinator: Coordinator) -> dict[str, Any]:
+        scenario = self._scenario
+        started = time.monotonic() - self._began
+        learned = None
+        for day in range(scenario.days):
+            reports = coordinator.live(day)
+            requests = sorted(request for report in reports for request in report.requests)
+            served = learned
+            if scenario.ads:
+                with contextlib.suppress(LevelBurnt, QueryBurnt):
+                    learned = coordinator.estimate_rates()
+                    coordinator.load_rates(learned)
+                    self._rates.append(_rates(day, learned, coordinator.outcomes))
+            if day in scenario.count_days:
+                with contextlib.suppress(QueryBurnt):
+                    coordinator.count(coordinator.question())
+            ads = None
+            if requests:
+                coordinator.show("evaluate the ads")
+                ads = rates_progress(self._world, requests, served, delta=scenario.ad_delta)
+            self._days.append(_day(day, reports, ads))
+        coordinator.take_decisions()
+        masks = coordinator.measure(min(MEASURED, scenario.phones))
+        memory = {process.name: process.peak_memory() for process in coordinator.processes}
+        cpu = {process.name: process.cpu_seconds() for process in coordinator.processes}
+        costs = coordinator.finish()
+        return {
+            "format": "reticent-run",
+            "version": 1,
+            "scenario": scenario.to_json(),
+            "trace": "",
+            "seconds": round(time.monotonic() - self._began, 1),
+            "seconds_to_start": round(started, 1),
+            "days": self._days,
+            "delta": scenario.delta,
+            "masks": [_mask(each) for each in masks],
+            "counts": [_count(each) for each in coordinator.outcomes],
+            "rates": self._rates,
+            "budget": _budget(scenario, costs),
+            "cost": _cost(scenario, costs, memory, cpu, coordinator.outcomes),
+            "faults": [],
+            "malice": [],
+            "failures": dict(sorted(coordinator.failures.items())),
+            "problems": list(_problems(scenario, masks, coordinator.outcomes)),
+        }
+
+
+@contextlib.contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="reticent-simulation-") as name:
+            yield Path(name).resolve()
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise ValueError(f"{out} is not empty: a simulation needs a folder of its own")
+    yield out.resolve()
+
+
+def _day(day: int, reports: Sequence[LiveReport], ads: AdDay | None) -> dict[str, Any]:
+    clicks = sum(report.clicks for report in reports)
+    return {
+        "day": day,
+        "date": instant_of(day, 0).date().isoformat(),
+        "steps": STEPS * sum(report.released + report.suppressed + report.missing for report in reports) // STEPS,
+        "released": sum(report.released for report in reports),
+        "suppressed": sum(report.suppressed for report in reports),
+        "missing": sum(report.missing for report in reports),
+        "ads": None
+        if ads is None
+        else {
+            "requests": ads.requests,
+            "shown": sum(report.shown for report in reports),
+            "clicks": clicks,
+            "precision": ads.precision,
+            "coverage": ads.coverage,
+            "revenue": {"none": ads.revenue_none, "learned": ads.revenue_learned, "exact": ads.revenue_exact},
+            "progress": ads.progress,
+            "progress_interval": list(ads.interval),
+        },
+    }
+
+
+def _rates(day: int, learned: Any, outcomes: Sequence[CountOutcome]) -> dict[str, Any]:
+    queries = [each.query.id for each in outcomes if each.day == day]
+    return {"day": day, "queries": queries, "epsilon": learned.epsilon, "delta": learned.delta, "pairs": len(learned)}
+
+
+def _mask(measured: Measured) -> dict[str, Any]:
+    rises = np.array([rise for own in measured.rises.values() for rise in own])
+    edges = np.linspace(0, 1, 41)
+    return {
+        "check": measured.check,
+        "released": measured.released / max(1, measured.steps),
+        "phones": len(measured.rises),
+        "days": len(rises),
+        "rises": {
+            "max": float(rises.max(initial=0.0)),
+            "mean": float(rises.mean()) if len(rises) else 0.0,
+            "histogram": {"edges": edges.tolist(), "counts": np.histogram(np.clip(rises, 0, 1), edges)[0].tolist()},
+        },
+        "breaches": measured.breaches,
+        "strayed": measured.strayed,
+    }
+
+
+def _count(outcome: CountOutcome) -> dict[str, Any]:
+    release, query = outcome.release, outcome.query
+    counters: list[dict[str, Any]] = []
+    if release is not None:
+        intervals = release.interval(LEVEL).tolist()
+        rows = zip(release.counters, outcome.truth, release.value, intervals, release.variance, strict=True)
+        counters = [
+            {"name": name, "truth": truth, "value": value, "low": low, "high": high, "sigma": variance**0.5}
+            for name, truth, value, (low, high), variance in rows
+        ]
+    return {
+        "id": query.id,
+        "day": outcome.day,
+        "kind": "counters" if query.sequence is None else "rates",
+        "counters": counters,
+        "population": query.population,
+        "contributors": outcome.contributed if release is None else release.contributors,
+        "cohorts": query.cohorts,
+        "cohorts_left_out": [] if release is None else list(release.cohorts_left_out),
+        "method": None if release is None else "median" if any(release.cohorts_outlying) else "sum",
+        "epsilon": query.epsilon,
+        "delta": query.delta,
+        "exact": outcome.exact,
+        "burnt": outcome.burnt,
+        "seconds": round(outcome.seconds, 2),
+    }
+
+
+def _budget(scenario: Scenario, costs: Sequence[CostReport]) -> dict[str, Any]:
+    limit = scenario.terms.budget
+    spent = [epsilon for cost in costs for epsilon, _ in cost.spent]
+    return {
+        "epsilon": limit.epsilon,
+        "delta": limit.delta,
+        "spent_epsilon_mean": sum(sorted(spent)) / len(spent),
+        "spent_epsilon_max": max(spent),
+    }
+
+
+def _cost(
+    scenario: Scenario,
+    costs: Sequence[CostReport],
+    memory: Mapping[str, int],
+    cpu: Mapping[str, float],
+    outcomes: Sequence[CountOutcome],
+) -> dict[str, Any]:
+    """What the phones cost on average, and the processes in all."""
+    phones = scenario.phones
+    cpu_phones = sum(cost.cpu_seconds for cost in costs)
+    contributed = sum(each.acknowledged for each in outcomes)
+    return {
+        "phones": phones,
+        "cpu_ms": 1000 * cpu_phones / phones,
+        "server_cpu_ms": 1000 * sum(cpu.values()) / phones,
+        "calls": sum(cost.calls for cost in costs) / phones,
+        "bytes_sent": sum(cost.bytes_sent for cost in costs) / phones,
+        "bytes_received": sum(cost.bytes_received for cost in costs) / phones,
+        "store_bytes": sum(cost.store_bytes for cost in costs) / phones,
+        "memory_mb": {"workers": sum(cost.memory for cost in costs) / 1e6}
+        | {name: size / 1e6 for name, size in memory.items()},
+        "contributions_per_second": contributed / max(1e-9, sum(each.seconds for each in outcomes)),
+    }
+
+
+def _problems(scenario: Scenario, masks: Sequence[Measured], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
+    """Broken promises, a sentence each."""
+    for each in masks:
+        if each.check == scenario.check and each.breaches:
+            yield f"the check {each.check} let the belief rise by more than {scenario.delta} in {each.breaches} cases"
+    for outcome in outcomes:
+        if outcome.exact is False:
+            yield f"the release of {outcome.query.id!r} is not the sum of what the phones contributed"
