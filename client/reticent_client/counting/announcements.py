@@ -7,10 +7,11 @@ from functools import lru_cache
 
 from reticent.paillier import PublicKey
 from reticent.privacy import Query
-from reticent.protocol import signed_by, statements
+from reticent.protocol import statements
 from reticent.protocol.layout import MAX_CONTRIBUTION_BYTES, contribution_bytes
 from reticent.v1 import counting_pb2 as wire
 from reticent_client.counting.enrolment import Member
+from reticent_client.counting.signatures import is_signed
 from reticent_client.errors import Declined, Reason
 
 __all__ = ["check_query", "checked_key", "digest_of", "is_countersigned", "read_query"]
@@ -22,7 +23,7 @@ def is_countersigned(announcement: wire.Announcement, member: Member) -> bool:
     Reading takes time and memory, and only the key server may cause that.
     """
     statement = statements.countersigned(announcement.query, announcement.agreement_key)
-    return signed_by(member.invitation.identity, statement, announcement.countersignature)
+    return is_signed(member.invitation.identity, statement, announcement.countersignature)
 
 
 @lru_cache(maxsize=4)

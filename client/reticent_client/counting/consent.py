@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from reticent.privacy import Bin, Cost, Query, QueryLimits, min_liars
@@ -117,13 +118,10 @@ class Participation:
             share = max(_share(query.epsilon, limit.epsilon), _share(query.delta, limit.delta))
             if share > self.max_budget_share:
                 raise _over(Reason.SHARE_OF_BUDGET, query, "a share of the budget", share, self.max_budget_share)
-        for what, name, patterns in (
-            ("query", query.id, self.queries),
-            *(("counter", counter.name, self.counters) for counter in query.counters),
-        ):
-            found = Bin.of(name) if what == "counter" else None
-            allowed_name = name if found is None else found.number  # the analyst chooses the edges of a bin
-            if name not in patterns and not any(fnmatchcase(allowed_name, pattern) for pattern in patterns):
+        counters = tuple(counter.name for counter in query.counters)
+        for what, names, patterns in (("query", (query.id,), self.queries), ("counter", counters, self.counters)):
+            name = _refused_name(names, patterns, are_counters=what == "counter")
+            if name is not None:
                 allowed = ", ".join(map(repr, patterns)) or "nothing"
                 raise Declined(
                     Reason.NOT_ALLOWED, f"the {what} name {name!r} is not allowed: allowed are {allowed}", query.id
@@ -225,6 +223,17 @@ class Participation:
         if unknown := sorted(map(str, content.keys() - names)):
             raise ValueError(f"a policy has the keys {', '.join(sorted(names))}: got {', '.join(unknown)}")
         return cls(**content)
+
+
+@lru_cache(maxsize=16)
+def _refused_name(names: tuple[str, ...], patterns: tuple[str, ...], *, are_counters: bool) -> str | None:
+    """The first name that fits no pattern; the last ones are kept, because all phones of a query have them."""
+    for name in names:
+        found = Bin.of(name) if are_counters else None
+        allowed_name = name if found is None else found.number  # the analyst chooses the edges of a bin
+        if name not in patterns and not any(fnmatchcase(allowed_name, pattern) for pattern in patterns):
+            return name
+    return None
 
 
 def _share(part: float, whole: float) -> float:

@@ -51,7 +51,7 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
         raise Declined(Reason.NO_COUNTERS, f"there are no counters for {query.id!r}", query.id)
     values = []
     for counter in query.counters:
-        source, found = source_of(counter.name, counted), Bin.of(counter.name)
+        source = source_of(counter.name, counted)
         value: Any = counted.get(source, math.nan)  # apps are not checked by anybody else
         try:
             number = _number(value)
@@ -59,7 +59,7 @@ def values_of(query: Query, counted: Mapping[str, float] | None) -> list[float]:
             raise Declined(
                 Reason.BAD_COUNTERS, f"{source!r} must be a number: got a {type(value).__name__}", query.id
             ) from error
-        if found is not None and source != counter.name:
+        if source != counter.name and (found := Bin.of(counter.name)) is not None:
             number = float(found.contains(number))
         values.append(within_bounds(counter, number))
     return values
@@ -72,11 +72,15 @@ def within_bounds(counter: Counter, number: float) -> float:
 
 def source_of(counter: str, counted: Mapping[str, float]) -> str:
     """The name of the number that a counter takes: its own, or for a bin that has none, that of the binned number."""
+    if counter in counted:
+        return counter
     found = Bin.of(counter)
-    return counter if found is None or counter in counted else found.number
+    return counter if found is None else found.number
 
 
 def _number(value: Any) -> float:
+    if type(value) is float:
+        return value
     if isinstance(value, str | bytes):
         raise TypeError("text is no number")
     try:

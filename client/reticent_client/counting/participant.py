@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from reticent.privacy import Composition, Cost, Norms, Query
-from reticent.protocol import Refused, Unreachable, signed_by, statements
+from reticent.protocol import Refused, Unreachable, statements
 from reticent.retry import Backoff
 from reticent.times import Now, instant
 from reticent.v1 import counting_pb2 as wire
@@ -35,6 +35,7 @@ from reticent_client.counting.records import (
     Record,
     Records,
 )
+from reticent_client.counting.signatures import is_signed
 from reticent_client.errors import Declined, ForeignReply, Reason
 from reticent_client.store import PhoneStore
 
@@ -268,7 +269,7 @@ class Participant:
         record = self.records.of(decision.query)
         if record is None or record.cohort != decision.cohort:
             raise ForeignReply("the decision is not about a contribution of this phone's")
-        if not signed_by(record.identity, statements.decision(decision), decision.signature):
+        if not is_signed(record.identity, statements.decision(decision), decision.signature):
             raise ForeignReply(f"the decision about {record.id!r} is not signed by the key server")
         state = OUTCOMES.get(decision.outcome)
         if state is None:

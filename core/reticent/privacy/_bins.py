@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = ["Bin"]
@@ -34,17 +35,22 @@ class Bin(NamedTuple):
     @classmethod
     def of(cls, counter: str) -> Bin | None:
         """The bin that has this name; None if none has."""
-        found = _NAME.fullmatch(counter)
-        try:
-            described = None if found is None else cls(found[1], float(found[2]), float(found[3]))
-        except ValueError:
-            return None
-        is_proper = described is not None and described.low < described.high and described.name == counter
-        return described if is_proper else None
+        return _bin_of(counter)
 
     def contains(self, number: float) -> bool:
         """Whether a number is in the range; NaN is in none."""
         return self.low <= number < self.high
+
+
+@lru_cache(maxsize=4096)
+def _bin_of(counter: str) -> Bin | None:
+    found = _NAME.fullmatch(counter)
+    try:
+        described = None if found is None else Bin(found[1], float(found[2]), float(found[3]))
+    except ValueError:
+        return None
+    is_proper = described is not None and described.low < described.high and described.name == counter
+    return described if is_proper else None
 
 
 def _text(edge: float) -> str:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from reticent.arguments import checked_delta, checked_not_negative, checked_positive
@@ -22,6 +23,9 @@ from reticent.storage.documents import parse_json
 
 ORDERS = (*range(2, 65), *range(72, 257, 8), *range(320, 1025, 64))
 """The Rényi orders at which queries that are known in advance are composed."""
+
+REMEMBERED = 1024
+"""Costs whose texts and decimals are kept: all phones of a query have the same."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Cost:
 
     def to_text(self) -> str:
         """The cost as one line of JSON, from which `from_text` makes an equal one."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return _text_of(self)
 
     @classmethod
     def from_text(cls, text: str) -> Cost:
@@ -93,12 +97,7 @@ class Cost:
         Raises:
             ValueError: The text is not a cost.
         """
-        try:
-            content: dict[str, Any] = parse_json(text)
-            noise = content.pop("noise")
-            return cls(noise=None if noise is None else Noise(**noise), **content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"the text is not a cost: {text!r} ({error})") from error
+        return _cost_of(text)
 
 
 def sum_of_costs(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
@@ -106,6 +105,11 @@ def sum_of_costs(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
 
     Each number counts as the decimal that it prints as, so that ten times 0.1 is 1, and three times 0.1 is 0.3.
     """
+    return _sum_of(tuple(costs))
+
+
+@lru_cache(maxsize=64)  # each may be long
+def _sum_of(costs: tuple[Cost, ...]) -> tuple[Fraction, Fraction]:
     epsilon = delta = Fraction(0)
     for cost in costs:
         epsilon += decimal(cost.epsilon)
@@ -113,9 +117,25 @@ def sum_of_costs(costs: Iterable[Cost]) -> tuple[Fraction, Fraction]:
     return epsilon, delta
 
 
+@lru_cache(maxsize=REMEMBERED)
 def decimal(number: float) -> Fraction:
     """The decimal that a float prints as."""
     return Fraction(repr(number))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _text_of(cost: Cost) -> str:
+    return json.dumps(asdict(cost), sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _cost_of(text: str) -> Cost:
+    try:
+        content: dict[str, Any] = parse_json(text)
+        noise = content.pop("noise")
+        return Cost(noise=None if noise is None else Noise(**noise), **content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"the text is not a cost: {text!r} ({error})") from error
 
 
 def composed(costs: Iterable[Cost], delta: float) -> Cost:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
 from reticent.arguments import checked_positive
 from reticent.errors import ExitCode, ReticentError
-from reticent.privacy._cost import Cost, decimal, epsilon_of, log_delta_of, renyi_of, sum_of_costs
+from reticent.privacy._cost import REMEMBERED, Cost, decimal, epsilon_of, log_delta_of, renyi_of, sum_of_costs
 from reticent.storage.database import Database, Execute, FileFormat
 
 Composition = Literal["addition", "renyi"]
@@ -317,6 +318,7 @@ def _best_order(limit: Cost) -> int:
     return 1 + max({max(1, math.floor(best)), math.ceil(best)}, key=lambda a: (limit.epsilon - c / a) / (a + 1))
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _less(one: Cost, other: Cost) -> Cost:
     epsilon = decimal(one.epsilon) - decimal(other.epsilon)
     delta = decimal(one.delta) - decimal(other.delta)

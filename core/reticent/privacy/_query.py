@@ -197,7 +197,7 @@ class Query:
             *(self.noise, self.fraction_bits, self.variance),
         )
 
-    @property
+    @cached_property
     def cost(self) -> Cost:
         """The cost to a participating user, who is in one cohort only; in a sequence, once for all queries."""
         return Cost(self.epsilon, self.delta, Noise(self.noise, self.variance, self.l2, float(self.l1)))
