@@ -1,0 +1,118 @@
+"""The figures of what went wrong on purpose: a timeline of faults, and malicious phones."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reticent_sim.report.run import facts
+from reticent_sim.report.run.bars import Bar, Part, bars
+from reticent_sim.report.run.facts import Data
+from reticent_sim.report.run.frame import NumberTable, figure, table
+from reticent_sim.report.run.markup import Markup, tag
+from reticent_sim.report.run.numbers import count, finite, plural
+from reticent_sim.report.run.plot import Axis, Plot, ticks
+
+__all__ = ["faults", "malice", "outcomes"]
+
+HOURS = 24
+ROW = 26.0
+MOST_OUTCOMES = 12
+LONGEST = 10
+"""The letters of a kind that fit beside the timeline on a phone."""
+MOST_ROWS = 300
+"""The most rows of a table; the CSV files have all."""
+
+
+def faults(data: Data) -> Markup | None:
+    """The times of each kind of fault."""
+    sentence = facts.faults(data)
+    if sentence is None:
+        return None
+    found = facts.rows(data, "faults")
+    kinds = sorted({str(each.get("kind")) for each in found})
+    last = max([*(each.get("day") or 0 for each in found), *(day.get("day") or 0 for day in facts.rows(data, "days"))])
+    plot = Plot(
+        "faults-timeline", "Timeline of the faults", sentence, ROW * len(kinds), Axis(0, last + 1), Axis(0, 1),
+        left=84, right=44, top=4,
+    )  # fmt: skip
+    for number, kind in enumerate(kinds):
+        y = ROW * number + ROW / 2
+        times = Counter(_time(each) for each in found if str(each.get("kind")) == kind)
+        plot.add(plot.text("0", y, _cut(kind), anchor="end", dx=-10, middle=True, class_="name"))
+        plot.add(tag("line", class_="row", x1="0", x2="100%", y1=y, y2=y))
+        for time in sorted(times):
+            plot.mark(plot.across(time), y, "diamond", "fault", series=kind, value=time)
+        total = f"\N{MULTIPLICATION SIGN}{count(sum(times.values()))}"
+        plot.add(plot.text("100%", y, total, anchor="start", dx=10, middle=True, class_="value"))
+    plot.x_axis([(tick, f"{tick:g}") for tick in ticks(0, last, 8) if tick == int(tick)], "day", grid=True)
+    listed = [
+        [
+            f"day {each.get('day')}, {each.get('step')}:00",
+            str(each.get("kind")),
+            str(each.get("target")),
+            str(each.get("outcome")),
+        ]
+        for each in found[:MOST_ROWS]
+    ]
+    left = len(found) - MOST_ROWS
+    how = "Each mark is one or more faults of that kind within an hour." + (
+        f" The table has the first {MOST_ROWS}; faults.csv has {count(left)} more." if left > 0 else ""
+    )
+    numbers = NumberTable(("time", "kind", "target", "outcome"), listed, texts=frozenset({1, 2, 3}))
+    return figure("faults", sentence, how, plot.svg(), numbers, wide=True)
+
+
+def outcomes(data: Data) -> Markup | None:
+    """The most frequent outcomes of each kind of fault."""
+    found = Counter((str(each.get("kind")), str(each.get("outcome"))) for each in facts.rows(data, "faults"))
+    if not found:
+        return None
+    most = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:MOST_OUTCOMES]
+    (kind, outcome), number = most[0]
+    sentence = f"The faults ended in {plural(len(found), 'way')}, most often: {kind}, {outcome} ({count(number)})."
+    rest = sum(found.values()) - sum(size for _, size in most)
+    how = "What came of the faults." + (f" {count(rest)} others are in the table above." if rest else "")
+    rows = [[kind, count(size), outcome] for (kind, outcome), size in sorted(most)]
+    picture = table("outcomes", sentence, NumberTable(("fault", "times", "outcome"), rows, texts=frozenset({2})))
+    return figure("outcomes", sentence, how, picture)
+
+
+def _time(fault: Data) -> float:
+    """The time of a fault in days."""
+    return float((finite(fault.get("day")) or 0) + (finite(fault.get("step")) or 0) / HOURS)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def malice(data: Data) -> Markup | None:
+    """The malicious phones of each kind, noticed and not."""
+    sentence = facts.malice(data)
+    if sentence is None:
+        return None
+    found = facts.rows(data, "malice")
+    all_, noticed = (
+        Counter(str(each.get("kind")) for each in found if each.get("noticed") or not only) for only in (False, True)
+    )
+    rows = [
+        Bar(
+            _cut(kind),
+            f"{count(noticed[kind])} of {count(size)} noticed",
+            [Part(noticed[kind], "safe", "noticed"), Part(size - noticed[kind], "hatched", "not noticed")],
+        )
+        for kind, size in sorted(all_.items())
+    ]
+    picture = bars("malice-bars", "Malicious phones, noticed or not", sentence, rows, high=max(all_.values()))
+    listed = [
+        [
+            f"phone {each.get('phone')}",
+            str(each.get("kind")),
+            "yes" if each.get("noticed") else "no",
+            str(each.get("how")),
+        ]
+        for each in found[:MOST_ROWS]
+    ]
+    how = "Solid: noticed. Hatched: not noticed, as no server sees that a phone lies."
+    numbers = NumberTable(("phone", "kind", "noticed", "how"), listed, texts=frozenset({1, 2, 3}))
+    return figure("malice", sentence, how, picture, numbers)

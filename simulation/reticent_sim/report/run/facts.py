@@ -1,0 +1,262 @@
+"""The sentences about a run: each is computed from its data, and is None where the run has no such part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reticent_sim.report.run.numbers import SPACE, bytes_of, count, decimal, finite, money, percent, plural
+
+__all__ = [
+    "TOPICS",
+    "UNMASKED",
+    "Data",
+    "ad_days",
+    "budget",
+    "clicks",
+    "cohorts",
+    "contains",
+    "contexts_of",
+    "cost",
+    "counts",
+    "coverage",
+    "faults",
+    "largest",
+    "malice",
+    "masks",
+    "memory",
+    "precision",
+    "released",
+    "revenue",
+    "rises",
+    "rows",
+    "shares",
+    "title",
+]
+
+Data = Mapping[str, Any]
+
+UNMASKED = "none"
+"""The name of the check that releases all contexts."""
+
+
+def rows(data: Data, name: str) -> list[Data]:
+    """A list of the run; empty if it is missing."""
+    return list(data.get(name) or [])
+
+
+def ad_days(data: Data) -> list[Data]:
+    """The days on which ads were shown."""
+    return [day for day in rows(data, "days") if day.get("ads")]
+
+
+def masks(data: Data, *, masked: bool) -> list[Data]:
+    """The checks, or what happens without one."""
+    return [mask for mask in rows(data, "masks") if (mask.get("check") != UNMASKED) is masked]
+
+
+def contexts_of(data: Data) -> int:
+    """The contexts of all phones and days."""
+    return sum(int(day.get("steps") or 0) for day in rows(data, "days"))
+
+
+def contains(counter: Data) -> bool:
+    """Whether the interval of a counter contains the truth."""
+    low, truth, high = (finite(counter.get(key)) for key in ("low", "truth", "high"))
+    return low is not None and truth is not None and high is not None and low <= truth <= high
+
+
+def largest(mask: Data) -> float | None:
+    """The largest rise of belief under a check."""
+    return finite((mask.get("rises") or {}).get("max"))
+
+
+def title(data: Data) -> str:
+    """The heading: how many phones, and for how long."""
+    scenario = data.get("scenario") or {}
+    phones = scenario.get("phones", (data.get("cost") or {}).get("phones"))
+    days = len(rows(data, "days")) or scenario.get("days")
+    known = [plural(phones, "phone")] if finite(phones) is not None else []
+    known += [plural(days, "day")] if finite(days) else []
+    return ", ".join(known) or "A simulated run"
+
+
+def rises(data: Data) -> str | None:
+    """The adversary's gain with and without the mask."""
+    under = [mask for mask in masks(data, masked=True) if largest(mask) is not None]
+    without = [mask for mask in masks(data, masked=False) if largest(mask) is not None]
+    delta, parts = finite(data.get("delta")), []
+    if under:
+        most = max(largest(mask) or 0.0 for mask in under)
+        breaches = sum(int(mask.get("breaches") or 0) for mask in under)
+        begin = (
+            f"With a mask, {plural(breaches, 'rise')} of belief exceeded"
+            if breaches
+            else "With a mask, no belief rose by more than"
+        )
+        parts.append(f"{begin} delta = {decimal(delta)} (largest: {decimal(most)}).")
+    if without:
+        breaches = int(without[0].get("breaches") or 0)
+        parts.append(f"Without, {count(breaches)} did (largest: {decimal(largest(without[0]))}).")
+    return " ".join(parts) or None
+
+
+def shares(data: Data) -> str | None:
+    """The shares that the checks release."""
+    under = [mask for mask in masks(data, masked=True) if finite(mask.get("released")) is not None]
+    if not under:
+        return None
+    best = sorted(under, key=lambda mask: -float(mask["released"]))
+    parts = [f"{mask['check']} {percent(mask['released'])}" for mask in best]
+    return f"Share of contexts released within delta: {', '.join(parts)}."
+
+
+def released(data: Data) -> str | None:
+    """The fate of all contexts."""
+    if not (steps := contexts_of(data)):
+        return None
+    sums = {
+        key: sum(int(day.get(key) or 0) for day in rows(data, "days")) for key in ("released", "suppressed", "missing")
+    }
+    parts = [f"released {percent(sums['released'] / steps)}", f"suppressed {percent(sums['suppressed'] / steps)}"]
+    missing = f"; {percent(sums['missing'] / steps)} had no reading" if sums["missing"] else ""
+    return f"Of {count(steps)} contexts, the phones {' and '.join(parts)}{missing}."
+
+
+def revenue(data: Data) -> str | None:
+    """The part of the way from no rates to exact ones."""
+    if not (days := ad_days(data)):
+        return None
+    last = days[-1]["ads"]
+    amounts = last.get("revenue") or {}
+    begin = f"On day {days[-1]['day']}, ads earn {money(amounts.get('learned'))} with learned rates"
+    ends = f"{money(amounts.get('none'))} without rates and {money(amounts.get('exact'))} with exact ones"
+    progress = "" if finite(last.get("progress")) is None else f": {percent(last['progress'])} of the possible gain"
+    return f"{begin}, {ends}{progress}."
+
+
+def precision(data: Data) -> str | None:
+    """The share of clicked ads, at first and in the end."""
+    return _change(data, "precision", "of the ads that phones show are clicked")
+
+
+def coverage(data: Data) -> str | None:
+    """The share of requests with an ad, at first and in the end."""
+    return _change(data, "coverage", "of the requests get an ad")
+
+
+def _change(data: Data, key: str, what: str) -> str | None:
+    days = [day for day in ad_days(data) if finite(day["ads"].get(key)) is not None]
+    if not days:
+        return None
+    first, last = days[0], days[-1]
+    since = "" if len(days) == 1 else f", after {percent(first['ads'][key])} on day {first['day']}"
+    return f"On day {last['day']}, {percent(last['ads'][key])} {what}{since}."
+
+
+def clicks(data: Data) -> str | None:
+    """The numbers of shown and of clicked ads."""
+    days = [day["ads"] for day in ad_days(data)]
+    sums = [sum(int(day.get(key) or 0) for day in days) for key in ("requests", "shown", "clicks")]
+    return f"{plural(sums[0], 'request')}, {count(sums[1])} ads shown, {plural(sums[2], 'click')}." if days else None
+
+
+def counts(data: Data) -> str | None:
+    """The number of intervals that contain the truth."""
+    found = [counter for each in rows(data, "counts") for counter in each.get("counters") or []]
+    if not found:
+        return None
+    inside = sum(contains(counter) for counter in found)
+    exact = [each for each in rows(data, "counts") if each.get("exact") is not None]
+    wrong = sum(not each["exact"] for each in exact)
+    check = (
+        ""
+        if not exact
+        else " Every sum is the truth plus its noise, to the unit."
+        if not wrong
+        else f" {plural(wrong, 'sum')} did not equal the truth plus noise."
+    )
+    return f"{count(inside)} of {count(len(found))} intervals contain the truth.{check}"
+
+
+def cohorts(data: Data) -> str | None:
+    """The phones that took part in the counts."""
+    found = [each for each in rows(data, "counts") if each.get("population")]
+    if not found:
+        return None
+    share = sum(each.get("contributors") or 0 for each in found) / sum(each["population"] for each in found)
+    left = sum(len(each.get("cohorts_left_out") or []) for each in found)
+    groups = sum(each.get("cohorts") or 0 for each in found)
+    out = f"{count(left)} of {plural(groups, 'cohort')} are left out"
+    return f"{percent(share)} of the phones are in the sums of {plural(len(found), 'count')}; {out}."
+
+
+def cost(data: Data) -> str | None:
+    """One phone's part."""
+    found = data.get("cost") or {}
+    known = {
+        "cpu_ms": f"{decimal(found.get('cpu_ms'))}{SPACE}ms of CPU",
+        "calls": f"{decimal(found.get('calls'))} calls",
+        "bytes_sent": f"{bytes_of(found.get('bytes_sent'))} sent",
+        "bytes_received": f"{bytes_of(found.get('bytes_received'))} received",
+    }
+    parts = [text for key, text in known.items() if finite(found.get(key)) is not None]
+    return f"A phone takes {', '.join(parts)}." if parts else None
+
+
+def memory(data: Data) -> str | None:
+    """The memory of all processes."""
+    found = {name: finite(size) for name, size in ((data.get("cost") or {}).get("memory_mb") or {}).items()}
+    total = sum(size or 0.0 for size in found.values())
+    return f"All processes together hold {bytes_of(total * 1e6)} of memory." if total else None
+
+
+def budget(data: Data) -> str | None:
+    """The privacy that the counts have spent."""
+    found = data.get("budget") or {}
+    most, limit = finite(found.get("spent_epsilon_max")), finite(found.get("epsilon"))
+    if most is None or limit is None:
+        return None
+    mean = finite(found.get("spent_epsilon_mean"))
+    average = "" if mean is None else f", the mean phone {decimal(mean)}"
+    kept = "" if most <= limit + 1e-9 else " The limit is exceeded!"
+    return f"No phone spent more than {decimal(most)} of its epsilon of {decimal(limit)}{average}.{kept}"
+
+
+def faults(data: Data) -> str | None:
+    """The number of faults, and whether the run survived them."""
+    found, problems = rows(data, "faults"), rows(data, "problems")
+    if not found:
+        return None
+    kinds = plural(len({fault.get("kind") for fault in found}), "kind")
+    end = f"it ended with {plural(len(problems), 'problem')}" if problems else "it ended without a problem"
+    return f"{plural(len(found), 'fault')} of {kinds} hit the run; {end}."
+
+
+def malice(data: Data) -> str | None:
+    """The number of malicious phones that were noticed, and the kinds of the others."""
+    found = rows(data, "malice")
+    if not found:
+        return None
+    noticed = sum(bool(each.get("noticed")) for each in found)
+    others = Counter(str(each.get("kind")) for each in found if not each.get("noticed"))
+    rest = ", ".join(f"{kind} ({number})" for kind, number in sorted(others.items()))
+    return f"{count(noticed)} of {plural(len(found), 'malicious phone')} were noticed" + (
+        f"; not noticed: {rest}." if rest else "."
+    )
+
+
+TOPICS: Sequence[tuple[str, Callable[[Data], str | None]]] = (
+    ("adversary", rises),
+    ("mask", shares),
+    ("contexts", released),
+    ("ads", revenue),
+    ("counts", counts),
+    ("phones", cohorts),
+    ("cost", cost),
+    ("budget", budget),
+    ("faults", faults),
+    ("malice", malice),
+)
+"""The sentences of one screen, by topic."""

@@ -1,0 +1,148 @@
+"""A run that looks like a real one, made from a seed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any
+
+import numpy as np
+
+from reticent.randomness import seeded
+
+MONDAY = dt.date(2027, 1, 4)
+PLACES = ("gym", "office", "transit", "park", "school", "market", "cinema", "library")
+HABITS = ("visits", "hours", "mornings", "evenings", "weekdays", "weekends", "trips", "calls")
+EDGES = [round(edge, 2) for edge in np.linspace(0, 1, 51).tolist()]
+DELTA = 0.1
+BUDGET = {"epsilon": 0.5, "delta": 1e-5}
+"""Of one query."""
+
+
+def made_run(seed: int = 1, phones: int = 1000, days: int = 7) -> dict[str, Any]:
+    """The content of `run.json`."""
+    rng = seeded(seed, "made run")
+    names = [f"{habit} {place}" for place in PLACES for habit in HABITS]
+    return {
+        "format": "reticent-run",
+        "version": 1,
+        "scenario": {
+            "phones": phones, "days": days, "check": "hybrid", "delta": DELTA, "epsilon": 4.0, "absent": 0.1,
+            "malicious": 0.012, "seed": seed, "workers": 2, "engine": "local", "faults": {"rate": 0.02},
+        },
+        "trace": rng.bytes(32).hex(),
+        "seconds": 61.24,
+        "days": [_day(rng, day, phones) for day in range(days)],
+        "masks": [
+            {"check": check, "released": share, "phones": phones, "days": days, **_rises(rng, far, phones * days)}
+            for check, share, far in (("hybrid", 0.781, 0.0), ("optimal", 0.842, 0.0), ("none", 1.0, 0.11))
+        ],
+        "delta": DELTA,
+        "counts": [_count(rng, f"visits-{day}", day, names, phones) for day in (1, 3, 5) if day < days],
+        "rates": [
+            {"day": day, "queries": [f"rates-{day}-{k}" for k in range(4)], "pairs": 180 + 40 * day} | BUDGET
+            for day in range(days)
+        ],
+        "budget": {"epsilon": 4.0, "delta": 1e-4, "spent_epsilon_mean": 2.918, "spent_epsilon_max": 3.5},
+        "cost": {
+            "phones": phones, "cpu_ms": 36.2, "calls": 61.4, "bytes_sent": 41_280.5, "bytes_received": 58_113.2,
+            "store_bytes": 22_528, "memory_mb": {"workers": 612.4, "keys": 143.9, "aggregation": 121.3, "ads": 97.2},
+            "contributions_per_second": 318.6,
+        },
+        "faults": sorted([_fault(rng, days) for _ in range(38)], key=lambda each: (each["day"], each["step"])),
+        "malice": [_lie(phones - 1 - k, k) for k in range(12)],
+        "problems": [],
+    }  # fmt: skip
+
+
+def _day(rng: np.random.Generator, day: int, phones: int) -> dict[str, Any]:
+    steps = 24 * phones
+    missing = int(steps * rng.uniform(0.02, 0.04))
+    suppressed = int(steps * rng.uniform(0.15, 0.21))
+    progress = 1 - math.exp(-0.35 * day)
+    none, exact = (amount * phones / 1000 * rng.uniform(0.96, 1.04) for amount in (212.0, 341.0))
+    requests = int(2.3 * phones)
+    precision, coverage = 0.11 + 0.09 * progress, 0.34 + 0.4 * progress
+    shown = int(requests * coverage)
+    return {
+        "day": day, "date": str(MONDAY + dt.timedelta(days=day)), "steps": steps,
+        "released": steps - missing - suppressed, "suppressed": suppressed, "missing": missing,
+        "ads": {
+            "requests": requests, "shown": shown, "clicks": int(shown * precision),
+            "precision": precision, "coverage": coverage, "progress": progress,
+            "revenue": {"none": none, "learned": none + progress * (exact - none), "exact": exact},
+        },
+    }  # fmt: skip
+
+
+def _rises(rng: np.random.Generator, far: float, number: int) -> dict[str, Any]:
+    """Small rises, and a share of `far` ones."""
+    rises = np.minimum(rng.exponential(0.017, number), 0.0993)
+    is_far = rng.random(number) < far
+    rises[is_far] = rng.beta(3, 1.4, int(is_far.sum()))
+    histogram = {"edges": EDGES, "counts": np.histogram(rises, EDGES)[0].tolist()}
+    return {
+        "breaches": int((rises > DELTA).sum()),
+        "rises": {"max": float(rises.max()), "mean": float(rises.mean()), "histogram": histogram},
+    }
+
+
+def _count(rng: np.random.Generator, name: str, day: int, names: list[str], phones: int) -> dict[str, Any]:
+    sigma = 11.4
+    counters = []
+    for place, each in enumerate(names):
+        truth = float(int(phones * 0.9 * math.exp(-0.07 * place) * rng.uniform(0.85, 1.1)))
+        value = truth + rng.normal(0, sigma)
+        counters.append(
+            {
+                "name": each,
+                "truth": truth,
+                "value": value,
+                "low": value - 2.2 * sigma,
+                "high": value + 2.2 * sigma,
+                "sigma": sigma,
+            }
+        )
+    return {
+        "id": name, "day": day, "kind": "counters", "counters": counters, "population": phones,
+        "contributors": int(phones * 0.81), "cohorts": 15, "cohorts_left_out": [3, 11], "method": "median",
+        "exact": True, **BUDGET,
+    }  # fmt: skip
+
+
+FAULTS = {
+    "partition": ("phones 100..199", "they contributed later"),
+    "loss": ("a reply", "the phone sent its contribution again; it was counted once"),
+    "duplicate": ("a request", "the second was refused as known"),
+    "crash": ("aggregation", "restarted; no acknowledged contribution was lost"),
+    "skew": ("phone 17", "refused until its clock was right"),
+    "full": ("keys", "refused with a retry; served again after an hour"),
+    "join": ("phone 640", "enrolled"),
+}
+
+
+def _fault(rng: np.random.Generator, days: int) -> dict[str, Any]:
+    kind = list(FAULTS)[int(rng.integers(len(FAULTS)))]
+    target, outcome = FAULTS[kind]
+    return {
+        "day": int(rng.integers(days)),
+        "step": int(rng.integers(24)),
+        "kind": kind,
+        "target": target,
+        "outcome": outcome,
+    }
+
+
+LIES = {
+    "garbage": (True, "refused: not a ciphertext"),
+    "wild": (True, "its cohort stood out from the median and was left out"),
+    "replay": (True, "refused: this contribution is known"),
+    "silence": (False, "counted as absent"),
+    "colluder": (False, "its contribution is honest"),
+}
+
+
+def _lie(phone: int, number: int) -> dict[str, Any]:
+    kind = list(LIES)[number % len(LIES)]
+    noticed, how = LIES[kind]
+    return {"phone": phone, "kind": kind, "noticed": noticed, "how": how}

@@ -1,0 +1,143 @@
+"""The page of a run says what its data say, whatever parts there are and whatever is in them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sim.report.made_run import made_run
+from tests.sim.report.pages import figures, find, numbers, page_of, sentence, text_of
+
+FIGURES = [
+    "rises", "shares", "days", "revenue", "precision", "coverage", "intervals", "cohorts", "rates", "largest", "cost",
+    "budget", "memory", "faults", "outcomes", "malice",
+]  # fmt: skip
+FIGURES_OF = {
+    "masks": {"rises", "shares"},
+    "days": {"days", "revenue", "precision", "coverage"},
+    "counts": {"intervals", "cohorts", "largest"},
+    "rates": {"rates"},
+    "cost": {"cost", "memory"},
+    "budget": {"budget"},
+    "faults": {"faults", "outcomes"},
+    "malice": {"malice"},
+} | {key: set() for key in ("scenario", "trace", "seconds", "delta", "problems")}
+RUN = made_run(phones=60, days=3)
+
+
+def test_every_figure_is_there_with_a_sentence_and_its_numbers(tmp_path: Path) -> None:
+    page = page_of(RUN, tmp_path)
+    assert figures(page) == FIGURES
+    by_check = {mask["check"]: mask for mask in RUN["masks"]}
+    above = by_check["none"]["breaches"]
+    assert f"Without, {above} did" in sentence(page, "rises")
+    assert sum(int(row[3].replace(",", "")) for row in numbers(page, "rises") if row[0] == "no mask") == 60 * 3
+    assert sentence(page, "shares").endswith("optimal 84.2 %, hybrid 78.1 %.")
+    ads = [day["ads"] for day in RUN["days"]]
+    assert [row[4] for row in numbers(page, "revenue")] == [
+        f"{100 * max(day['progress'], 0):.1f} %".replace(".0 %", " %") for day in ads
+    ]
+    assert [row[2] for row in numbers(page, "precision")] == [f"{day['requests']}" for day in ads]
+    counters = [counter for each in RUN["counts"] for counter in each["counters"]]
+    inside = [each["low"] <= each["truth"] <= each["high"] for each in counters]
+    assert [row[-1] == "yes" for row in numbers(page, "intervals")] == inside
+    assert sentence(page, "intervals").startswith(f"{sum(inside)} of {len(inside)} intervals")
+    assert len(numbers(page, "faults")) == len(RUN["faults"])
+    assert [row[2] == "yes" for row in numbers(page, "malice")] == [each["noticed"] for each in RUN["malice"]]
+    assert text_of(find(page, "trace")) == RUN["trace"]
+    scenario = {row[0]: row[1] for row in numbers(page, "scenario")}
+    assert scenario["check"] == "hybrid"
+    assert scenario["faults"] == '{"rate": 0.02}'
+
+
+def test_broken_promises_are_said(tmp_path: Path) -> None:
+    run = copy.deepcopy(RUN)
+    run["masks"][0] |= {"breaches": 3}
+    run["counts"][0]["exact"] = False
+    run["budget"]["spent_epsilon_max"] = 4.25
+    run["problems"] = ["the aggregation server has ended"]
+    page = page_of(run, tmp_path)
+    assert sentence(page, "rises").startswith("With a mask, 3 rises of belief exceeded delta = 0.1")
+    assert "1 sum did not equal the truth plus noise." in sentence(page, "intervals")
+    assert sentence(page, "budget").endswith("The limit is exceeded!")
+    assert sentence(page, "faults").endswith("it ended with 1 problem.")
+    assert "the aggregation server has ended" in text_of(page)
+
+
+@pytest.mark.parametrize("part", FIGURES_OF)
+def test_a_run_without_a_part_or_with_nothing_else_has_a_page(part: str, tmp_path: Path) -> None:
+    without = figures(page_of({key: value for key, value in RUN.items() if key != part}, tmp_path))
+    assert without == [figure for figure in FIGURES if figure not in FIGURES_OF[part]]
+    assert set(figures(page_of({part: RUN[part]}, tmp_path))) == FIGURES_OF[part]
+
+
+def test_one_day_without_ads_counts_and_malice_has_a_page(tmp_path: Path) -> None:
+    run = made_run(phones=20, days=1) | {"counts": [], "rates": [], "malice": [], "faults": []}
+    run["days"][0]["ads"] = None
+    page = page_of(run, tmp_path)
+    assert figures(page) == ["rises", "shares", "days", "cost", "budget", "memory"]
+    headings = [text_of(heading) for heading in page.iter("h2")]
+    assert headings == ["What an adversary learned", "What it costs", "The run"]
+    assert {a.attrib["href"][1:] for a in page.iter("a")} <= {e.attrib["id"] for e in page.iter() if "id" in e.attrib}
+
+
+def replaced(value: Any, kind: type, by: Any) -> Any:
+    """The same data with another value in place of every value of a type."""
+    if isinstance(value, dict):
+        return {key: replaced(each, kind, by) for key, each in value.items()}
+    if isinstance(value, list):
+        return [replaced(each, kind, by) for each in value]
+    return by if type(value) is kind else value
+
+
+@pytest.mark.parametrize("number", [None, float("nan"), float("inf"), 0.0, -1.0, 1e12])
+def test_unusual_numbers_have_a_page(number: float | None, tmp_path: Path) -> None:
+    page = page_of(replaced(RUN, float, number), tmp_path)
+    texts = [text for each in page.iter() for text in (each.text or "", each.tail or "", *each.attrib.values())]
+    odd = {"nan", "inf", "None", "nan%", "inf%"}
+    assert not odd & {word for text in texts[1:] for word in re.split(r"[\s,(){}:\[\]]", text)}
+
+
+@given(
+    text=st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12).map(
+        lambda text: f"<b a='\"'>&lt;{text}"
+    )
+)
+def test_no_text_of_a_run_becomes_markup(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    small = RUN | {
+        "counts": [RUN["counts"][0] | {"counters": RUN["counts"][0]["counters"][:2]}],
+        "faults": RUN["faults"][:2],
+    }
+    page, plain = (page_of(replaced(small, str, each), folder) for each in (text, "plain"))
+    assert [each.tag for each in page.iter()] == [each.tag for each in plain.iter()]
+    assert [sorted(each.attrib) for each in page.iter()] == [sorted(each.attrib) for each in plain.iter()]
+    assert numbers(page, "malice")[0][3] == " ".join(text.split())
+
+
+def test_the_page_loads_nothing_and_runs_nothing(tmp_path: Path) -> None:
+    page = page_of(RUN, tmp_path)
+    assert not {each.tag for each in page.iter()} & {"script", "link", "img", "iframe", "object", "base", "form"}
+    text = (tmp_path / "report.html").read_text()
+    assert "://" not in text
+    assert "@import" not in text
+    references = [value for each in page.iter() for key, value in each.attrib.items() if key in {"href", "src"}]
+    assert all(reference.startswith("#") for reference in references)
+
+
+def test_every_name_on_the_page_is_its_own_and_every_picture_has_words(tmp_path: Path) -> None:
+    page = page_of(RUN, tmp_path)
+    names = [each.attrib["id"] for each in page.iter() if "id" in each.attrib]
+    assert len(names) == len(set(names))
+    pictures = [each for each in page.iter("svg") if each.attrib.get("role") == "img"]
+    assert len(pictures) >= 15
+    for picture in pictures:
+        assert all(text_of(find(page, name)) for name in picture.attrib["aria-labelledby"].split())
+    for figure in page.iter("figure"):
+        assert text_of(find(page, figure.attrib["aria-labelledby"]))
