@@ -16,9 +16,10 @@ from google.protobuf.message import Message
 from reticent.protocol import Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.v1 import counting_pb2 as wire
-from reticent_client.counting.servers import DEADLINE, Servers
+from reticent_client.counting.servers import Servers
 from reticent_sim.engine.faults.fault import Call, Kind, Moment, Server
 from reticent_sim.engine.faults.schedule import PhoneFaults
+from reticent_sim.engine.measured_servers import MeasuredServers, Traffic
 
 __all__ = ["FaultyServers", "PhoneNetwork"]
 
@@ -51,9 +52,12 @@ class PhoneNetwork:
     Args:
         faults: Of the phone.
         present: Returns the present moment.
+        traffic: Where its calls are added up.
     """
 
-    def __init__(self, faults: PhoneFaults, present: Callable[[], Moment]) -> None:
+    def __init__(self, faults: PhoneFaults, present: Callable[[], Moment], traffic: Traffic | None = None) -> None:
+        self.traffic = Traffic() if traffic is None else traffic
+        """Where its calls are added up."""
         self._faults = faults
         self._present = present
         self._step: tuple[int, int] | None = None
@@ -61,7 +65,7 @@ class PhoneNetwork:
 
     def servers(self, invitation: Invitation) -> Servers:
         """Both servers as this phone reaches them: for the argument `servers` of a phone."""
-        return FaultyServers(invitation, self) if self._faults else Servers(invitation)
+        return FaultyServers(invitation, self) if self._faults else MeasuredServers(invitation, traffic=self.traffic)
 
     def fault_of(self, call: Call) -> Kind | None:
         """The fault of the next call of this name, if any."""
@@ -77,7 +81,7 @@ class PhoneNetwork:
         return self._faults.of_call(call, number, moment)
 
 
-class FaultyServers(Servers):
+class FaultyServers(MeasuredServers):
     """Both servers over a faulty network.
 
     A request that is lost is not sent. A lost or late reply is dropped when it has come. A duplicate is sent twice at a
@@ -87,11 +91,10 @@ class FaultyServers(Servers):
     Args:
         invitation: Says where the servers are.
         network: Of the phone.
-        deadline: Seconds for a reply.
     """
 
-    def __init__(self, invitation: Invitation, network: PhoneNetwork, *, deadline: float = DEADLINE) -> None:
-        super().__init__(invitation, deadline=deadline)
+    def __init__(self, invitation: Invitation, network: PhoneNetwork) -> None:
+        super().__init__(invitation, traffic=network.traffic)
         self._network = network
 
     async def key(self, key_id: bytes) -> bytes:
