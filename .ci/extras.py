@@ -18,7 +18,17 @@ from reticent.console.program import COMMANDS, EXTRAS
 ROOT = Path(__file__).parents[1]
 FOLDER = Path(sys.argv[1]).resolve()
 [WHEEL] = FOLDER.glob("reticent-*.whl")
-BASE = {"cli": "", "plan": "", "analyst": "cli", "agg": "cli", "keys": "cli", "frames": "", "plot": "", "server": "cli"}
+BASE = {
+    "cli": "",
+    "plan": "",
+    "analyst": "cli",
+    "agg": "cli",
+    "keys": "cli",
+    "frames": "",
+    "plot": "",
+    "server": "cli",
+    "cluster": "cli",
+}
 """Of each extra, the environment that it extends. `sim` is tested with the README's example."""
 
 SECONDS = 60.0
@@ -190,6 +200,22 @@ def check_server() -> None:
     check_analyst("server")
 
 
+def check_cluster() -> None:
+    """A worker on a Ray cluster of this machine."""
+    run_python(
+        "cluster",
+        "from functools import partial\n"
+        "from math import sqrt\n"
+        "from reticent_sim.engine.backends import RayBackend\n"
+        "backend = RayBackend()\n"
+        "try:\n"
+        "    backend.start(partial, [sqrt])\n"
+        "    assert backend.call({0: 16}) == {0: 4}\n"
+        "finally:\n"
+        "    backend.stop()\n",
+    )
+
+
 CHECKS = {
     "cli": make_certificates,
     "plan": check_plan,
@@ -199,6 +225,7 @@ CHECKS = {
     "frames": check_frames,
     "plot": check_plot,
     "server": check_server,
+    "cluster": check_cluster,
 }
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ EXTRAS = {
     "keys": (*_CLI, "grpc_health", "phe"),
     "server": (*_CLI, *_SERVER),
     "sim": (*_CLI, *_SERVER, "matplotlib"),
+    "cluster": (*_CLI, *_SERVER, "matplotlib", "ray"),
     "frames": ("pandas", "pyarrow"),
 }
 

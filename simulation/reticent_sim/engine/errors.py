@@ -45,6 +45,6 @@ class WorkerDied(ReticentError):
 
     def __init__(self, number: int, how: str) -> None:
         super().__init__(f"worker {number} {how}")
-        self.number = number
+        self.number, self.how = number, how
         self.replies: dict[int, Any] = {}
-        """What the other workers replied to the same call."""
+        """The replies of the other workers to the same call."""

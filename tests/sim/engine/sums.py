@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from reticent_sim.engine.backends import Backend, backend_of
@@ -39,6 +40,14 @@ class Sum:
                 return lambda: None
             case "threads":
                 return [os.environ.get(name) for name in ONE_THREAD]
+            case "cluster":
+                ray: Any = import_module("ray")
+
+                return (
+                    ray.util.get_node_ip_address(),
+                    os.environ["RAY_AUTH_MODE"],
+                    os.environ["RAY_USAGE_STATS_ENABLED"],
+                )
             case "wait":
                 time.sleep(1000)
         return os.getpid()
@@ -50,8 +59,8 @@ class Unpicklable(Exception):
 
 
 @contextmanager
-def started(name: Any, *setups: int) -> Iterator[Backend]:
-    backend = backend_of(name)
+def started(name: Any, *setups: int, address: str | None = None) -> Iterator[Backend]:
+    backend = backend_of(name, address)
     try:
         backend.start(Sum, setups)
         yield backend

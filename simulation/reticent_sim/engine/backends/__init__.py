@@ -6,15 +6,24 @@ from typing import Literal, get_args
 
 from reticent_sim.engine.backends.backend import Backend, Factory, Handler
 from reticent_sim.engine.backends.local import LocalBackend
+from reticent_sim.engine.backends.ray_cluster import RayBackend
 from reticent_sim.engine.errors import WorkerDied
 
-__all__ = ["Backend", "BackendName", "Factory", "Handler", "LocalBackend", "WorkerDied", "backend_of"]
+__all__ = ["Backend", "BackendName", "Factory", "Handler", "LocalBackend", "RayBackend", "WorkerDied", "backend_of"]
 
-BackendName = Literal["local"]
+BackendName = Literal["local", "ray"]
 
 
-def backend_of(name: BackendName) -> Backend:
-    """The backend with this name."""
+def backend_of(name: BackendName, address: str | None = None) -> Backend:
+    """The backend with this name; `ray` takes the address of a cluster, and by default starts its own.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+    """
     if name not in get_args(BackendName):
         raise ValueError(f"the engine must be one of {', '.join(get_args(BackendName))}: got {name!r}")
+    if name == "ray":
+        return RayBackend(address)
+    if address is not None:
+        raise ValueError(f"only the engine ray has an address: got {address!r} for {name}")
     return LocalBackend()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -22,15 +23,22 @@ from reticent_sim.engine.errors import WorkerDied
 __all__ = ["LocalBackend", "WorkerProcess", "serve"]
 
 _SERVE = f"from {__name__} import serve; serve()"
-_EXIT_SECONDS = 5.0
-"""A process that has closed its pipe ends within this time."""
+_EXIT_SECONDS = 10.0
+"""A process that should end is killed after this time."""
 
 
 class LocalBackend:
-    """A `Backend` whose workers are spawned processes of this machine."""
+    """A `Backend` whose workers are spawned processes of this machine.
 
-    def __init__(self) -> None:
+    Args:
+        environment: Variables that the processes get besides those of this process.
+        quiet: Whether the output of the processes is discarded.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None, *, quiet: bool = False) -> None:
         self.workers: dict[int, WorkerProcess] = {}
+        self._environment = environment or {}
+        self._output = subprocess.DEVNULL if quiet else None
 
     def start(self, factory: Factory, setups: Sequence[Any]) -> None:
         """Start one worker for each setup. Called again, it starts those workers that have died."""
@@ -40,7 +48,7 @@ class LocalBackend:
         missing = {number: (factory, setup) for number, setup in enumerate(setups) if number not in self.workers}
         with _interrupts_later():
             for number in missing:
-                self.workers[number] = WorkerProcess(number)
+                self.workers[number] = WorkerProcess(number, self._environment, self._output)
         self.call(missing)
 
     def call(self, requests: Mapping[int, Any]) -> dict[int, Any]:
@@ -62,7 +70,7 @@ class LocalBackend:
 class WorkerProcess:
     """A process that replies to one request after the other. Nothing of this process is in it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, environment: Mapping[str, str], output: int | None) -> None:
         self.number = number
         self.pipe, there = Pipe()
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109  # a string
@@ -70,8 +78,10 @@ class WorkerProcess:
             self._process = subprocess.Popen(  # noqa: S603  # this module
                 [sys.executable, "-P", "-c", _SERVE, str(there.fileno())],
                 stdin=subprocess.PIPE,  # it closes when this process ends
+                stdout=output,
+                stderr=output,
                 pass_fds=[there.fileno()],
-                env={**os.environ, **ONE_THREAD, "PYTHONPATH": paths},
+                env={**os.environ, **ONE_THREAD, "PYTHONPATH": paths, **environment},
             )
 
     @property
@@ -94,6 +104,12 @@ class WorkerProcess:
     def kill(self) -> None:
         """Let the process end."""
         self._process.kill()
+
+    def terminate(self) -> None:
+        """Let the process end what it has started itself; return when it has ended, or does not in time."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
 
     def close(self) -> None:
         """Return when the process has ended."""
@@ -143,4 +159,6 @@ def serve() -> None:
 def _exit_with_parent() -> None:
     """Run by a thread of a worker: also a parent that was killed takes its workers with it."""
     os.read(0, 1)  # its end
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_EXIT_SECONDS)  # for what the worker has started itself
     os._exit(1)
