@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from reticent.hierarchy import Context, Cut, Hierarchy, Node, Tree, level_cut, lowest_cut
+from reticent.hierarchy import Context, Hierarchy, Node, Tree
 from reticent_client.ads.choice import AdRules
 from reticent_client.ads.settings import AdSettings
+from reticent_client.ads.shared_cuts import UserCut, nodes_above, parents_of, read_hierarchy, uniform_cut
 
 __all__ = ["UserContext", "UserContexts"]
 
@@ -48,11 +48,11 @@ class UserContexts:
 
     def __init__(self, settings: AdSettings) -> None:
         self._settings = settings
-        self.hierarchy = hierarchy = Hierarchy.load(settings.hierarchy)
+        self.hierarchy = hierarchy = read_hierarchy(settings.hierarchy)
         if unknown := [each.name for each in hierarchy.attributes if each.name not in {LOCATION, INTEREST, QUERY}]:
             raise ValueError(f"a phone knows {LOCATION}, {INTEREST} and {QUERY}: the hierarchy asks for {unknown[0]!r}")
         self.fingerprint = bytes.fromhex(hierarchy.fingerprint)
-        self.parents: list[int] = hierarchy.parents.tolist()
+        self.parents = parents_of(hierarchy)
         self._check_values()
         self.rules = AdRules(
             max_per_day=settings.max_per_day,
@@ -60,18 +60,18 @@ class UserContexts:
             categories=self._with_descendants(settings.disliked_categories),
             ads=frozenset(settings.disliked_ads),
         )
-        self._prior = None if settings.prior is None else _read_prior(settings.prior, hierarchy)
-        if settings.level is not None:
-            self.cut: Cut = level_cut(hierarchy, settings.level)
+        events = tuple(Node.parse(each) if isinstance(each, str) else each for each in settings.sensitive)
+        if settings.prior is None:
+            self._own = uniform_cut(hierarchy, events, settings.delta, settings.level)
         else:
-            self.cut = lowest_cut(hierarchy, self._events, settings.delta, self._prior)
-        self._on_cut: frozenset[int] = frozenset(self.cut.indices.tolist())
+            prior = _read_prior(settings.prior, hierarchy)
+            self._own = UserCut(hierarchy, events, settings.delta, settings.level, prior)
+        self.cut = self._own.cut
 
-    @cached_property
+    @property
     def disclosure(self) -> dict[str, float]:
         """The largest increase of the service's belief in each sensitive event, by its text."""
-        found = self.cut.disclosure(self._events, self._prior)
-        return {str(event) if isinstance(event, Node) else ", ".join(event): rise for event, rise in found.items()}
+        return self._own.disclosure
 
     def situated(self, label: str | None, query: str) -> UserContext:
         """The context of a user with a released label who searches for something.
@@ -85,23 +85,18 @@ class UserContexts:
             return UserContext(None, (0,), 0)
         values = self._values(place, query or self._settings.default_query)
         path = self.path_of(values)
-        return UserContext(values, path, next((node for node in path if node in self._on_cut), path[0]))
+        return UserContext(values, path, next((node for node in path if node in self._own.nodes), path[0]))
 
     def path_of(self, values: Context | None) -> tuple[int, ...]:
         """The numbers of the nodes at or above a context, the lowest first; the root alone where it is not known."""
         try:
-            found = () if values is None else self.hierarchy.ancestors(values)
+            return (0,) if values is None else nodes_above(self.hierarchy, values)
         except ValueError:  # an entry of another hierarchy, or a query that is not a text of categories
-            found = ()
-        return tuple(map(self.hierarchy.index, found)) or (0,)
+            return (0,)
 
     def is_exact(self, node: int) -> bool:
         """Whether a node is an exact context."""
         return node >= int(self.hierarchy.leaves[0])
-
-    @property
-    def _events(self) -> list[Context | Node]:
-        return [Node.parse(each) if isinstance(each, str) else each for each in self._settings.sensitive]
 
     def _values(self, place: str, query: str) -> Context:
         known = {LOCATION: place, INTEREST: self._settings.interest, QUERY: query}

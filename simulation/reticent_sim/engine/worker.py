@@ -87,7 +87,16 @@ class PhoneWorker:
         return self._handlers[type(request)](request)
 
     def _in_loop(self, work: Callable[[Any], Coroutine[Any, Any, Result]]) -> Callable[[Any], Result]:
-        return lambda request: self._runner.run(work(request))
+        def run(request: Any) -> Result:
+            results: list[Result] = []
+
+            async def until_done() -> None:  # without a result: the runner formats its task, which may be long
+                results.append(await work(request))
+
+            self._runner.run(until_done())
+            return results[0]
+
+        return run
 
     def _compute_policies(self, request: ComputePolicies) -> None:
         for routine in request.routines:

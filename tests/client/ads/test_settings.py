@@ -158,10 +158,11 @@ def test_the_cut_keeps_its_promise_for_every_context(tmp_path: Path, *, informed
         (tmp_path / "prior.csv").write_text("\n".join(["location,interest,query,probability", *lines]))
         changed["prior"] = tmp_path / "prior.csv"
     contexts = UserContexts(settings_for(tmp_path, "127.0.0.1:1", interest="jazz", **changed))
+    on_cut = set(contexts.cut.indices.tolist())
     sent: dict[int, list[tuple[str, ...]]] = {}
     for context in prior:
         path = contexts.path_of(context)
-        sent.setdefault(next(node for node in path if node in contexts._on_cut), []).append(context)
+        sent.setdefault(next(node for node in path if node in on_cut), []).append(context)
     assert 1 < len(sent) < len(prior)
     masses = [(group, sum(prior[context] for context in group)) for group in sent.values()]
     for event in changed["sensitive"]:
@@ -207,3 +208,16 @@ def test_a_bad_prior_names_its_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "prior.csv").write_text(f"location,interest,query,probability\n{line}\n")
     with pytest.raises(ValueError, match=r"prior\.csv, line 2: "):
         UserContexts(settings_for(tmp_path, "127.0.0.1:1", delta=0.1, sensitive=(LATTE,), prior=tmp_path / "prior.csv"))
+
+
+def test_phones_of_a_process_share_a_hierarchy_and_the_cuts_of_equal_settings(tmp_path: Path) -> None:
+    """Thousands of simulated phones have room for it once; a phone with another delta has a cut of its own."""
+    sensitive = tuple(context for context in HIERARCHY.contexts if context[0] == PLACES["hospital"])
+    first, second, careful = (
+        UserContexts(settings_for(tmp_path, "127.0.0.1:1", interest="jazz", sensitive=sensitive, delta=delta))
+        for delta in (DELTA, DELTA, DELTA / 10)
+    )
+    assert first.hierarchy is second.hierarchy is careful.hierarchy
+    assert first.cut is second.cut
+    assert careful.cut is not first.cut
+    assert max(careful.disclosure.values()) <= DELTA / 10 < max(first.disclosure.values())
