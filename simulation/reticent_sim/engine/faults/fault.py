@@ -10,11 +10,9 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 from reticent.storage.documents import parse_json
+from reticent_sim.engine.times import STEPS
 
 __all__ = ["CALLS", "CALL_KINDS", "KINDS", "SERVERS", "STEPS", "Call", "Fault", "Kind", "Moment", "Server"]
-
-STEPS = 24
-"""Steps of a day."""
 
 
 class Moment(NamedTuple):
@@ -193,8 +191,6 @@ class Fault:
 
     def holds(self, moment: Moment) -> bool:
         """Whether it lasts at a moment."""
-        if self.phase is not None and moment[:2] != (self.day, self.step):
-            return False
         return self.moment <= moment < self.end
 
     def changed(self, **fields: Any) -> Self:

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from reticent_client.habits.traces import Reading, Traces
+from reticent_sim.engine import times
 from reticent_sim.engine.faults.fault import STEPS, Fault, phones_target
 
 __all__ = ["Interval", "absences", "intervals_of", "read_intervals", "write_intervals"]
 
-START = dt.datetime(2027, 1, 4)  # noqa: DTZ001  # the wall clock of the simulation, which has one time zone
-"""The first instant of day 0 of each simulation, a Monday."""
+START = times.START.replace(tzinfo=None)
+"""The first instant of day 0 by the wall clock of the simulation, a Monday."""
 COLUMNS = ["phone", "on", "off"]
-_STEP = dt.timedelta(hours=1)
 _AFTER_READING = dt.timedelta(minutes=1)
 _MAX_PHONE = 10**9
 
@@ -67,7 +67,7 @@ def absences(intervals: Iterable[Interval], *, phones: int, days: int) -> list[F
     for each in intervals:
         if each.phone >= phones:
             raise ValueError(f"the run has phones 0 to {phones - 1}: got an interval of phone {each.phone}")
-        first, end = (each.on - START) // _STEP, -((START - each.off) // _STEP)
+        first, end = (each.on - START) // times.STEP, -((START - each.off) // times.STEP)
         present = on.setdefault(each.phone, [False] * steps)
         for step in range(max(0, first), min(steps, end)):
             present[step] = True
@@ -89,15 +89,15 @@ def intervals_of(traces: Traces, gap: dt.timedelta) -> list[Interval]:
     """
     if gap <= dt.timedelta(0):
         raise ValueError(f"a gap is longer than nothing: got {gap}")
-    times = [_times(traces, readings) for readings in traces.readings.values()]
-    earliest = min((own[0] for own in times if own), default=None)
+    readings = [_times(traces, own) for own in traces.readings.values()]
+    earliest = min((own[0] for own in readings if own), default=None)
     if earliest is None:
         raise ValueError("the traces have no reading of a context")
     monday = earliest.replace(hour=0, minute=0, second=0, microsecond=0) - dt.timedelta(days=earliest.weekday())
     lasts = traces.table.slot if traces.table else _AFTER_READING
     return [
         Interval(phone, first - monday + START, last + lasts - monday + START)
-        for phone, own in enumerate(times)
+        for phone, own in enumerate(readings)
         for first, last in _runs(own, gap)
     ]
 

@@ -40,9 +40,9 @@ def test_faults_of_processes_begin_and_end_with_their_steps(process: ServerProce
     schedule = FaultSchedule(
         (
             Fault(0, 1, "crash", "keys", steps=0),
-            Fault(0, 2, "full", "keys", steps=4),
+            Fault(0, 2, "full", "keys", steps=5),
             Fault(0, 3, "crash", "keys", steps=2),
-            Fault(0, 4, "crash", "keys", steps=0),
+            Fault(0, 4, "crash", "keys", steps=2),
             Fault(0, 4, "crash", "ads"),
             Fault(0, 8, "crash", "keys", steps=1, phase=1),
             Fault(0, 9, "crash", "keys", steps=7, phase=2),
@@ -59,17 +59,17 @@ def test_faults_of_processes_begin_and_end_with_their_steps(process: ServerProce
             for each in faults.begin(Moment(0, step, phase)):
                 found.append((*each.moment[1:], each.outcome))
                 assert each.fault in schedule.faults
-        assert process.is_running == (step not in {3, 4, 9, 23})
+        assert process.is_running == (step not in {3, 4, 5, 9, 23})
         if process.is_running:
-            assert file_limit(process) == (0 if step in {2, 5} else free), step
+            assert file_limit(process) == (0 if step in {2, 6} else free), step
     assert found == [
         (1, 0, "killed, serves again"),
         (2, 0, "its disk is full"),
         (3, 0, "killed"),
         (4, 0, "it did not run"),
         (4, 0, "not applied: the run has no such server"),
-        (5, 0, "serves again"),
-        (6, 0, "its disk has room again"),
+        (6, 0, "serves again"),
+        (7, 0, "its disk has room again"),
         (8, 0, "killed, works again"),
         (8, 1, "killed"),
         (8, 2, "serves again"),
