@@ -19,6 +19,7 @@ INTERNAL = {
     "reticent.rpc",
     "reticent_sim.engine.backends",
     "reticent_sim.engine.faults",
+    "reticent_sim.engine.malice",
     "reticent_sim.report.run",
     "reticent_sim.world",
 }
