@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reticent.privacy import Query
@@ -78,6 +78,7 @@ def experience(phone: int, kind: str, cohort: int, *, noise: tuple[int, ...] = (
     return Experience(phone, kind, (QueryAttempts("gym", cohort, {"acknowledged": 1}, True, noise),))
 
 
+@settings(max_examples=25)
 @given(st.integers(20, 40), st.integers(0, 15), st.integers(0, 25), st.integers(0, 15))
 def test_collusion_is_covered_exactly_where_the_noise_that_is_left_suffices(
     minimum: int, liars: int, colluders: int, more: int
