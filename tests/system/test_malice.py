@@ -187,7 +187,7 @@ async def counted(servers: ServerPair, store: PhoneStore) -> Run:
             await rounds(run.people)
             instant += dt.timedelta(seconds=HOUR)
             await asyncio.to_thread(servers.move_clocks, instant)
-            release = await asyncio.to_thread(handle.result, 30.0)
+            release = await asyncio.to_thread(handle.result, 120.0)
             run.counts.append(DecidedCount(handle.progress, release))
             await rounds(run.people)
             for phone in run.of("replay"):
