@@ -17,7 +17,7 @@ from reticent_sim.engine.times import DAY, START
 from reticent_sim.world.people import Day
 from reticent_sim.world.world import World
 
-__all__ = ["follows", "measured"]
+__all__ = ["TOLERANCE", "follows", "measured"]
 
 TOLERANCE = 1e-9
 """A rise above the bound by less counts as rounding."""

@@ -18,6 +18,7 @@ from reticent_analyst.errors import LevelBurnt
 from reticent_sim.engine.backends import BackendName, backend_of
 from reticent_sim.engine.coordinator import Coordinator, CountOutcome, Snapshot, default_workers
 from reticent_sim.engine.messages import CostReport, LiveReport, Measured
+from reticent_sim.engine.observer import TOLERANCE
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.times import STEPS, instant_of
 from reticent_sim.engine.trace import Trace
@@ -153,8 +154,9 @@ class _Run:
             "seconds_to_start": round(started, 1),
             "days": self._days,
             "delta": scenario.delta,
-            "masks": [_mask(each) for each in masks],
+            "masks": [_mask(each, scenario.delta) for each in masks],
             "counts": [_count(each) for each in coordinator.outcomes],
+            "level": LEVEL,
             "rates": self._rates,
             "budget": _budget(scenario, costs),
             "cost": _cost(scenario, costs, memory, cpu, coordinator.outcomes),
@@ -206,9 +208,11 @@ def _rates(day: int, learned: Any, outcomes: Sequence[CountOutcome]) -> dict[str
     return {"day": day, "queries": queries, "epsilon": learned.epsilon, "delta": learned.delta, "pairs": len(learned)}
 
 
-def _mask(measured: Measured) -> dict[str, Any]:
+def _mask(measured: Measured, delta: float) -> dict[str, Any]:
     rises = np.array([rise for own in measured.rises.values() for rise in own])
-    edges = np.linspace(0, 1, 41)
+    bins = max(4, min(36, round(40 * delta)))  # delta is an edge, and what equals it is below
+    edges = np.unique([*np.linspace(0, delta, bins + 1), *np.linspace(delta, 1, 41 - bins)])
+    counts, _ = np.histogram(np.clip(rises - TOLERANCE, 0, 1), edges)
     return {
         "check": measured.check,
         "released": measured.released / max(1, measured.steps),
@@ -217,7 +221,7 @@ def _mask(measured: Measured) -> dict[str, Any]:
         "rises": {
             "max": float(rises.max(initial=0.0)),
             "mean": float(rises.mean()) if len(rises) else 0.0,
-            "histogram": {"edges": edges.tolist(), "counts": np.histogram(np.clip(rises, 0, 1), edges)[0].tolist()},
+            "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
         },
         "breaches": measured.breaches,
         "strayed": measured.strayed,

@@ -13,6 +13,8 @@ from reticent.randomness import seeded
 MONDAY = dt.date(2027, 1, 4)
 PLACES = ("gym", "office", "transit", "park", "school", "market", "cinema", "library")
 HABITS = ("visits", "hours", "mornings", "evenings", "weekdays", "weekends", "trips", "calls")
+RATES = [f"ads/{place}/click/coffee" for place in PLACES]
+BURNT = {"method": None, "exact": None, "burnt": "too few phones"}
 EDGES = [round(edge, 2) for edge in np.linspace(0, 1, 51).tolist()]
 DELTA = 0.1
 BUDGET = {"epsilon": 0.5, "delta": 1e-5}
@@ -23,34 +25,42 @@ def made_run(seed: int = 1, phones: int = 1000, days: int = 7) -> dict[str, Any]
     """The content of `run.json`."""
     rng = seeded(seed, "made run")
     names = [f"{habit} {place}" for place in PLACES for habit in HABITS]
+    levels = [f"rates-{day}-level-{level}" for day in range(min(days, 3)) for level in range(2)]
     return {
         "format": "reticent-run",
         "version": 1,
         "scenario": {
             "phones": phones, "days": days, "check": "hybrid", "delta": DELTA, "epsilon": 4.0, "absent": 0.1,
-            "malicious": 0.012, "seed": seed, "workers": 2, "engine": "local", "faults": {"rate": 0.02},
+            "malicious": {"garbage": 3, "wild": 3}, "seed": seed, "compare": ["optimal"], "faults": None,
         },
-        "trace": rng.bytes(32).hex(),
+        "trace": rng.bytes(16).hex(),
         "seconds": 61.24,
         "days": [_day(rng, day, phones) for day in range(days)],
         "masks": [
-            {"check": check, "released": share, "phones": phones, "days": days, **_rises(rng, far, phones * days)}
+            {"check": check, "released": share, "phones": phones, "strayed": 31, **_rises(rng, far, phones * days)}
             for check, share, far in (("hybrid", 0.781, 0.0), ("optimal", 0.842, 0.0), ("none", 1.0, 0.11))
         ],
         "delta": DELTA,
-        "counts": [_count(rng, f"visits-{day}", day, names, phones) for day in (1, 3, 5) if day < days],
+        "counts": [
+            *(_count(rng, f"visits-{day}", day, names, phones) for day in (1, 3, 5) if day < days),
+            *(_count(rng, each, int(each[6]), RATES, phones) | {"kind": "rates"} for each in levels),
+            _count(rng, f"visits-{days}", days - 1, [], phones) | BURNT,
+        ],
+        "level": 0.95,
         "rates": [
-            {"day": day, "queries": [f"rates-{day}-{k}" for k in range(4)], "pairs": 180 + 40 * day} | BUDGET
+            {"day": day, "queries": [f"rates-{day}-level-{k}" for k in range(2)], "pairs": 180 + 40 * day} | BUDGET
             for day in range(days)
         ],
         "budget": {"epsilon": 4.0, "delta": 1e-4, "spent_epsilon_mean": 2.918, "spent_epsilon_max": 3.5},
         "cost": {
-            "phones": phones, "cpu_ms": 36.2, "calls": 61.4, "bytes_sent": 41_280.5, "bytes_received": 58_113.2,
-            "store_bytes": 22_528, "memory_mb": {"workers": 612.4, "keys": 143.9, "aggregation": 121.3, "ads": 97.2},
+            "phones": phones, "cpu_ms": 36.2, "server_cpu_ms": 11.9, "calls": 61.4,
+            "bytes_sent": 41_280.5, "bytes_received": 58_113.2, "store_bytes": 22_528,
+            "memory_mb": {"workers": 612.4, "keys": 143.9, "aggregation": 121.3, "ads": 97.2},
             "contributions_per_second": 318.6,
         },
         "faults": sorted([_fault(rng, days) for _ in range(38)], key=lambda each: (each["day"], each["step"])),
         "malice": [_lie(phones - 1 - k, k) for k in range(12)],
+        "failures": {"UNAVAILABLE: the aggregation server": 214, "declined: 8 of 9 phones are needed": 3},
         "problems": [],
     }  # fmt: skip
 
@@ -60,7 +70,7 @@ def _day(rng: np.random.Generator, day: int, phones: int) -> dict[str, Any]:
     missing = int(steps * rng.uniform(0.02, 0.04))
     suppressed = int(steps * rng.uniform(0.15, 0.21))
     progress = 1 - math.exp(-0.35 * day)
-    none, exact = (amount * phones / 1000 * rng.uniform(0.96, 1.04) for amount in (212.0, 341.0))
+    none, exact = (amount * rng.uniform(0.96, 1.04) for amount in (0.0848, 0.1364))
     requests = int(2.3 * phones)
     precision, coverage = 0.11 + 0.09 * progress, 0.34 + 0.4 * progress
     shown = int(requests * coverage)
@@ -69,7 +79,8 @@ def _day(rng: np.random.Generator, day: int, phones: int) -> dict[str, Any]:
         "released": steps - missing - suppressed, "suppressed": suppressed, "missing": missing,
         "ads": {
             "requests": requests, "shown": shown, "clicks": int(shown * precision),
-            "precision": precision, "coverage": coverage, "progress": progress,
+            "precision": precision, "coverage": coverage,
+            "progress": progress, "progress_interval": [0.93 * progress - 0.02, 1.05 * progress + 0.02],
             "revenue": {"none": none, "learned": none + progress * (exact - none), "exact": exact},
         },
     }  # fmt: skip
@@ -82,6 +93,7 @@ def _rises(rng: np.random.Generator, far: float, number: int) -> dict[str, Any]:
     rises[is_far] = rng.beta(3, 1.4, int(is_far.sum()))
     histogram = {"edges": EDGES, "counts": np.histogram(rises, EDGES)[0].tolist()}
     return {
+        "days": number,
         "breaches": int((rises > DELTA).sum()),
         "rises": {"max": float(rises.max()), "mean": float(rises.mean()), "histogram": histogram},
     }
@@ -106,7 +118,7 @@ def _count(rng: np.random.Generator, name: str, day: int, names: list[str], phon
     return {
         "id": name, "day": day, "kind": "counters", "counters": counters, "population": phones,
         "contributors": int(phones * 0.81), "cohorts": 15, "cohorts_left_out": [3, 11], "method": "median",
-        "exact": True, **BUDGET,
+        "exact": True, "burnt": None, **BUDGET,
     }  # fmt: skip
 
 
@@ -145,4 +157,5 @@ LIES = {
 def _lie(phone: int, number: int) -> dict[str, Any]:
     kind = list(LIES)[number % len(LIES)]
     noticed, how = LIES[kind]
-    return {"phone": phone, "kind": kind, "noticed": noticed, "how": how}
+    by = ["aggregation server", "analyst"][: 1 + number % 2] if noticed else []
+    return {"phone": phone, "kind": kind, "noticed": noticed, "how": how, "by": by}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reticent_sim.report.run.csvs import write_csvs
-from reticent_sim.report.run.live import LiveView, Snapshot
+from reticent_sim.report.run.live import LiveView
 from reticent_sim.report.run.page import write_report
 from reticent_sim.report.run.summary import summary
 
-__all__ = ["LiveView", "Snapshot", "summary", "write_csvs", "write_report"]
+__all__ = ["LiveView", "summary", "write_csvs", "write_report"]

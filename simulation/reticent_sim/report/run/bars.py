@@ -41,8 +41,7 @@ def bars(
     for number, row in enumerate(rows):
         bottom = ROW * (number + 1) - 6
         top, at = bottom - THICKNESS, 0.0
-        plot.add(plot.text("0", top - 7, row.name, anchor="start", class_="name"))
-        plot.add(plot.text("100%", top - 7, row.value, anchor="end", class_="value"))
+        plot.row(top - 7, row.name, row.value)
         plot.bar(0, high, top, bottom, "track")
         for part in row.parts:
             plot.bar(at, at + part.size, top, bottom, part.class_, series=part.series, value=part.size)

@@ -10,8 +10,8 @@ from reticent_sim.report.run.bars import Bar, Part, bars
 from reticent_sim.report.run.facts import UNMASKED, Data
 from reticent_sim.report.run.frame import NumberTable, figure, panel
 from reticent_sim.report.run.markup import Markup, join, tag
-from reticent_sim.report.run.numbers import count, decimal, finite, percent
-from reticent_sim.report.run.plot import Axis, Plot, log_ticks, ticks
+from reticent_sim.report.run.numbers import count, decimal, finite, percent, plural
+from reticent_sim.report.run.plot import LETTER, Axis, Plot, log_ticks, ticks
 
 __all__ = ["days", "rises", "shares"]
 
@@ -31,8 +31,8 @@ def rises(data: Data) -> Markup | None:
     most = max(max(mask["rises"]["histogram"]["counts"], default=1) for mask in drawn)
     panels = [_panel(number, mask, most, delta, last=mask is drawn[-1]) for number, mask in enumerate(drawn)]
     how = (
-        "How far the belief that a phone is at a sensitive place rose through a release. Each line across is ten times "
-        "the one below. Hatched bars are rises above delta."
+        "Days of phones, by the largest rise on a day of the belief that the user is at a sensitive place. Each line "
+        f"across is ten times the one below. Hatched bars are days with a rise above delta.{_strayed(found)}"
     )
     table = [
         [_name(mask), decimal(low), decimal(high), count(number)]
@@ -40,21 +40,22 @@ def rises(data: Data) -> Markup | None:
         for low, high, number in _bins(mask)
         if number
     ]
-    numbers = NumberTable(("check", "rise from", "to", "how many"), table)
+    numbers = NumberTable(("check", "rise from", "to", "days"), table)
     return figure("rises", sentence, how, tag("div", *panels, class_="panels"), numbers, wide=True)
 
 
 def _panel(number: int, mask: Data, most: float, delta: float | None, *, last: bool) -> Markup:
     bins = _bins(mask)
     x = Axis(min(0.0, bins[0][0]), max(bins[-1][1], delta or 0))
-    breaches = int(mask.get("breaches") or 0)
-    heading = f"{count(breaches) if breaches else 'none'} above delta, largest rise {decimal(facts.largest(mask))}"
+    heading = f"{plural(facts.breaches([mask]), 'hour')} above delta, largest rise {decimal(facts.largest(mask))}"
+    places = log_ticks(max(most, 10))
     plot = Plot(
         f"rises-{number}", f"Rises of belief, {_name(mask)}", heading, HEIGHT,
         x, Axis(LEAST, max(most, 10), is_log=True),
-        left=52, right=18, top=10 if number else 26, bottom=44 if last else 26,
+        left=LETTER * max(5, len(count(places[-1]))) + 12, right=18,
+        top=10 if number else 26, bottom=44 if last else 26,
     )  # fmt: skip
-    plot.y_axis([(tick, count(tick)) for tick in log_ticks(most)])
+    plot.y_axis([(place, count(place)) for place in places])
     for low, high, size in bins:
         if size:
             above = delta is not None and low >= delta - 1e-9
@@ -68,6 +69,15 @@ def _panel(number: int, mask: Data, most: float, delta: float | None, *, last: b
         if not number:
             plot.add(plot.text(at, -13, f"delta = {decimal(delta)}", anchor="start", class_="strong", dx=-3))
     return panel(_name(mask), heading, plot.svg())
+
+
+def _strayed(found: Sequence[Data]) -> str:
+    strayed = max(int(mask.get("strayed") or 0) for mask in found)
+    if not strayed:
+        return ""
+    return (
+        f" Left out: {plural(strayed, 'day')} that the learned habits rule out, for which no check promises anything."
+    )
 
 
 def _bins(mask: Data) -> list[tuple[float, float, int]]:
@@ -101,7 +111,7 @@ def shares(data: Data) -> Markup | None:
          decimal((mask.get("rises") or {}).get("mean")), count(mask.get("phones")), count(mask.get("days"))]
         for mask in found
     ]  # fmt: skip
-    head = ("check", "released", "above delta", "largest rise", "mean rise", "phones", "days")
+    head = ("check", "released", "hours above delta", "largest rise", "mean rise", "phones", "days")
     how = (
         "The same people, days and delta under each check. Without a mask everything is released, whatever it reveals."
     )

@@ -14,26 +14,18 @@ __all__ = ["FILES", "write_csvs"]
 
 DAYS = (
     "day", "date", "steps", "released", "suppressed", "missing", "requests", "shown", "clicks", "precision", "coverage",
-    "revenue_none", "revenue_learned", "revenue_exact", "progress",
+    "revenue_none", "revenue_learned", "revenue_exact", "progress", "progress_low", "progress_high",
 )  # fmt: skip
 COUNTS = (
     "id", "day", "kind", "counter", "truth", "value", "low", "high", "sigma", "population", "contributors", "cohorts",
-    "cohorts_left_out", "method", "epsilon", "delta", "exact",
+    "cohorts_left_out", "method", "epsilon", "delta", "exact", "burnt",
 )  # fmt: skip
 MASKS = (
-    "check",
-    "released",
-    "phones",
-    "days",
-    "breaches",
-    "largest_rise",
-    "mean_rise",
-    "rise_from",
-    "rise_to",
-    "rises",
-)
+    "check", "released", "phones", "days", "strayed", "breaches", "largest_rise", "mean_rise",
+    "rise_from", "rise_to", "rises",
+)  # fmt: skip
 FAULTS = ("day", "step", "kind", "target", "outcome")
-MALICE = ("phone", "kind", "noticed", "how")
+MALICE = ("phone", "kind", "noticed", "by", "how")
 
 
 def write_csvs(data: Data, folder: Path) -> None:
@@ -54,7 +46,8 @@ def _days(data: Data) -> Iterator[Mapping[str, Any]]:
     for day in facts.rows(data, "days"):
         ads = day.get("ads") or {}
         revenue = {f"revenue_{key}": value for key, value in (ads.get("revenue") or {}).items()}
-        yield {**day, **ads, **revenue}
+        interval = zip(("progress_low", "progress_high"), ads.get("progress_interval") or (), strict=False)
+        yield {**day, **ads, **revenue, **dict(interval)}
 
 
 def _counts(data: Data) -> Iterator[Mapping[str, Any]]:
@@ -85,7 +78,7 @@ def _malice(data: Data) -> Iterable[Mapping[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """A value of a cell: of a list its items, apart by spaces."""
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 FILES = {

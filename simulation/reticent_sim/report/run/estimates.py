@@ -6,7 +6,7 @@ from reticent_sim.report.run import facts
 from reticent_sim.report.run.bars import ROW, Bar, Part, bars
 from reticent_sim.report.run.facts import Data, contains
 from reticent_sim.report.run.frame import NumberTable, figure, panel
-from reticent_sim.report.run.markup import Markup, join, tag
+from reticent_sim.report.run.markup import Markup, tag
 from reticent_sim.report.run.numbers import count, decimal, finite, plural
 from reticent_sim.report.run.plot import Axis, Plot, ticks
 
@@ -16,7 +16,8 @@ MOST = 96
 """The most intervals in one picture: they are some pixels apart on a phone."""
 MOST_PANELS, MOST_ROWS = 6, 400
 """The most counts in pictures, and the most rows of the table; counts.csv has all."""
-MOST_BARS = 14
+MOST_BARS = 7
+"""The most counts, and estimates of rates, that have a bar: the last ones."""
 NAMED = 10
 """The number of counters that are shown by name."""
 HEIGHT = 110.0
@@ -24,7 +25,7 @@ HEIGHT = 110.0
 
 def intervals(data: Data) -> Markup | None:
     """The error of every counter with its interval: it contains the truth if it crosses zero."""
-    sentence, found = facts.counts(data), _counts(data)
+    sentence, found = facts.counts(data), facts.named_counts(data)
     if sentence is None:
         return None
     panels = [_panel(number, each) for number, each in enumerate(found[-MOST_PANELS:])]
@@ -55,10 +56,6 @@ def intervals(data: Data) -> Markup | None:
 KEYS = ("truth", "value", "low", "high", "sigma")
 
 
-def _counts(data: Data) -> list[Data]:
-    return [each for each in facts.rows(data, "counts") if each.get("counters")]
-
-
 def _panel(number: int, each: Data) -> Markup:
     known = [counter for counter in each["counters"] if None not in map(finite, map(counter.get, KEYS[:4]))]
     known.sort(key=lambda counter: -float(counter["truth"]))
@@ -85,7 +82,7 @@ def _panel(number: int, each: Data) -> Markup:
 
 def largest(data: Data) -> Markup | None:
     """The largest counters of the last count, by name."""
-    found = [each for each in _counts(data) if each.get("kind") != "rates"]
+    found = [each for each in facts.named_counts(data) if each.get("kind") != facts.RATES]
     if not found:
         return None
     last = found[-1]
@@ -106,9 +103,8 @@ def largest(data: Data) -> Markup | None:
     for number, counter in enumerate(known):
         y, name = ROW * (number + 1) - 13, str(counter.get("name"))
         ends = [plot.across(float(counter[key])) for key in ("low", "high")]
-        plot.add(plot.text("0", y - 14, name, anchor="start", class_="name"))
         words = f"{decimal(counter['value'], 4)} (truth {decimal(counter['truth'], 4)})"
-        plot.add(plot.text("100%", y - 14, words, anchor="end", class_="value"))
+        plot.row(y - 14, name, words)
         plot.add(tag("line", class_="row", x1="0", x2="100%", y1=y, y2=y))
         class_ = "inside" if contains(counter) else "missed"
         plot.add(tag("line", class_=f"interval thick {class_}", x1=ends[0], x2=ends[1], y1=y, y2=y))
@@ -129,25 +125,33 @@ def cohorts(data: Data) -> Markup | None:
     if sentence is None:
         return None
     found = [each for each in facts.rows(data, "counts") if each.get("population")]
+    some = [each for each in found if each.get("kind") != facts.RATES] or found
     rows = [
         Bar(
             str(each.get("id")),
             f"{count(each.get('contributors'))} of {plural(each['population'], 'phone')}",
-            [Part((each.get("contributors") or 0) / each["population"], "safe", str(each.get("id")))],
+            [
+                Part(
+                    (each.get("contributors") or 0) / each["population"],
+                    "hatched" if each.get("burnt") else "safe",
+                    str(each.get("id")),
+                )
+            ],
         )
-        for each in found
+        for each in some[-MOST_BARS:]
     ]
     table = [
         [
             str(each.get("id")), str(each.get("day")),
             count(each.get("contributors")), count(each.get("population")), count(each.get("cohorts")),
-            ", ".join(map(str, each.get("cohorts_left_out") or [])) or "none", str(each.get("method")),
+            ", ".join(map(str, each.get("cohorts_left_out") or [])) or "none",
+            str(each.get("burnt") or each.get("method")),
             decimal(each.get("epsilon")), decimal(each.get("delta")),
         ]
         for each in found
     ]  # fmt: skip
-    head = ("count", "day", "phones", "of", "cohorts", "left out", "method", "epsilon", "delta")
-    how = join("Absent phones and cohorts that are left out are missing; the estimate is scaled to all phones.")
+    head = ("count", "day", "phones", "of", "cohorts", "left out", "result", "epsilon", "delta")
+    how = "The rest was absent. A query is decided by cohort, and a short or wild one is left out. Hatched: no result."
     picture = bars("cohorts-bars", "Phones in the sums of each count", sentence, rows)
     return figure("cohorts", sentence, how, picture, NumberTable(head, table, texts=frozenset({5, 6})))
 

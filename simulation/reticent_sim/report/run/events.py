@@ -10,9 +10,9 @@ from reticent_sim.report.run.facts import Data
 from reticent_sim.report.run.frame import NumberTable, figure, table
 from reticent_sim.report.run.markup import Markup, tag
 from reticent_sim.report.run.numbers import count, finite, plural
-from reticent_sim.report.run.plot import Axis, Plot, ticks
+from reticent_sim.report.run.plot import Axis, Plot, cut, ticks
 
-__all__ = ["faults", "malice", "outcomes"]
+__all__ = ["failures", "faults", "malice", "outcomes"]
 
 HOURS = 24
 ROW = 26.0
@@ -38,7 +38,7 @@ def faults(data: Data) -> Markup | None:
     for number, kind in enumerate(kinds):
         y = ROW * number + ROW / 2
         times = Counter(_time(each) for each in found if str(each.get("kind")) == kind)
-        plot.add(plot.text("0", y, _cut(kind), anchor="end", dx=-10, middle=True, class_="name"))
+        plot.add(plot.text("0", y, cut(kind, LONGEST), anchor="end", dx=-10, middle=True, class_="name"))
         plot.add(tag("line", class_="row", x1="0", x2="100%", y1=y, y2=y))
         for time in sorted(times):
             plot.mark(plot.across(time), y, "diamond", "fault", series=kind, value=time)
@@ -82,8 +82,15 @@ def _time(fault: Data) -> float:
     return float((finite(fault.get("day")) or 0) + (finite(fault.get("step")) or 0) / HOURS)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\N{HORIZONTAL ELLIPSIS}"
+def failures(data: Data) -> Markup | None:
+    """The reasons for which calls failed, and for which phones declined to contribute."""
+    sentence = facts.failures(data)
+    if sentence is None:
+        return None
+    found = sorted(data["failures"].items(), key=lambda item: (-item[1], item[0]))
+    rows = [[count(number), reason] for reason, number in found[:MOST_OUTCOMES]]
+    picture = table("failures", sentence, NumberTable(("times", "reason"), rows, texts=frozenset({1})))
+    return figure("failures", sentence, "Phones try again in their next round.", picture)
 
 
 def malice(data: Data) -> Markup | None:
@@ -97,7 +104,7 @@ def malice(data: Data) -> Markup | None:
     )
     rows = [
         Bar(
-            _cut(kind),
+            kind,
             f"{count(noticed[kind])} of {count(size)} noticed",
             [Part(noticed[kind], "safe", "noticed"), Part(size - noticed[kind], "hatched", "not noticed")],
         )
@@ -109,10 +116,11 @@ def malice(data: Data) -> Markup | None:
             f"phone {each.get('phone')}",
             str(each.get("kind")),
             "yes" if each.get("noticed") else "no",
+            ", ".join(map(str, each.get("by") or [])),
             str(each.get("how")),
         ]
         for each in found[:MOST_ROWS]
     ]
-    how = "Solid: noticed. Hatched: not noticed, as no server sees that a phone lies."
-    numbers = NumberTable(("phone", "kind", "noticed", "how"), listed, texts=frozenset({1, 2, 3}))
+    how = "Solid: noticed. Hatched: not noticed, as no server can see that such a phone lies."
+    numbers = NumberTable(("phone", "kind", "noticed", "by", "how"), listed, texts=frozenset({1, 2, 3, 4}))
     return figure("malice", sentence, how, picture, numbers)

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reticent_sim.report.run.numbers import SPACE, bytes_of, count, decimal, finite, money, percent, plural
+from reticent_sim.report.run.numbers import SPACE, bytes_of, count, decimal, finite, percent, plural
 
 __all__ = [
+    "RATES",
     "TOPICS",
     "UNMASKED",
     "Data",
+    "_change",
     "ad_days",
+    "breaches",
     "budget",
     "clicks",
     "cohorts",
@@ -21,12 +24,15 @@ __all__ = [
     "cost",
     "counts",
     "coverage",
+    "failures",
     "faults",
     "largest",
     "malice",
     "masks",
     "memory",
+    "named_counts",
     "precision",
+    "progress",
     "released",
     "revenue",
     "rises",
@@ -37,6 +43,8 @@ __all__ = [
 
 Data = Mapping[str, Any]
 
+RATES = "rates"
+"""The kind of the queries of an estimate of rates."""
 UNMASKED = "none"
 """The name of the check that releases all contexts."""
 
@@ -89,17 +97,18 @@ def rises(data: Data) -> str | None:
     delta, parts = finite(data.get("delta")), []
     if under:
         most = max(largest(mask) or 0.0 for mask in under)
-        breaches = sum(int(mask.get("breaches") or 0) for mask in under)
-        begin = (
-            f"With a mask, {plural(breaches, 'rise')} of belief exceeded"
-            if breaches
-            else "With a mask, no belief rose by more than"
-        )
-        parts.append(f"{begin} delta = {decimal(delta)} (largest: {decimal(most)}).")
+        hours = breaches(under)
+        begin = "no belief rose by more than" if not hours else f"in {plural(hours, 'hour')} a belief rose by more than"
+        parts.append(f"With a mask, {begin} delta = {decimal(delta)} (largest: {decimal(most)}).")
     if without:
-        breaches = int(without[0].get("breaches") or 0)
-        parts.append(f"Without, {count(breaches)} did (largest: {decimal(largest(without[0]))}).")
+        most_without = decimal(largest(without[0]))
+        parts.append(f"Without one, it did in {plural(breaches(without), 'hour')} (largest: {most_without}).")
     return " ".join(parts) or None
+
+
+def breaches(found: Sequence[Data]) -> int:
+    """The hours at sensitive places at which the belief rose by more than delta."""
+    return sum(int(mask.get("breaches") or 0) for mask in found)
 
 
 def shares(data: Data) -> str | None:
@@ -125,15 +134,25 @@ def released(data: Data) -> str | None:
 
 
 def revenue(data: Data) -> str | None:
-    """The part of the way from no rates to exact ones."""
+    """What a request earns with learned rates, beside none and exact ones."""
     if not (days := ad_days(data)):
         return None
-    last = days[-1]["ads"]
-    amounts = last.get("revenue") or {}
-    begin = f"On day {days[-1]['day']}, ads earn {money(amounts.get('learned'))} with learned rates"
-    ends = f"{money(amounts.get('none'))} without rates and {money(amounts.get('exact'))} with exact ones"
-    progress = "" if finite(last.get("progress")) is None else f": {percent(last['progress'])} of the possible gain"
-    return f"{begin}, {ends}{progress}."
+    amounts = days[-1]["ads"].get("revenue") or {}
+    none, learned, exact = (decimal(amounts.get(key)) for key in ("none", "learned", "exact"))
+    begin = f"On day {days[-1]['day']}, a request earns {learned} with learned rates"
+    return f"{begin}, {none} without rates and {exact} with exact ones."
+
+
+def progress(data: Data) -> str | None:
+    """The part of the way from no rates to exact ones."""
+    known = [day for day in ad_days(data) if finite(day["ads"].get("progress")) is not None]
+    if not known:
+        return None
+    last = known[-1]["ads"]
+    interval = last.get("progress_interval") or []
+    some = f" ({percent(interval[0])} to {percent(interval[1])})" if len(interval) == 2 else ""
+    share = f"{percent(last['progress'])}{some}"
+    return f"On day {known[-1]['day']}, learned rates bring {share} of what exact rates would add."
 
 
 def precision(data: Data) -> str | None:
@@ -162,22 +181,24 @@ def clicks(data: Data) -> str | None:
     return f"{plural(sums[0], 'request')}, {count(sums[1])} ads shown, {plural(sums[2], 'click')}." if days else None
 
 
+def named_counts(data: Data) -> list[Data]:
+    """The released counts of counters; those of rates where there are no others."""
+    found = [each for each in rows(data, "counts") if each.get("counters")]
+    return [each for each in found if each.get("kind") != RATES] or found
+
+
 def counts(data: Data) -> str | None:
     """The number of intervals that contain the truth."""
-    found = [counter for each in rows(data, "counts") for counter in each.get("counters") or []]
+    found = [counter for each in named_counts(data) for counter in each["counters"]]
     if not found:
         return None
-    inside = sum(contains(counter) for counter in found)
-    exact = [each for each in rows(data, "counts") if each.get("exact") is not None]
-    wrong = sum(not each["exact"] for each in exact)
-    check = (
-        ""
-        if not exact
-        else " Every sum is the truth plus its noise, to the unit."
-        if not wrong
-        else f" {plural(wrong, 'sum')} did not equal the truth plus noise."
-    )
-    return f"{count(inside)} of {count(len(found))} intervals contain the truth.{check}"
+    level = "" if finite(data.get("level")) is None else f" at {percent(data['level'])}"
+    inside = f"{count(sum(map(contains, found)))} of {count(len(found))} intervals{level} contain the truth."
+    checked = [each for each in rows(data, "counts") if each.get("exact") is not None]
+    wrong = sum(not each["exact"] for each in checked)
+    if wrong:
+        return f"{inside} {plural(wrong, 'sum')} did not equal the contributions and their noise."
+    return f"{inside} Every sum equals the contributions and their noise, to the unit." if checked else inside
 
 
 def cohorts(data: Data) -> str | None:
@@ -187,9 +208,11 @@ def cohorts(data: Data) -> str | None:
         return None
     share = sum(each.get("contributors") or 0 for each in found) / sum(each["population"] for each in found)
     left = sum(len(each.get("cohorts_left_out") or []) for each in found)
-    groups = sum(each.get("cohorts") or 0 for each in found)
-    out = f"{count(left)} of {plural(groups, 'cohort')} are left out"
-    return f"{percent(share)} of the phones are in the sums of {plural(len(found), 'count')}; {out}."
+    burnt = sum(bool(each.get("burnt")) for each in found)
+    end = f"; {plural(burnt, 'query', 'queries')} gave no result" if burnt else ""
+    begin = f"{percent(share)} of the phones contributed to {plural(len(found), 'query', 'queries')}"
+    groups = plural(sum(each.get("cohorts") or 0 for each in found), "cohort")
+    return f"{begin}, and {count(left)} of {groups} were left out{end}."
 
 
 def cost(data: Data) -> str | None:
@@ -231,7 +254,15 @@ def faults(data: Data) -> str | None:
         return None
     kinds = plural(len({fault.get("kind") for fault in found}), "kind")
     end = f"it ended with {plural(len(problems), 'problem')}" if problems else "it ended without a problem"
-    return f"{plural(len(found), 'fault')} of {kinds} hit the run; {end}."
+    return f"{plural(len(found), 'event')} of {kinds} of faults hit the run; {end}."
+
+
+def failures(data: Data) -> str | None:
+    """The number of calls that failed, and of queries that phones declined."""
+    found = data.get("failures") or {}
+    if not found:
+        return None
+    return f"Phones failed or declined {plural(sum(found.values()), 'time')}, for {plural(len(found), 'reason')}."
 
 
 def malice(data: Data) -> str | None:
@@ -251,7 +282,7 @@ TOPICS: Sequence[tuple[str, Callable[[Data], str | None]]] = (
     ("adversary", rises),
     ("mask", shares),
     ("contexts", released),
-    ("ads", revenue),
+    ("ads", progress),
     ("counts", counts),
     ("phones", cohorts),
     ("cost", cost),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["SPACE", "bytes_of", "count", "decimal", "finite", "money", "percent", "plural"]
+__all__ = ["SPACE", "bytes_of", "count", "decimal", "finite", "percent", "plural"]
 
 SPACE = "\N{NO-BREAK SPACE}"
 MISSING = "\N{EN DASH}"
@@ -40,16 +40,6 @@ def count(value: Any) -> str:
     """
     number = finite(value)
     return MISSING if number is None else f"{number:,.0f}"
-
-
-def money(value: Any) -> str:
-    """An amount with two decimals.
-
-    >>> money(1234.5)
-    '1,234.50'
-    """
-    number = finite(value)
-    return MISSING if number is None else f"{number:,.2f}"
 
 
 def percent(share: Any) -> str:

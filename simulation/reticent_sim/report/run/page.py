@@ -28,7 +28,7 @@ SECTIONS: Sequence[tuple[str, str, str, Sequence[Draw]]] = (
         "ads",
         "Ads, as rates are learned",
         "A service sends ads for a general context, and the phone chooses. Click rates come from private counts only.",
-        (adverts.revenue, adverts.precision, adverts.coverage),
+        (adverts.revenue, adverts.progress, adverts.precision, adverts.coverage),
     ),
     (
         "counts",
@@ -37,7 +37,7 @@ SECTIONS: Sequence[tuple[str, str, str, Sequence[Draw]]] = (
         (estimates.intervals, estimates.cohorts, estimates.rates, estimates.largest),
     ),
     ("costs", "What it costs", "", (costs.cost, costs.budget, costs.memory)),
-    ("faults", "What went wrong, on purpose", "", (events.faults, events.outcomes, events.malice)),
+    ("faults", "What went wrong, on purpose", "", (events.faults, events.outcomes, events.failures, events.malice)),
 )
 """Of each section its name, its heading, a sentence and its figures."""
 HATCHING = "M-1 1L1-1M0 6L6 0M5 7L7 5"
@@ -116,7 +116,7 @@ PATTERNS = tag(
 def _tiles(data: Data) -> Markup:
     """The most important numbers."""
     under = facts.masks(data, masked=True)
-    found = [counter for each in facts.rows(data, "counts") for counter in each.get("counters") or []]
+    found = [counter for each in facts.named_counts(data) for counter in each["counters"]]
     last = facts.ad_days(data)[-1]["ads"] if facts.ad_days(data) else {}
     released = [float(mask["released"]) for mask in under if finite(mask.get("released")) is not None]
     malice, budget = facts.rows(data, "malice"), data.get("budget") or {}
@@ -125,7 +125,7 @@ def _tiles(data: Data) -> Markup:
     known = [
         (
             bool(under),
-            count(sum(int(mask.get("breaches") or 0) for mask in under)),
+            count(facts.breaches(under)),
             f"rises of belief above {decimal(data.get('delta'))} with a mask",
         ),
         (bool(released), percent(max(released, default=0)), "of contexts released, by the best mask"),

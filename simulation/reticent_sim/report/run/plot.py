@@ -9,16 +9,20 @@ from dataclasses import dataclass, field
 
 from reticent_sim.report.run.markup import Markup, tag
 
-__all__ = ["Axis", "Plot", "Point", "log_ticks", "spread", "ticks"]
+__all__ = ["LETTER", "Axis", "Plot", "Point", "cut", "log_ticks", "spread", "ticks"]
 
 Point = tuple[float, float]
 
+LETTER = 8.0
+"""The width of a letter, in pixels, at most."""
+ROW_LETTERS = 33
+"""The letters of a row of text that fit on a phone."""
 LINE = 17.0
 """The height of a line of text, in pixels."""
 
 _MARKERS = {
-    "circle": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
-    "square": "M-4-4h8v8h-8z",
+    "circle": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
+    "square": "M-4.8-4.8h9.6v9.6h-9.6z",
     "triangle": "M0-5.5L5 4H-5z",
     "diamond": "M0-6L6 0L0 6L-6 0z",
     "cross": "M-4-4L4 4M-4 4L4-4",
@@ -85,6 +89,15 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return [max(place, low) for place in placed]
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many letters.
+
+    >>> cut("a long name", 7)
+    'a long\N{HORIZONTAL ELLIPSIS}'
+    """
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+
+
 @dataclass
 class Plot:
     """A drawing area and what is drawn in it.
@@ -147,6 +160,11 @@ class Plot:
             self.add(self.text("0", y, text, class_="tick y", anchor="end", dx=-7, middle=True, data_value=value))
         if label:
             self.add(self.text("0", -13, label, class_="label", anchor="start", dx=-self.left))
+
+    def row(self, y: float, name: str, value: str) -> None:
+        """Write a name on the left and a value on the right, the name only as far as both fit on a phone."""
+        self.add(self.text("0", y, cut(name, ROW_LETTERS - len(value)), anchor="start", class_="name"))
+        self.add(self.text("100%", y, value, anchor="end", class_="value"))
 
     def text(
         self,
