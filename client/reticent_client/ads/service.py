@@ -63,6 +63,10 @@ class AdService:
         """Hang up, where no other phone needs the channel."""
         await self._open.__aexit__(kind, error, trace)
 
+    async def wait(self) -> None:
+        """Return when the service can be reached."""
+        await self._shared.channel.channel_ready()
+
     async def select(self, request: bytes) -> bytes:
         """The reply to a request.
 

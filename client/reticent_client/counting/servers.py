@@ -96,6 +96,14 @@ class Servers:
         """Hang up, where no other phone needs the channels."""
         await self._open.__aexit__(kind, error, trace)
 
+    async def wait_for_key_server(self) -> None:
+        """Return when the key server can be reached."""
+        await self._connection.to_keys.channel_ready()
+
+    async def wait_for_aggregation_server(self) -> None:
+        """Return when the aggregation server can be reached."""
+        await self._connection.to_aggregation.channel_ready()
+
     @property
     def _name(self) -> tuple[str, str, str]:
         return self.invitation.authority, self.invitation.key_server, self.invitation.aggregation_server

@@ -6,26 +6,31 @@ import contextlib
 import datetime as dt
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from reticent.privacy import CohortSum, Contributions, Counter, Query, QueryBurnt, Release, estimate
+from reticent.privacy import Contributions, Counter, Query, QueryBurnt, Release
 from reticent.rates import RateTable
 from reticent.tls.certificates import Certificate
 from reticent_agg.ads.folder import AdFolder, AdSources
-from reticent_analyst import Analyst, Question
+from reticent_analyst import Analyst, Handle, Progress, Question
 from reticent_analyst.rates import estimate as estimate_rates
 from reticent_sim.engine.ad_server import AdServerProcess
 from reticent_sim.engine.backends import Backend
+from reticent_sim.engine.errors import WorkerDied
+from reticent_sim.engine.exactness import is_exact
+from reticent_sim.engine.faults import FaultSchedule, Moment, ProcessFaults, ProcessOutcome
 from reticent_sim.engine.messages import (
     ComputePolicies,
     Contributed,
     CostReport,
+    Crash,
     Finish,
     Live,
     LiveReport,
@@ -39,6 +44,7 @@ from reticent_sim.engine.messages import (
 from reticent_sim.engine.process import ServerProcess
 from reticent_sim.engine.scenario import NO_CHECK, Scenario
 from reticent_sim.engine.servers import ANALYST, ServerPair
+from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import START, STEPS, instant_of, order_of
 from reticent_sim.engine.trace import SERVERS, Event, Trace
 from reticent_sim.engine.worker import PhoneWorker
@@ -56,34 +62,13 @@ BETWEEN = dt.timedelta(minutes=1)
 """The simulated time between two rounds."""
 OPEN_FOR = dt.timedelta(minutes=8)
 """The simulated time for which a query is open."""
+STEPS_AT_A_TIME = 6
+"""The steps that workers live before the display changes."""
+LAST_PHASE = 1000
+"""The number of the first round after all faults."""
+MEASURED = 100
+"""The phones of whose streams the adversary's beliefs are computed."""
 JOIN_RATE = 100_000
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The state of a run, for a display.
-
-    Args:
-        phase: What happens at present.
-        day: The day.
-        days: The number of days.
-        phones: The number of phones.
-        contributions: The contributions to the open query so far.
-        rate: Contributions per real second.
-        epsilon_spent: The largest epsilon that a phone has spent or reserved.
-        epsilon_limit: The budget.
-        seconds: Real seconds since the beginning.
-    """
-
-    phase: str
-    day: int
-    days: int
-    phones: int
-    contributions: int = 0
-    rate: float = 0.0
-    epsilon_spent: float = 0.0
-    epsilon_limit: float = 0.0
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,26 +76,29 @@ class CountOutcome:
     """A query that was decided.
 
     Args:
-        query: The query.
+        progress: The query, its contributors and the outcomes of its cohorts.
         day: The day.
         release: What was released; None if the query was burnt.
         burnt: Why it was burnt.
-        contributed: The contributions of honest phones.
-        acknowledged: Honest phones whose contributions were acknowledged.
+        acknowledged: The phones whose contributions were acknowledged.
         exact: Whether the release is, to the unit, the sum of what the phones contributed; None if that is not known.
-        truth: (counters,): the sums of the honest phones' values, in units of the counters.
+        truth: (counters,): the sums of the phones' values, in units of the counters.
         seconds: Real seconds from the first round to the decision.
     """
 
-    query: Query
+    progress: Progress
     day: int
     release: Release | None
     burnt: str | None
-    contributed: int
     acknowledged: int
     exact: bool | None
     truth: tuple[float, ...]
     seconds: float
+
+    @property
+    def query(self) -> Query:
+        """The query."""
+        return self.progress.query
 
 
 class Coordinator:
@@ -119,8 +107,10 @@ class Coordinator:
     Args:
         scenario: The scenario.
         folder: An empty folder for the files of the run.
+        faults: The faults.
         backend: Where the workers run.
         workers: Their number.
+        aggregation_program: Runs the aggregation server.
         trace: Where events are recorded.
         show: Called with the state of the run whenever it changes.
     """
@@ -130,8 +120,10 @@ class Coordinator:
         scenario: Scenario,
         folder: Path,
         *,
+        faults: FaultSchedule,
         backend: Backend,
         workers: int,
+        aggregation_program: Sequence[str | Path],
         trace: Trace,
         show: Callable[[Snapshot], None],
     ) -> None:
@@ -140,6 +132,10 @@ class Coordinator:
         """The queries so far."""
         self.failures: dict[str, int] = {}
         """Failed calls and declined queries of phones, with their numbers."""
+        self.faulted: list[ProcessOutcome] = []
+        """The faults of processes so far."""
+        self._faults = faults
+        self._program = aggregation_program
         self._folder = folder
         self._backend = backend
         self._phones = {number: tuple(range(number, scenario.phones, workers)) for number in range(workers)}
@@ -151,6 +147,10 @@ class Coordinator:
         self._now = START - dt.timedelta(seconds=5)
         self._open = contextlib.ExitStack()
         self._spent = 0.0
+        self._step = 0
+        self._present = scenario.phones
+        self._streams: dict[int, dict[int, list[str | None]]] = {}
+        self._overheard: list[bytes] = []
 
     def __enter__(self) -> Self:
         """Start everything, and enrol the phones."""
@@ -177,13 +177,16 @@ class Coordinator:
                     *("--join-rate", str(JOIN_RATE), "--min-honest", str(scenario.min_honest)),
                     *("--seed", str(scenario.seed)),
                 ),
+                aggregation_program=self._program,
             )
         )
         self.servers.keys.start()
         self.servers.aggregation.spawn()
         stack.callback(self._backend.stop)
-        setups = [Setup(number, scenario, self._folder, phones) for number, phones in self._phones.items()]
-        self._backend.start(PhoneWorker, setups)
+        self._setups = [
+            Setup(number, scenario, self._folder, phones, self._faults) for number, phones in self._phones.items()
+        ]
+        self._backend.start(PhoneWorker, self._setups)
         self._compute_policies()
         self.servers.aggregation.wait()
         self.ad_server = None
@@ -196,11 +199,14 @@ class Coordinator:
         self.show("enrol the phones")
         invitations = self.servers.invitations(scenario.phones)
         address = None if self.ad_server is None else self.ad_server.endpoint.address
-        requests = {
-            number: Start(self._now, {phone: invitations[phone].to_text() for phone in phones}, address)
+        self._starts = {
+            number: Start(self._now, Moment(0, 0), {phone: invitations[phone].to_text() for phone in phones}, address)
             for number, phones in self._phones.items()
         }
-        self._record(self._backend.call(requests).values())
+        self._record(self._backend.call(self._starts).values())
+        self._process_faults = ProcessFaults(
+            self._faults, {process.name: process for process in self.processes}, self._crash_worker
+        )
         self._analyst = stack.enter_context(
             Analyst(
                 self.servers.counting.address,
@@ -224,10 +230,12 @@ class Coordinator:
         """Show the state of the run."""
         self._show(
             Snapshot(
-                phase=phase,
                 day=self._day,
+                step=self._step,
                 days=self.scenario.days,
+                phase=phase,
                 phones=self.scenario.phones,
+                present=self._present,
                 contributions=contributions,
                 rate=rate,
                 epsilon_spent=self._spent,
@@ -244,13 +252,26 @@ class Coordinator:
     def live(self, day: int) -> list[LiveReport]:
         """Let the users live a day."""
         self._day = day
-        self.show("masks and ads")
         self._move(instant_of(day, 0) - dt.timedelta(seconds=5))
-        reports = self._backend.call(dict.fromkeys(self._phones, Live(day, 0, STEPS)))
-        self._now = instant_of(day, STEPS - 1) + dt.timedelta(minutes=1)
-        self._record(reports.values())
-        self._move(self._now)
-        return [*reports.values()]
+        reports: list[LiveReport] = []
+        by_step = day in self._faults.days_of_processes
+        length = 1 if by_step else STEPS_AT_A_TIME
+        for first in range(0, STEPS, length):
+            end = first + length
+            self._step = first
+            self.show("masks and ads")
+            if by_step:
+                self._move(instant_of(day, first) - dt.timedelta(seconds=5))
+                self.faulted += self._process_faults.begin(Moment(day, first))
+            own = self._backend.call(dict.fromkeys(self._phones, Live(day, first, end, MEASURED)))
+            self._now = instant_of(day, end - 1) + dt.timedelta(seconds=10)
+            self._record(own.values())
+            reports += own.values()
+            for report in own.values():
+                for phone, stream in report.streams.items():
+                    self._streams.setdefault(phone, {}).setdefault(day, []).extend(stream)
+        self._move(instant_of(day, STEPS - 1) + dt.timedelta(minutes=1))
+        return reports
 
     def count(self, query: Query, counters: Contributions | None = None) -> Release:
         """Run a query: see `reticent.privacy.Counts`. The phones have their own counters."""
@@ -264,10 +285,10 @@ class Coordinator:
         contributed: list[Contributed] = []
         acknowledged: set[int] = set()
         closes = self._now + dt.timedelta(seconds=query.closes_after)
-        for _ in range(ROUNDS):
-            if self._now >= closes:
-                break
-            reports = self._rounds(query.id, query.id)
+        order = order_of(self._now)
+        for number in range(ROUNDS):
+            reports = self._rounds(query.id, number, order)
+            self._present = sum(report.present for report in reports) if number == 0 else self._present
             for report in reports:
                 contributed += report.contributed
                 acknowledged.update(report.acknowledged)
@@ -275,13 +296,14 @@ class Coordinator:
             if not any(report.pending for report in reports):
                 break
             self._move(self._now + BETWEEN)
+        self._end_faults(ROUNDS)
         self._move(closes + dt.timedelta(seconds=1))
         try:
             release = handle.result(timeout=RESULT_TIMEOUT)
         except QueryBurnt as error:
-            self._settle(query, error, contributed, len(acknowledged), began=began)
+            self._settle(handle, error, contributed, acknowledged, began=began)
             raise
-        self._settle(query, release, contributed, len(acknowledged), began=began)
+        self._settle(handle, release, contributed, acknowledged, began=began)
         return release
 
     def question(self, **changes: Any) -> Query:
@@ -314,6 +336,7 @@ class Coordinator:
             absent=min(0.9, scenario.absent + 0.02),
             to_query=self._analyst.query,
             depth=1,
+            cohorts=scenario.rates_cohorts,
             closes_after=OPEN_FOR,
         )
 
@@ -326,20 +349,25 @@ class Coordinator:
         AdFolder(self.ad_server.files).load(sources, {})
 
     def take_decisions(self) -> None:
-        """Let all phones fetch the decisions that they wait for."""
+        """End all faults, and let all phones fetch the decisions that they wait for."""
         self.show("decisions")
-        for _ in range(ROUNDS):
-            if not any(report.pending for report in self._rounds("decisions", None, absent=False)):
+        self.faulted += self._process_faults.finish(Moment(self._day, STEPS - 1, LAST_PHASE))
+        for number in range(ROUNDS):
+            if not any(report.pending for report in self._rounds(None, LAST_PHASE + number, order_of(self._now))):
                 return
             self._move(self._now + BETWEEN)
 
-    def measure(self, phones: int) -> list[Measured]:
+    def measure(self) -> list[Measured]:
         """What an adversary learns from the streams of the first phones."""
         self.show("what an adversary learns")
-        checks = tuple(dict.fromkeys([self.scenario.check, *self.scenario.compare, NO_CHECK]))
+        scenario = self.scenario
+        checks = tuple(dict.fromkeys([scenario.check, *scenario.compare, NO_CHECK]))
         requests = {
             number: Measure(
-                tuple(phone for phone in own if phone < phones), self.scenario.check, checks, self.scenario.delta
+                {phone: self._streams[phone] for phone in own if phone in self._streams},
+                scenario.check,
+                checks,
+                scenario.delta,
             )
             for number, own in self._phones.items()
         }
@@ -351,25 +379,52 @@ class Coordinator:
         self.show("stop")
         return [*self._backend.call(dict.fromkeys(self._phones, Finish())).values()]
 
-    def _rounds(self, phase: str, query: str | None, *, absent: bool = True) -> list[RoundReport]:
-        request = TakeRounds(self._now, order_of(self._now), self._day, phase, query, absent)
-        reports = [*self._backend.call(dict.fromkeys(self._phones, request)).values()]
+    def _rounds(self, query: str | None, number: int, order: int) -> list[RoundReport]:
+        """Let the phones that are due make a round, while the faults of this round happen."""
+        moment = Moment(self._day, STEPS - 1, number)
+        request = TakeRounds(self._now, order, moment, query, tuple(self._overheard))
+        with ThreadPoolExecutor(1) as thread:
+            crashes = thread.submit(self._process_faults.begin, moment) if self._is_faulty else None
+            reports = [*self._backend.call(dict.fromkeys(self._phones, request)).values()]
+            if crashes is not None:
+                self.faulted += crashes.result()
         self._record(reports)
+        sent: dict[int, tuple[bytes, ...]] = {}
         for report in reports:
-            for sentence, number in report.failures.items():
-                self.failures[sentence] = self.failures.get(sentence, 0) + number
+            sent.update(report.sent)
+            for sentence, calls in report.failures.items():
+                self.failures[sentence] = self.failures.get(sentence, 0) + calls
+        self._overheard = [content for _, own in sorted(sent.items()) for content in own] or self._overheard
         return reports
+
+    def _end_faults(self, number: int) -> None:
+        """End the faults of processes that last for rounds only."""
+        if self._is_faulty:
+            self.faulted += self._process_faults.begin(Moment(self._day, STEPS - 1, number))
+
+    @property
+    def _is_faulty(self) -> bool:
+        return self._day in self._faults.days_of_processes
+
+    def _crash_worker(self, number: int) -> None:
+        """Kill a worker, and start it again: its phones go on from their stores."""
+        with contextlib.suppress(WorkerDied):
+            self._backend.call({number: Crash()})
+        self._backend.start(PhoneWorker, self._setups)
+        start = replace(self._starts[number], now=self._now, moment=Moment(self._day, 0))
+        self._backend.call({number: start})  # of which the trace says nothing: it depends on the number of workers
 
     def _settle(
         self,
-        query: Query,
+        handle: Handle,
         result: Release | QueryBurnt,
         contributed: list[Contributed],
-        acknowledged: int,
+        acknowledged: set[int],
         *,
         began: float,
     ) -> None:
         """Record a decided query, and compare it with what the phones contributed."""
+        query = handle.query
         release, burnt = (result, None) if isinstance(result, Release) else (None, str(result))
         contributed = sorted(contributed, key=lambda each: each.phone)
         scales = np.array([counter.scale for counter in query.counters])
@@ -378,17 +433,17 @@ class Coordinator:
             truth += each.values
         self.outcomes.append(
             CountOutcome(
-                query=query,
+                progress=handle.progress,
                 day=self._day,
                 release=release,
                 burnt=burnt,
-                contributed=len(contributed),
-                acknowledged=acknowledged,
-                exact=None if release is None else _is_exact(query, release, contributed),
+                acknowledged=len(acknowledged),
+                exact=None if release is None else is_exact(query, release, contributed, acknowledged),
                 truth=tuple((truth * query.unit / scales).tolist()),
                 seconds=time.monotonic() - began,
             )
         )
+        self._spent += query.epsilon if query.sequence is None else 0.0
         text = burnt if release is None else f"value {list(release.value)}, contributors {release.contributors}"
         self._trace.add([Event(order_of(self._now), SERVERS, f"released {query.id}: {text}")])
 
@@ -403,26 +458,6 @@ class Coordinator:
     def _check_time(self, began: float, query: Query, what: str) -> None:
         if time.monotonic() - began > RESULT_TIMEOUT:
             raise TimeoutError(f"{query.id!r} was not {what} within {RESULT_TIMEOUT:g} s")
-
-
-def _is_exact(query: Query, release: Release, contributed: list[Contributed]) -> bool | None:
-    """Whether a release is what follows from the contributions of the cohorts that are in it.
-
-    It is not known where phones contributed that tell nobody what they sent.
-    """
-    sums = np.zeros((query.cohorts, query.size), dtype=np.int64)
-    sizes = np.zeros(query.cohorts, dtype=np.int64)
-    for each in contributed:
-        sums[each.cohort] += each.values + each.noise
-        sizes[each.cohort] += 1
-    cohorts = [
-        CohortSum(int(size), None if number in release.cohorts_left_out else tuple(own.tolist()))
-        for number, (size, own) in enumerate(zip(sizes, sums, strict=True))
-    ]
-    expected = estimate(query, cohorts, seeded=True)
-    if expected.contributors != release.contributors:
-        return None
-    return (expected.value, expected.cohorts_outlying) == (release.value, release.cohorts_outlying)
 
 
 def _merged(parts: list[Measured]) -> Measured:

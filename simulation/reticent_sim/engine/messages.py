@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from reticent_sim.engine.faults import FaultSchedule, Moment
+from reticent_sim.engine.malice import Experience
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.trace import Event
 from reticent_sim.world.outcomes import Request
@@ -18,6 +20,7 @@ __all__ = [
     "ComputePolicies",
     "Contributed",
     "CostReport",
+    "Crash",
     "Finish",
     "Live",
     "LiveReport",
@@ -41,12 +44,14 @@ class Setup:
         scenario: The scenario.
         folder: Where the files of the run are.
         phones: The numbers of its phones, in order.
+        faults: The faults of the run.
     """
 
     number: int
     scenario: Scenario
     folder: Path
     phones: tuple[int, ...]
+    faults: FaultSchedule
 
 
 @dataclass(frozen=True)
@@ -63,27 +68,48 @@ class Start:
 
     Args:
         now: The simulated instant.
+        moment: The day and the step.
         invitations: The invitation of each phone, as text.
         ad_service: The address of the ad service, if apps show ads.
     """
 
     now: dt.datetime
+    moment: Moment
     invitations: dict[int, str]
     ad_service: str | None
 
 
 @dataclass(frozen=True)
 class Live:
-    """Let the users live some steps of a day: masks decide, and apps show ads."""
+    """Let the users live some steps of a day: masks decide, and apps show ads.
+
+    Args:
+        day: The day.
+        first: The first step.
+        end: The step after the last one.
+        measured: The phones with lower numbers report their streams.
+    """
 
     day: int
     first: int
     end: int
+    measured: int = 0
 
 
 @dataclass(frozen=True)
 class LiveReport:
-    """The results of `Live`."""
+    """The results of `Live`.
+
+    Args:
+        events: For the trace.
+        released: The number of released steps.
+        suppressed: The number of steps with a reading that are not released.
+        missing: The number of steps without a reading.
+        requests: Of apps for ads.
+        shown: The number of shown ads.
+        clicks: The number of clicks on them.
+        streams: The released contexts of the steps, of the phones that are measured.
+    """
 
     events: list[Event]
     released: int = 0
@@ -92,6 +118,7 @@ class LiveReport:
     requests: list[Request] = field(default_factory=list)
     shown: int = 0
     clicks: int = 0
+    streams: dict[int, list[str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,18 +128,16 @@ class TakeRounds:
     Args:
         now: The simulated instant.
         order: The order of the events.
-        day: The day whose counters are contributed.
-        phase: The name of the phase, by which absence is drawn.
+        moment: The day whose counters are contributed, the step, and the number of the round.
         query: The id of the query that is open; None if phones only take decisions.
-        absent: Whether phones may be absent.
+        overheard: Contributions of malicious phones, for others to replay.
     """
 
     now: dt.datetime
     order: int
-    day: int
-    phase: str
+    moment: Moment
     query: str | None
-    absent: bool = True
+    overheard: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +150,7 @@ class Contributed:
         cohort: Its cohort.
         values: What it contributes, in steps of the grid.
         noise: Its share of the noise.
+        malice: Its kind of malice, if any: such a phone may have sent something else.
     """
 
     phone: int
@@ -132,6 +158,7 @@ class Contributed:
     cohort: int
     values: Integers
     noise: Integers
+    malice: str | None = None
 
     @property
     def text(self) -> str:
@@ -151,6 +178,8 @@ class RoundReport:
         contributed: New contributions to the open query.
         acknowledged: The phones whose contribution to it is acknowledged.
         pending: The number of phones that have to try again.
+        sent: Contributions of malicious phones, by phone.
+        present: The number of phones that were due and present.
         failures: Sentences about failed calls and declined queries, with their numbers.
     """
 
@@ -159,6 +188,8 @@ class RoundReport:
     acknowledged: list[int]
     pending: int
     failures: dict[str, int]
+    sent: dict[int, tuple[bytes, ...]]
+    present: int
 
 
 @dataclass(frozen=True)
@@ -166,13 +197,13 @@ class Measure:
     """Compute what an adversary learns from the streams of some phones, under several checks.
 
     Args:
-        phones: The phones.
+        streams: The released contexts of each day, by phone.
         check: The check of the phones.
         checks: The checks; "none" for phones that release everything.
         delta: The bound that counts as a breach if it is exceeded.
     """
 
-    phones: tuple[int, ...]
+    streams: dict[int, dict[int, list[str | None]]]
     check: str
     checks: tuple[str, ...]
     delta: float
@@ -200,6 +231,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Crash:
+    """Die at once, as if killed."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """Stop the phones, and report what they cost."""
 
@@ -215,3 +251,4 @@ class CostReport:
     bytes_received: int
     store_bytes: int
     spent: list[tuple[float, float]]
+    malicious: list[Experience]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.engine.messages import Measure, Measured
 from reticent_sim.engine.policies import Policies, kind_of
 from reticent_sim.engine.scenario import NO_CHECK
-from reticent_sim.engine.simulated_phone import SimulatedPhone
 from reticent_sim.engine.times import DAY, START
 from reticent_sim.world.people import Day
 from reticent_sim.world.world import World
@@ -23,25 +22,22 @@ TOLERANCE = 1e-9
 """A rise above the bound by less counts as rounding."""
 
 
-def measured(
-    request: Measure, world: World, policies: Policies, phones: Mapping[int, SimulatedPhone]
-) -> list[Measured]:
+def measured(request: Measure, world: World, policies: Policies) -> list[Measured]:
     """The rises of the beliefs in sensitive contexts, for phones of this worker.
 
     For the check of the phones, the streams are those that were released. For others, a mask decides the same days.
     """
-    return [_measured(check, request, world, policies, phones) for check in request.checks]
+    return [_measured(check, request, world, policies) for check in request.checks]
 
 
-def _measured(
-    check: str, request: Measure, world: World, policies: Policies, phones: Mapping[int, SimulatedPhone]
-) -> Measured:
+def _measured(check: str, request: Measure, world: World, policies: Policies) -> Measured:
     rises: dict[int, list[float]] = {}
     released = steps = breaches = strayed = 0
-    for number in request.phones:
-        phone, person = phones[number], world.person(number)
+    for number, days in request.streams.items():
+        person = world.person(number)
         rises[number] = []
-        for day, lived in phone.lived.items():
+        for day, stream in days.items():
+            lived = person.day(day)
             chain = policies.chain(person.routine, kind_of(day))
             if not follows(chain, lived):
                 strayed += 1
@@ -52,10 +48,14 @@ def _measured(
             if policy is None:
                 outputs: Sequence[str | None] = lived
             elif check == request.check:
-                outputs = phone.released[day]
+                outputs = stream
             else:
                 outputs = MaskIt(policy, seeded(world.seed, "compared", check, number, day)).filter_day(lived)
-            rise, breached = _rise(chain, policy, lived, outputs, sensitive=person.sensitive, delta=request.delta)
+            found = _rise(chain, policy, lived, outputs, sensitive=person.sensitive, delta=request.delta)
+            if found is None:
+                strayed += 1
+                continue
+            rise, breached = found
             rises[number].append(rise)
             breaches += breached
             released += sum(context is not None for context in outputs)
@@ -81,14 +81,19 @@ def _rise(
     *,
     sensitive: frozenset[str],
     delta: float,
-) -> tuple[float, int]:
+) -> tuple[float, int] | None:
     """The largest rise of a belief on a day, and the sensitive states whose belief rises by more than the bound.
 
-    Without a policy, the adversary knows every context.
+    Without a policy, the adversary knows every context. None where a phone was off, so that its stream is impossible.
     """
     places = np.array([chain.find(UNKNOWN if context is None else context) for context in lived])
     columns = np.array([place for place, label in enumerate(chain.contexts) if label in sensitive], dtype=np.intp)
     states = places[:, None] == columns  # (T, sensitive)
-    beliefs = states.astype(np.float64) if policy is None else Adversary(policy).beliefs(outputs)[:, columns]
+    beliefs = states.astype(np.float64)
+    if policy is not None:
+        every, impossible = Adversary(policy).beliefs_of_real_day(outputs)
+        if impossible:
+            return None
+        beliefs = every[:, columns]
     rises = beliefs - chain.prior[:, columns]
     return float(rises.max(initial=0.0)), int((states & (rises > delta + TOLERANCE)).sum())

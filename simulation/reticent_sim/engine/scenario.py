@@ -12,6 +12,8 @@ from reticent.privacy import COST_RANGES, Cost, QueryLimits
 from reticent.storage.documents import parse_toml
 from reticent_client import Participation
 from reticent_client.mask.checks.registry import CHECKS
+from reticent_sim.engine.faults import STEPS, FaultSchedule, absences, read_intervals, sample
+from reticent_sim.engine.malice import assign
 from reticent_sim.world.world import World
 
 __all__ = ["NO_CHECK", "Scenario", "Terms"]
@@ -56,6 +58,7 @@ class Scenario:
         rates_epsilon: Epsilon of each estimate of rates.
         rates_delta: Delta of each estimate of rates.
         entries: The most views of a phone that count in an estimate.
+        rates_cohorts: The cohorts of each estimate of rates.
         counts: The number of counts, at the ends of the last days.
         counters: The number of counters of each count.
         epsilon: Epsilon of each count.
@@ -81,6 +84,7 @@ class Scenario:
     rates_epsilon: float = 4.0
     rates_delta: float = 1e-5
     entries: int = 4
+    rates_cohorts: int = 1
     counts: int = 1
     counters: int = 64
     epsilon: float = 1.0
@@ -182,9 +186,34 @@ class Scenario:
         return Terms(self.seed, Participation(min_honest=self.min_honest), budget)
 
     @property
+    def malice(self) -> dict[int, str]:
+        """The malicious phones, with their kinds."""
+        return assign(self.seed, self.phones, self.malicious)
+
+    def schedule(self) -> FaultSchedule:
+        """The faults: of the file, random ones, and the absences of the intervals.
+
+        Raises:
+            ValueError: A file holds something else, or a fault is of no phone or day of the scenario.
+        """
+        schedule = FaultSchedule()
+        if self.faults is not None:
+            schedule = FaultSchedule.from_text(self.faults.read_text(encoding="utf-8"), str(self.faults))
+        if self.fault_rate:
+            counts = [(day, STEPS - 1) for day in (range(self.days) if self.ads else self.count_days)]
+            number = round(self.fault_rate * self.days)
+            schedule = schedule.joined(
+                sample(self.seed, phones=self.phones, days=self.days, faults=number, counts=counts).faults
+            )
+        if self.intervals is not None:
+            intervals = read_intervals(self.intervals.read_text(encoding="utf-8"), str(self.intervals))
+            schedule = schedule.joined(absences(intervals, phones=self.phones, days=self.days))
+        return schedule
+
+    @property
     def min_honest(self) -> int:
         """The fewest honest contributions that are decrypted: fewer than by default if there are few phones."""
-        return max(2, min(QueryLimits.min_honest, self.phones // (2 * (self.cohorts or 1))))
+        return max(2, min(QueryLimits.min_honest, self.phones // (2 * max(self.cohorts or 1, self.rates_cohorts))))
 
     @property
     def count_days(self) -> range:
@@ -197,6 +226,7 @@ _RANGES = {
     "days": (1, MOST_DAYS),
     "routines": (1, 10_000),
     "entries": (1, 100),
+    "rates_cohorts": (1, 1000),
     "counts": (0, MOST_DAYS),
     "counters": (1, 64),
     "seed": (0, 2**63 - 1),

@@ -1,4 +1,4 @@
-"""One phone of a simulation: the real `Phone`, with its user's life and randomness that a seed replays."""
+"""One phone of a simulation: the real `Phone`, with its user's life, its faults, and randomness that a seed replays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -19,27 +19,43 @@ from reticent_client import AdSettings, Phone, PhoneStore, Schedule
 from reticent_client.ads.messages import ShownAd
 from reticent_client.apps.messages import Step
 from reticent_client.counting.contribution import values_of
+from reticent_client.counting.enrolment import MEMBERSHIP
+from reticent_client.counting.records import LIVE, ContributionState
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round
+from reticent_sim.engine.faults import FullDiskStore, Moment, PhoneFaults, PhoneNetwork, SkewedClock
+from reticent_sim.engine.malice import Experience, MaliciousPhone
 from reticent_sim.engine.messages import Contributed
 from reticent_sim.engine.scenario import Terms
 from reticent_sim.world.world import APP, World
 
-__all__ = ["SimulatedPhone"]
+__all__ = ["SimulatedPhone", "Situation", "is_acknowledged"]
+
+_NOT_ACKNOWLEDGED = {ContributionState.STORED, ContributionState.REFUSED}
+
+
+class Situation:
+    """The clock of a worker, and its present day, step and round of counting."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.moment = Moment(0, 0)
 
 
 class SimulatedPhone:
-    """A phone and its user, while it is entered.
+    """A phone and its user.
 
     Args:
         number: The number of the phone.
         world: The people.
         terms: What it has in common with the others.
         store: Its store.
-        clock: The simulated clock.
+        situation: The time.
         schedule: Its policies; None for a phone without a mask.
         ads: Its settings for ads; None for a phone without ads.
-        servers: Makes its connection to the servers.
+        network: Its connection to the servers, with its faults.
+        faults: Its faults.
+        malice: Its kind of malice, if any.
     """
 
     def __init__(
@@ -48,72 +64,114 @@ class SimulatedPhone:
         world: World,
         terms: Terms,
         store: PhoneStore,
-        clock: Clock,
+        situation: Situation,
         *,
         schedule: Schedule | None,
         ads: AdSettings | None,
-        servers: Callable[[Invitation], Servers],
+        network: PhoneNetwork,
+        faults: PhoneFaults,
+        malice: str | None,
     ) -> None:
         self.number = number
         self.released: dict[int, list[str | None]] = {}
         """The released context of each step, by day."""
         self.lived: dict[int, list[str | None]] = {}
         """The real ones."""
-        self.store = store
+        self.faults = faults
+        self.contributing: str | None = None
+        """The query for which the phone has done what it can."""
         self._world = world
-        self._seed = terms.seed
-        self._clock = clock
-        self._has_mask = schedule is not None
+        self._terms = terms
+        self._situation = situation
+        self._schedule = schedule
+        self._ads = ads
         self._rng = seeded(terms.seed, "phone", number)
         self._step: asyncio.Future[Step] | None = None
-        self._day = 0
         self._prepared: dict[bytes, Query] = {}
-        self._used: dict[str, Norms] = {}
-        self.phone = Phone(
-            schedule,
-            store=store,
-            participation=terms.participation,
-            budget=terms.budget,
+        self._clock: Clock = situation.clock
+        self._store = store
+        if faults:
+            self._clock = SkewedClock(situation.clock, lambda: faults.skew(situation.moment))
+            self._store = FullDiskStore(store, lambda: faults.is_full(situation.moment))
+        self.malicious: MaliciousPhone | None = None
+        """Its malice, if any."""
+        self._servers: Callable[[Invitation], Servers] = network.servers
+        if malice is not None:
+            self.malicious = MaliciousPhone(malice, number, self._store, seed=terms.seed, servers=network.servers)
+            self._servers = self.malicious.servers
+        self._phone: Phone | None = None
+        self._open = contextlib.AsyncExitStack()
+
+    async def switch_on(self) -> Self:
+        """Start the phone, with what its store holds."""
+        self._phone = Phone(
+            self._schedule,
+            store=self._store,
+            participation=self._terms.participation,
+            budget=self._terms.budget,
             counters=self._counters,
-            ads=ads,
+            ads=self._ads,
             on_step=self._on_step,
-            clock=clock,
+            clock=self._clock,
             rng=self._rng,
             noise=self._noise,
             simulation=True,
             polling=False,
-            servers=servers,
+            servers=self._servers,
             zone=dt.UTC,
             first_day=True,
         )
-        self._open = contextlib.AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        """Switch the phone on."""
-        await self._open.enter_async_context(self.phone)
+        await self._open.enter_async_context(self._phone)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Switch it off."""
-        await self._open.__aexit__(kind, error, trace)
+    async def switch_off(self) -> None:
+        """Stop the phone."""
+        self._phone = None
+        await self._open.aclose()
+
+    @property
+    def phone(self) -> Phone:
+        """The phone, which is on."""
+        if self._phone is None:
+            raise AssertionError(f"phone {self.number} is off")
+        return self._phone
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the phone is on."""
+        return self._phone is not None
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether its mask decides each step: its clock is right, and its disk is not full."""
+        moment = self._situation.moment
+        return not self.faults.skew(moment) and not self.faults.is_full(moment)
+
+    async def join(self, invitation: Invitation) -> None:
+        """Enrol with the key server, unless it has."""
+        if self._store.slot(MEMBERSHIP).read() is None:
+            await self.phone.counting.join(invitation)
+
+    async def leave(self) -> None:
+        """Leave, and stop."""
+        await self.phone.counting.leave()
+        await self.switch_off()
 
     def sense(self, day: int, step: int) -> None:
-        """Let the phone read where its user is."""
+        """Let the phone read where its user is; a phone that is off reads nothing."""
         if day not in self.lived:
             self.lived[day] = self._world.person(self.number).day(day)
             self.released[day] = [None] * len(self.lived[day])
-        self._day = day
-        self._draw("coins", day, step)
-        self._step = asyncio.get_running_loop().create_future()
-        self.phone.sense(self.lived[day][step])
+        if self.is_on:
+            self._draw("coins", day, step)
+            self._step = asyncio.get_running_loop().create_future()
+            self.phone.sense(self.lived[day][step])
 
     async def decided(self, day: int, step: int) -> str | None:
         """The context that the phone releases at the step, once it has decided."""
-        if not self._has_mask:
+        if self.is_on and self._schedule is None:
             self.released[day][step] = self.lived[day][step]
-        elif self._step is not None:
+        elif self.is_on and self.is_reliable and self._step is not None:
             self.released[day][step] = (await self._step).context
         return self.released[day][step]
 
@@ -128,17 +186,14 @@ class SimulatedPhone:
 
     async def click(self, showing: str) -> None:
         """Let the user click on an ad."""
-        await self.store.transact(lambda: self.phone.clicked(APP, showing))
+        await self._store.transact(partial(self.phone.clicked, APP, showing))
 
-    async def join(self, invitation: Invitation) -> None:
-        """Enrol with the key server."""
-        await self.phone.counting.join(invitation)
-
-    async def round(self, day: int) -> tuple[Round | None, list[Contributed]]:
-        """A round of counting with the counters of a day, and the contributions that the phone has made in it."""
-        self._day = day
-        self._draw("choice", day)  # of the views that count
+    async def round(self, query: str | None) -> tuple[Round | None, list[Contributed]]:
+        """A round of counting, and the contributions that the phone has made in it."""
+        self._draw("choice", self._situation.moment.day)  # of the views that count
         done = await self.phone.counting.round()
+        if done is None or not done.failures:
+            self.contributing = query
         if done is None:
             return None, []
         records = {record.query: record for record in done.contributions}
@@ -152,40 +207,56 @@ class SimulatedPhone:
     @property
     def spent(self) -> Cost:
         """The budget that is spent or reserved."""
-        participant = self.phone.counting.participant
+        participant = None if self._phone is None else self._phone.counting.participant
         if participant is None:
             return Cost(0.0, 0.0)
-        entries = participant.ledger.entries(subject=self.store.phone)
+        entries = participant.ledger.entries(subject=self._store.phone)
         return Cost(sum(each.cost.epsilon for each in entries), sum(each.cost.delta for each in entries))
+
+    def has_sent(self, query: str) -> bool:
+        """Whether it has sent a contribution to a query: the client of a malicious phone may only believe so."""
+        experience = self.experience
+        return experience is None or any(each.query == query and each.contributed for each in experience.attempts)
+
+    @property
+    def experience(self) -> Experience | None:
+        """What a malicious phone has tried."""
+        return None if self.malicious is None else self.malicious.experience
 
     def _contributed(self, query: Query, cohort: int) -> Contributed:
         """What the phone has encrypted: the same numbers, computed again from the same seed."""
-        used = self._used.get(query.account, Norms(0, 0))
-        values = query.fit(values_of(query, self._found(query)), used=used)
-        if query.sequence is not None:
-            self._used[query.account] = used + Norms.of(values)
+        participant = self.phone.counting.participant
+        assert participant is not None  # noqa: S101  # it has contributed
+        others = [each for each in participant.records.within(LIVE, query.account) if each.query != query.digest]
+        values = query.fit(values_of(query, self._found(query)), used=sum((each.norms for each in others), Norms(0, 0)))
         noise = query.share(self._generator(query))
-        return Contributed(self.number, query.id, cohort, np.asarray(values), np.asarray(noise))
+        kind = None if self.malicious is None else self.malicious.kind
+        return Contributed(self.number, query.id, cohort, np.asarray(values), np.asarray(noise), kind)
 
     def _found(self, query: Query) -> Mapping[str, float] | None:
         found = None if self.phone.ads is None else self.phone.ads.counters(query)
         return self._counters(query) if found is None else found
 
     def _counters(self, _query: Query) -> Mapping[str, float]:
-        return self._world.counters(self.number, self._day)
+        return self._world.counters(self.number, self._situation.moment.day)
 
     def _noise(self, query: Query) -> np.random.Generator:
         self._prepared[query.digest] = query
         return self._generator(query)
 
     def _generator(self, query: Query) -> np.random.Generator:
-        return seeded(self._seed, "noise", self.number, query.id)
+        return seeded(self._terms.seed, "noise", self.number, query.id)
 
-    def _draw(self, *path: int | str) -> None:
+    def _draw(self, use: str, *path: int | str) -> None:
         """Let the phone's generator continue with a stream of its own, whatever was drawn before."""
-        stream = seeded(self._seed, *path[:1], self.number, *path[1:])
+        stream = seeded(self._terms.seed, use, self.number, *path)
         self._rng.bit_generator.state = stream.bit_generator.state
 
     def _on_step(self, step: Step) -> None:
         if self._step is not None and not self._step.done():
             self._step.set_result(step)
+
+
+def is_acknowledged(done: Round, query: str) -> bool:
+    """Whether a contribution to the query is acknowledged."""
+    return any(each.id == query and each.state not in _NOT_ACKNOWLEDGED for each in done.contributions)

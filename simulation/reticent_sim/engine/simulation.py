@@ -7,7 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,21 @@ import numpy as np
 from reticent.privacy import QueryBurnt
 from reticent_analyst.errors import LevelBurnt
 from reticent_sim.engine.backends import BackendName, backend_of
-from reticent_sim.engine.coordinator import Coordinator, CountOutcome, Snapshot, default_workers
+from reticent_sim.engine.coordinator import Coordinator, CountOutcome, default_workers
+from reticent_sim.engine.faults import FaultSchedule
+from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
 from reticent_sim.engine.messages import CostReport, LiveReport, Measured
 from reticent_sim.engine.observer import TOLERANCE
 from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.servers import RETICENT
+from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import STEPS, instant_of
 from reticent_sim.engine.trace import Trace
 from reticent_sim.world.outcomes import AdDay, rates_progress
 
-__all__ = ["RUN_FILE", "TRACE_FILE", "Run", "simulate"]
+__all__ = ["FAULTS_FILE", "RUN_FILE", "TRACE_FILE", "Run", "simulate"]
 
-RUN_FILE, TRACE_FILE = "run.json", "trace.txt"
-MEASURED = 100
-"""The phones of whose streams the adversary's beliefs are computed."""
+RUN_FILE, TRACE_FILE, FAULTS_FILE = "run.json", "trace.txt", "faults.jsonl"
 LEVEL = 0.95
 """The level of intervals."""
 
@@ -76,6 +78,8 @@ def simulate(
     *,
     engine: BackendName = "local",
     workers: int | None = None,
+    faults: FaultSchedule | None = None,
+    aggregation_program: Sequence[str | Path] = RETICENT,
     show: Callable[[Snapshot], None] = lambda _: None,
 ) -> Run:
     """Run a scenario: real servers, real phones over TLS, and simulated time.
@@ -85,10 +89,12 @@ def simulate(
         out: An empty folder for all files, with `run.json` and `trace.txt`; a temporary one unless given.
         engine: Where the workers run.
         workers: The number of workers; one for each processor unless given. It changes no result.
+        faults: The faults; those of the scenario unless given.
+        aggregation_program: Runs the aggregation server, in place of `reticent`.
         show: Called with the state of the run whenever it changes.
 
     Raises:
-        ValueError: The folder is not empty.
+        ValueError: The folder is not empty, or a file of the scenario is wrong.
         WorkerDied: A worker died.
 
     >>> run = simulate(Scenario(phones=20, days=1, ads=False, check="none", counters=2))  # doctest: +SKIP
@@ -98,9 +104,21 @@ def simulate(
     workers = min(scenario.phones, default_workers() if workers is None else workers)
     if workers < 1:
         raise ValueError(f"a simulation needs at least one worker: got {workers}")
+    schedule = scenario.schedule() if faults is None else faults
+    schedule.check(phones=scenario.phones, days=scenario.days, workers=workers)
     with _folder(out) as folder:
+        (folder / FAULTS_FILE).write_text(schedule.to_text(), encoding="utf-8")
         trace = Trace(folder / TRACE_FILE)
-        coordinator = Coordinator(scenario, folder, backend=backend_of(engine), workers=workers, trace=trace, show=show)
+        coordinator = Coordinator(
+            scenario,
+            folder,
+            faults=schedule,
+            backend=backend_of(engine),
+            workers=workers,
+            aggregation_program=aggregation_program,
+            trace=trace,
+            show=show,
+        )
         with contextlib.closing(trace), coordinator:
             data = _Run(scenario).run(coordinator)
         data["trace"] = trace.hash
@@ -141,7 +159,7 @@ class _Run:
                 ads = rates_progress(self._world, requests, served, delta=scenario.ad_delta)
             self._days.append(_day(day, reports, ads))
         coordinator.take_decisions()
-        masks = coordinator.measure(min(MEASURED, scenario.phones))
+        masks = coordinator.measure()
         memory = {process.name: process.peak_memory() for process in coordinator.processes}
         cpu = {process.name: process.cpu_seconds() for process in coordinator.processes}
         costs = coordinator.finish()
@@ -160,8 +178,8 @@ class _Run:
             "rates": self._rates,
             "budget": _budget(scenario, costs),
             "cost": _cost(scenario, costs, memory, cpu, coordinator.outcomes),
-            "faults": [],
-            "malice": [],
+            "faults": [each.to_json() for each in coordinator.faulted],
+            "malice": [asdict(each) for each in _findings(costs, coordinator.outcomes)],
             "failures": dict(sorted(coordinator.failures.items())),
             "problems": list(_problems(scenario, masks, coordinator.outcomes)),
         }
@@ -177,6 +195,12 @@ def _folder(out: Path | None) -> Iterator[Path]:
     if any(out.iterdir()):
         raise ValueError(f"{out} is not empty: a simulation needs a folder of its own")
     yield out.resolve()
+
+
+def _findings(costs: Sequence[CostReport], outcomes: Sequence[CountOutcome]) -> list[MaliceFinding]:
+    """What was noticed of malicious phones."""
+    experiences = sorted((each for cost in costs for each in cost.malicious), key=lambda each: each.phone)
+    return findings(experiences, [DecidedCount(each.progress, each.release) for each in outcomes])
 
 
 def _day(day: int, reports: Sequence[LiveReport], ads: AdDay | None) -> dict[str, Any]:
@@ -244,7 +268,7 @@ def _count(outcome: CountOutcome) -> dict[str, Any]:
         "kind": "counters" if query.sequence is None else "rates",
         "counters": counters,
         "population": query.population,
-        "contributors": outcome.contributed if release is None else release.contributors,
+        "contributors": sum(outcome.progress.contributors),
         "cohorts": query.cohorts,
         "cohorts_left_out": [] if release is None else list(release.cohorts_left_out),
         "method": None if release is None else "median" if any(release.cohorts_outlying) else "sum",

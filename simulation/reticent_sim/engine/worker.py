@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import logging
+import os
 import resource
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from reticent.clock import ManualClock
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent_client import AdSettings, PhoneStore
-from reticent_client.counting.records import ContributionState
+from reticent_client.ads.service import AdService
 from reticent_client.counting.servers import Servers
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.engine.measured_servers import MeasuredServers, Traffic
+from reticent_sim.engine.faults import Moment, PhoneNetwork
+from reticent_sim.engine.measured_servers import Traffic
 from reticent_sim.engine.messages import (
     ComputePolicies,
     CostReport,
+    Crash,
     Finish,
     Live,
     LiveReport,
@@ -36,7 +40,7 @@ from reticent_sim.engine.messages import (
 from reticent_sim.engine.observer import measured
 from reticent_sim.engine.policies import Policies
 from reticent_sim.engine.scenario import NO_CHECK
-from reticent_sim.engine.simulated_phone import SimulatedPhone
+from reticent_sim.engine.simulated_phone import SimulatedPhone, Situation, is_acknowledged
 from reticent_sim.engine.times import START, instant_of, order_of
 from reticent_sim.engine.trace import Event
 from reticent_sim.world.outcomes import Request
@@ -47,6 +51,8 @@ TIMEOUT = 300.0
 """Real seconds in which the phones of a worker must have made a step."""
 TIMEOUT_PER_PHONE = 1.0
 """Further seconds for each phone, where all of them call the servers."""
+REACHED_WITHIN = 30.0
+"""Real seconds in which a server that runs must be reached."""
 AT_A_TIME = 64
 """Phones that call the servers at the same time."""
 BEFORE = dt.timedelta(seconds=5)
@@ -63,22 +69,28 @@ class PhoneWorker:
     """
 
     def __init__(self, setup: Setup) -> None:
+        logging.basicConfig(filename=setup.folder / f"worker-{setup.number}.log", format="%(message)s")
         self._setup = setup
         self._scenario = setup.scenario
         self._world = setup.scenario.world
         self._policies = Policies(setup.folder / "policies", self._world, setup.scenario.delta)
         self._clock = ManualClock(START - BEFORE)
+        self._situation = Situation(self._clock)
         self._runner = asyncio.Runner()
         self._open = contextlib.AsyncExitStack()
         self._phones: dict[int, SimulatedPhone] = {}
+        self._invitations: dict[int, Invitation] = {}
+        self._servers: Servers | None = None
+        self._ad_service: AdService | None = None
         self._traffic = Traffic()
         self._began = time.process_time()
         self._handlers: dict[type, Callable[[Any], Any]] = {
             ComputePolicies: self._compute_policies,
+            Crash: lambda _: os.kill(os.getpid(), signal.SIGKILL),
             Start: self._in_loop(self._start),
             Live: self._in_loop(self._live),
             TakeRounds: self._in_loop(self._take_rounds),
-            Measure: lambda request: measured(request, self._world, self._policies, self._phones),
+            Measure: lambda request: measured(request, self._world, self._policies),
             Finish: self._in_loop(self._finish),
         }
 
@@ -103,63 +115,121 @@ class PhoneWorker:
             self._policies.compute(request.check, routine)
 
     async def _start(self, request: Start) -> LiveReport:
-        invitations = {number: Invitation.from_text(text) for number, text in request.invitations.items()}
+        await self._clock.move_to(request.now)
+        self._situation.moment = request.moment
+        self._invitations = {number: Invitation.from_text(text) for number, text in request.invitations.items()}
         store = PhoneStore(self._setup.folder / f"phones-{self._setup.number}.db")
         self._open.callback(store.close)
-        for invitation in [*invitations.values()][:1]:  # keeps the channels open for all phones
-            await self._open.enter_async_context(Servers(invitation))
+        # These keep the channels open for all phones.
+        for invitation in [*self._invitations.values()][:1]:
+            self._servers = await self._open.enter_async_context(Servers(invitation))
+        if request.ad_service is not None:
+            service = AdService(request.ad_service, self._authority.read_bytes())
+            self._ad_service = await self._open.enter_async_context(service)
         for number in self._setup.phones:
-            self._phones[number] = SimulatedPhone(
-                number,
-                self._world,
-                self._scenario.terms,
-                store.of(f"phone {number}"),
-                self._clock,
-                schedule=self._policies.schedule(self._scenario.check, self._world.person(number).routine)
-                if self._scenario.check != NO_CHECK
-                else None,
-                ads=self._ad_settings(number, request.ad_service),
-                servers=partial(MeasuredServers, traffic=self._traffic),
-            )
+            self._phones[number] = self._phone(number, store, request.ad_service)
+        await self._reach_servers()
+        return LiveReport(await self._switch())
 
-        async def begin(phone: SimulatedPhone) -> None:
-            await self._open.enter_async_context(phone)
-            await phone.join(invitations[phone.number])
+    def _phone(self, number: int, store: PhoneStore, ad_service: str | None) -> SimulatedPhone:
+        faults = self._setup.faults.of_phone(number)
+        has_mask = self._scenario.check != NO_CHECK
+        routine = self._world.person(number).routine
+        return SimulatedPhone(
+            number,
+            self._world,
+            self._scenario.terms,
+            store.of(f"phone {number}"),
+            self._situation,
+            schedule=self._policies.schedule(self._scenario.check, routine) if has_mask else None,
+            ads=None if ad_service is None else self._ad_settings(number, ad_service),
+            network=PhoneNetwork(faults, lambda: self._situation.moment, self._traffic),
+            faults=faults,
+            malice=self._scenario.malice.get(number),
+        )
 
-        await self._all(begin(phone) for phone in self._phones.values())
-        return LiveReport([Event(order_of(self._clock.now()), number, "joined") for number in self._phones])
+    @property
+    def _authority(self) -> Any:
+        return self._setup.folder / "certs" / "ca.crt"
 
-    def _ad_settings(self, number: int, address: str | None) -> AdSettings | None:
-        if address is None:
-            return None
-        folder = self._setup.folder
-        authority = folder / "certs" / "ca.crt"
-        return self._world.settings(number, address, folder, self._scenario.ad_delta, authority=authority)
+    def _ad_settings(self, number: int, address: str) -> AdSettings:
+        delta = self._scenario.ad_delta
+        return self._world.settings(number, address, self._setup.folder, delta, authority=self._authority)
+
+    async def _switch(self) -> list[Event]:
+        """Switch phones on and off as the faults say; those that have not enrolled do."""
+        moment, order = self._situation.moment, order_of(self._clock.now())
+        events = []
+        starting = []
+        for phone in self._phones.values():
+            faults = phone.faults
+            if faults.leaves == moment and phone.is_on:
+                await phone.leave()
+                events.append(Event(order, phone.number, "left"))
+            elif faults.is_off(moment) and phone.is_on:
+                await phone.switch_off()
+                events.append(Event(order, phone.number, "off"))
+            elif not faults.is_off(moment) and not phone.is_on:
+                starting.append(phone)
+                events.append(Event(order, phone.number, "on"))
+        await self._all(self._switch_on(phone) for phone in starting)
+        return events
+
+    async def _switch_on(self, phone: SimulatedPhone) -> None:
+        await phone.switch_on()
+        self._open.push_async_callback(phone.switch_off)
+        await phone.join(self._invitations[phone.number])
+
+    async def _reach_servers(self) -> None:
+        """Wait until the servers that run can be reached: after a restart, gRPC takes some time."""
+        moment = self._situation.moment
+        async with asyncio.timeout(REACHED_WITHIN):
+            if self._servers is not None and self._setup.faults.runs("keys", moment):
+                await self._servers.wait_for_key_server()
+            if self._servers is not None and self._setup.faults.runs("aggregation", moment):
+                await self._servers.wait_for_aggregation_server()
+            if self._ad_service is not None and self._setup.faults.runs("ads", moment):
+                await self._ad_service.wait()
 
     async def _live(self, request: Live) -> LiveReport:
         events: list[Event] = []
         requests: list[Request] = []
         total = Counter[str]()
         for step in range(request.first, request.end):
+            self._situation.moment = Moment(request.day, step)
+            await self._clock.move_to(instant_of(request.day, step) - BEFORE)
+            await self._reach_servers()
+            events += await self._switch()
             phones = list(self._phones.values())
             events += await self._decide(phones, request.day, step, total)
             if self._scenario.ads:
                 events += await self._show_ads(phones, request.day, step, requests, total)
+        steps = slice(request.first, request.end)
         return LiveReport(
-            events, total["released"], total["suppressed"], total["missing"], requests, total["shown"], total["clicks"]
+            events,
+            released=total["released"],
+            suppressed=total["suppressed"],
+            missing=total["missing"],
+            requests=requests,
+            shown=total["shown"],
+            clicks=total["clicks"],
+            streams={
+                number: phone.released[request.day][steps]
+                for number, phone in self._phones.items()
+                if number < request.measured
+            },
         )
 
     async def _decide(self, phones: Sequence[SimulatedPhone], day: int, step: int, total: Counter[str]) -> list[Event]:
         """Let the masks decide a step."""
         instant = instant_of(day, step)
-        await self._clock.move_to(instant - BEFORE)
         for phone in phones:
             phone.sense(day, step)
         await self._clock.move_to(instant)
         async with asyncio.timeout(TIMEOUT):
             released = [await phone.decided(day, step) for phone in phones]
         for phone, context in zip(phones, released, strict=True):
-            missing = phone.lived[day][step] is None
+            missing = phone.lived[day][step] is None or not phone.is_on
             total["missing" if missing else "suppressed" if context is None else "released"] += 1
         order = order_of(instant)
         return [Event(order, phone.number, f"step {context}") for phone, context in zip(phones, released, strict=True)]
@@ -176,6 +246,7 @@ class PhoneWorker:
         searching = [
             (phone, search.query)
             for phone in phones
+            if phone.is_on and phone.is_reliable
             for search in self._world.searches(phone.number, day)
             if search.step == step
         ]
@@ -203,32 +274,42 @@ class PhoneWorker:
         return events
 
     async def _take_rounds(self, request: TakeRounds) -> RoundReport:
+        self._situation.moment = request.moment
         await self._clock.move_to(request.now)
-        present = [phone for phone in self._phones.values() if not self._is_absent(phone.number, request)]
-        rounds = await self._all(phone.round(request.day) for phone in present)
+        await self._reach_servers()
+        due = [phone for phone in self._phones.values() if self._is_due(phone, request.query)]
+        present = [phone for phone in due if not phone.faults.is_absent(request.moment)]
+        for phone in present:
+            if phone.malicious is not None:
+                phone.malicious.overhear(request.overheard)
+        rounds = await self._all(phone.round(request.query) for phone in present)
         events, contributed, acknowledged = [], [], []
         failures = Counter[str]()
-        pending = 0
         for phone, (done, made) in zip(present, rounds, strict=True):
-            if done is None:
-                continue
             contributed += made
             events += [Event(request.order, phone.number, each.text) for each in made]
+            if done is None:
+                continue
             failures.update(str(each) for each in done.failures)
             failures.update(f"declined: {each}" for each in done.declined)
-            states = {record.id: record.state for record in done.contributions}
-            if request.query is not None and states.get(request.query) is ContributionState.ACKNOWLEDGED:
+            query = request.query
+            if query is not None and is_acknowledged(done, query) and phone.has_sent(query):
                 acknowledged.append(phone.number)
-            pending += bool(done.failures)
-        return RoundReport(events, contributed, acknowledged, pending, dict(failures))
+        sent = {phone.number: phone.malicious.sent for phone in present if phone.malicious is not None}
+        pending = sum(phone.contributing != request.query for phone in due)
+        return RoundReport(events, contributed, acknowledged, pending, dict(failures), sent, len(present))
 
-    def _is_absent(self, number: int, request: TakeRounds) -> bool:
-        """Whether a phone is absent in a phase, which a draw of its own decides."""
-        share = self._scenario.absent if request.absent else 0.0
-        return bool(seeded(self._scenario.seed, "absent", number, request.phase).random() < share)
+    def _is_due(self, phone: SimulatedPhone, query: str | None) -> bool:
+        """Whether a phone has something to do: it is on, not absent in this phase, and not done yet."""
+        if not phone.is_on or (query is not None and phone.contributing == query):
+            return False
+        if query is None or not self._scenario.absent:
+            return True
+        return bool(seeded(self._scenario.seed, "absent", phone.number, query).random() >= self._scenario.absent)
 
     async def _finish(self, _: Finish) -> CostReport:
         spent = [phone.spent for phone in self._phones.values()]
+        experiences = [phone.experience for phone in self._phones.values()]
         await self._open.aclose()
         files = self._setup.folder.glob(f"phones-{self._setup.number}.db*")
         return CostReport(
@@ -239,6 +320,7 @@ class PhoneWorker:
             bytes_received=self._traffic.received,
             store_bytes=sum(path.stat().st_size for path in files),
             spent=[(each.epsilon, each.delta) for each in spent],
+            malicious=[each for each in experiences if each is not None],
         )
 
     async def _all(self, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:

@@ -49,6 +49,13 @@ class PhoneFaults:
             for each in self._present(moment)
         )
 
+    def is_off(self, moment: Moment) -> bool:
+        """Whether it is off in the step: it is absent for whole steps, not there yet or there no longer."""
+        joins, leaves = self.joins, self.leaves
+        if (joins is not None and moment < joins) or (leaves is not None and moment[:2] >= leaves[:2]):
+            return True
+        return any(each.kind == "absent" and each.phase is None for each in self._present(moment))
+
     def reaches(self, server: Server, moment: Moment) -> bool:
         """Whether the network lets it reach a server, and the server runs."""
         if any(each.target == server and each.holds(moment) for each in self.outages):
@@ -163,6 +170,20 @@ class FaultSchedule:
     def at(self, moment: Moment) -> tuple[Fault, ...]:
         """The faults of processes that begin at a moment, in order."""
         return self._of_processes.get(moment, ())
+
+    def runs(self, server: Server, moment: Moment) -> bool:
+        """Whether a server runs, but for a crash after which it restarts at once."""
+        return not any(each.target == server and each.holds(moment) for each in self._outages)
+
+    @property
+    def days_of_processes(self) -> set[int]:
+        """The days on which a fault of a process begins or lasts."""
+        return {
+            day
+            for each in self.faults
+            if each.kind in _OF_PROCESSES and not each.phones
+            for day in range(each.day, each.end.day + 1)
+        }
 
     @cached_property
     def _by_phone(self) -> dict[int, list[Fault]]:

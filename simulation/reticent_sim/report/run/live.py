@@ -12,13 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reticent.console.text import printable
-from reticent_sim.engine.coordinator import Snapshot
+from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.report.run.numbers import count, decimal
 
 __all__ = ["LiveView"]
 
-WIDTH = 24
-"""The letters of a bar."""
+HOURS = 24
 EVERY = 1.0
 """The fewest seconds between two lines of the same phase, where the console is no terminal."""
 
@@ -55,38 +54,39 @@ class LiveView:
             self._console.print(Text(_line(snapshot)), soft_wrap=True)
 
 
-def _line(snapshot: Snapshot) -> str:
-    parts = (_day(snapshot), printable(snapshot.phase), _counts(snapshot), _budget(snapshot))
-    return "  ".join([f"{snapshot.seconds:6.1f} s", *filter(None, parts)])
-
-
-def _panel(snapshot: Snapshot) -> Group:
-    """The lines on a terminal: a title, bars for the days and the budget, and the open query."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(width=WIDTH)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    table.add_row("days", _bar(snapshot.day, snapshot.days), _day(snapshot))
-    table.add_row("budget", _bar(snapshot.epsilon_spent, snapshot.epsilon_limit), _budget(snapshot))
-    table.add_row("counts", _bar(snapshot.contributions, snapshot.phones), _counts(snapshot))
-    title = f"{count(snapshot.phones)} phones  {snapshot.seconds:.0f} s  {printable(snapshot.phase)}"
-    return Group(Text(title, style="bold", no_wrap=True, overflow="ellipsis"), table)
-
-
-def _bar(done: float, total: float) -> ProgressBar:
-    return ProgressBar(total=max(total, 1e-9), completed=min(done, total), width=WIDTH)
-
-
-def _day(snapshot: Snapshot) -> str:
-    return f"day {snapshot.day + 1} of {snapshot.days}"
-
-
-def _counts(snapshot: Snapshot) -> str:
-    """The contributions to the open query; empty if none is open."""
-    if not snapshot.contributions:
-        return ""
-    return f"{count(snapshot.contributions)} contributions, {decimal(snapshot.rate)} a second"
+def _time(snapshot: Snapshot) -> str:
+    return f"day {snapshot.day + 1} of {snapshot.days}, {snapshot.step:02}:00"
 
 
 def _budget(snapshot: Snapshot) -> str:
     return f"epsilon {decimal(snapshot.epsilon_spent)} of {decimal(snapshot.epsilon_limit)}"
+
+
+def _line(snapshot: Snapshot) -> str:
+    parts = [
+        f"{snapshot.seconds:6.1f} s", _time(snapshot), printable(snapshot.phase),
+        f"{count(snapshot.present)} of {count(snapshot.phones)} phones",
+        f"{count(snapshot.contributions)} contributions ({decimal(snapshot.rate)}/s)",
+        _budget(snapshot),
+    ]  # fmt: skip
+    return "  ".join(parts)
+
+
+def _panel(snapshot: Snapshot) -> Group:
+    """The lines on a terminal: a title, and a bar for the days, the phones and the budget."""
+    hours = snapshot.day * HOURS + snapshot.step
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(width=24)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for name, done, total, words in (
+        ("days", hours, snapshot.days * HOURS, _time(snapshot)),
+        ("phones", snapshot.present, snapshot.phones, f"{count(snapshot.present)} of {count(snapshot.phones)} present"),
+        ("budget", snapshot.epsilon_spent, snapshot.epsilon_limit, _budget(snapshot)),
+    ):
+        table.add_row(name, ProgressBar(total=max(total, 1e-9), completed=min(done, total), width=24), words)
+    table.add_row("counts", "", f"{count(snapshot.contributions)} contributions, {decimal(snapshot.rate)} a second")
+    title = Text(
+        f"{printable(snapshot.phase)}  {snapshot.seconds:.0f} s", style="bold", no_wrap=True, overflow="ellipsis"
+    )
+    return Group(title, table)
