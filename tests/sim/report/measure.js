@@ -42,7 +42,10 @@
       series: mark.dataset.series, place: origin(mark.firstElementChild),
     })),
     bars: [...plot.querySelectorAll("rect[data-series]")].map((bar) => ({ series: bar.dataset.series, box: box(bar) })),
-    tracks: [...plot.querySelectorAll("rect.track")].map(box),
+    area: [
+      box(plot)[0] + parseFloat(getComputedStyle(plot).paddingLeft),
+      box(plot)[1] - parseFloat(getComputedStyle(plot).paddingRight),
+    ],
     intervals: [...plot.querySelectorAll("line.interval")].map(box),
   }));
   const lines = [...document.querySelectorAll("body *")].filter(

@@ -182,7 +182,7 @@ def test_figures_show_the_data(browser: Chromium, page: str, width: int) -> None
 def shown_bars(shown: dict[str, Any], name: str, shares: dict[str, float]) -> None:
     """Each bar is as long as its share of the whole width."""
     picture = plot(shown, name)
-    left, right, *_ = picture["tracks"][0]
+    left, right = picture["area"]
     found = {bar["series"]: (bar["box"][1] - bar["box"][0]) / (right - left) for bar in picture["bars"]}
     assert found == pytest.approx(shares, abs=PIXELS / (right - left))
 
