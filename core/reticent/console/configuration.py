@@ -20,7 +20,7 @@ FILE = Path("reticent.toml")
 VARIABLE = "RETICENT_CONFIG"
 """The environment variable that names a file."""
 
-PROGRAMS = ("keys", "agg", "ads", "count", "rates", "phone")
+PROGRAMS = ("keys", "agg", "ads", "count", "rates", "phone", "simulate")
 """The programs that read the file; each has tables of its own."""
 
 Source = Callable[[App, tuple[str, ...], ArgumentCollection], Any]

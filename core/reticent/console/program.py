@@ -95,6 +95,12 @@ COMMANDS = (
         extra="sim",
     ),
     Command(
+        name="simulate",
+        app="reticent_sim.simulator:app",
+        help="Simulate thousands of phones with real servers, and write a report.",
+        extra="sim",
+    ),
+    Command(
         name="experiment",
         app="reticent_sim.cli:app",
         help="Reproduce the figures and tables of the sources.",

@@ -65,7 +65,8 @@ class Scenario:
         count_delta: Delta of each count.
         cohorts: The cohorts of each count; as few as tolerate the malicious phones unless given.
         absent: The probability that a phone is absent in a phase.
-        malicious: Malicious phones: their number by their kind.
+        malicious: The share of phones that are malicious, of all kinds.
+        attacks: The number of malicious phones by their kind, instead of a share.
         fault_rate: The mean number of random faults per day.
         faults: A file with a schedule of faults, in addition.
         intervals: A CSV file with the times at which each phone is on: phone,on,off.
@@ -91,7 +92,8 @@ class Scenario:
     count_delta: float = 1e-6
     cohorts: int | None = None
     absent: float = 0.1
-    malicious: Mapping[str, int] = field(default_factory=dict)
+    malicious: float = 0.0
+    attacks: dict[str, int] = field(default_factory=dict)
     fault_rate: float = 0.0
     faults: Path | None = None
     intervals: Path | None = None
@@ -112,8 +114,9 @@ class Scenario:
         for name in ("delta", "ad_delta"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in (0, 1]: got {getattr(self, name)!r}")
-        if not 0 <= self.absent < 1:
-            raise ValueError(f"absent is a probability below 1: got {self.absent!r}")
+        for name in ("absent", "malicious"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1), as a share of the phones: got {getattr(self, name)!r}")
         for name, limits in _COSTS.items():
             least, most = COST_RANGES[limits]
             if not least <= getattr(self, name) <= most:
@@ -126,8 +129,10 @@ class Scenario:
             raise ValueError(f"key_bits must be one of {', '.join(map(str, get_args(KeyBits)))}: got {self.key_bits!r}")
         if self.cohorts is not None and not 1 <= self.cohorts <= self.phones:
             raise ValueError(f"cohorts must lie between 1 and the number of phones: got {self.cohorts!r}")
-        if sum(self.malicious.values()) >= self.phones:
-            raise ValueError(f"fewer than all {self.phones} phones may be malicious: got {dict(self.malicious)}")
+        if self.malicious and self.attacks:
+            raise ValueError("state either the share of malicious phones or their numbers by kind, not both")
+        if 2 * len(self.malice) > self.phones:
+            raise ValueError(f"at most half of the {self.phones} phones may be malicious: got {len(self.malice)}")
         if self.counts > self.days:
             raise ValueError(f"there is at most one count a day: got {self.counts} counts in {self.days} days")
 
@@ -164,7 +169,7 @@ class Scenario:
     def to_json(self) -> dict[str, Any]:
         """The scenario as plain data."""
         paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in ("faults", "intervals")}
-        return asdict(self) | paths | {"compare": list(self.compare), "malicious": dict(sorted(self.malicious.items()))}
+        return asdict(self) | paths | {"compare": list(self.compare), "attacks": dict(sorted(self.attacks.items()))}
 
     def changed(self, **changes: Any) -> Scenario:
         """The scenario with other values."""
@@ -188,7 +193,7 @@ class Scenario:
     @property
     def malice(self) -> dict[int, str]:
         """The malicious phones, with their kinds."""
-        return assign(self.seed, self.phones, self.malicious)
+        return assign(self.seed, self.phones, self.attacks or self.malicious)
 
     def schedule(self) -> FaultSchedule:
         """The faults: of the file, random ones, and the absences of the intervals.

@@ -15,6 +15,7 @@ import numpy as np
 
 from reticent.privacy import QueryBurnt
 from reticent_analyst.errors import LevelBurnt
+from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.backends import BackendName, backend_of
 from reticent_sim.engine.coordinator import Coordinator, CountOutcome, default_workers
 from reticent_sim.engine.faults import FaultSchedule
@@ -181,7 +182,7 @@ class _Run:
             "faults": [each.to_json() for each in coordinator.faulted],
             "malice": [asdict(each) for each in _findings(costs, coordinator.outcomes)],
             "failures": dict(sorted(coordinator.failures.items())),
-            "problems": list(_problems(scenario, masks, coordinator.outcomes)),
+            "problems": list(_problems(scenario.delta, masks, coordinator.outcomes)),
         }
 
 
@@ -316,11 +317,11 @@ def _cost(
     }
 
 
-def _problems(scenario: Scenario, masks: Sequence[Measured], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
+def _problems(delta: float, masks: Sequence[Measured], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
     """Broken promises, a sentence each."""
     for each in masks:
-        if each.check == scenario.check and each.breaches:
-            yield f"the check {each.check} let the belief rise by more than {scenario.delta} in {each.breaches} cases"
+        if each.check in CHECKS and CHECKS[each.check].private and each.breaches:
+            yield f"the check {each.check} let the belief rise by more than {delta} in {each.breaches} cases"
     for outcome in outcomes:
         if outcome.exact is False:
             yield f"the release of {outcome.query.id!r} is not the sum of what the phones contributed"
