@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from reticent.privacy import Bin, Cost, Query, QueryLimits, min_liars
@@ -191,6 +191,10 @@ class Participation:
 
     def to_text(self) -> str:
         """The policy as a JSON document of one line, from which `from_text` makes an equal one."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return FORMAT.text(asdict(self))
 
     @classmethod

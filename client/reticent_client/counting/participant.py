@@ -12,6 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -113,7 +114,8 @@ class Participant:
         self.ledger = store.ledger(budget, composition)
         self._simulation = simulation
         self.policy = policy
-        self._store = store
+        self.store = store
+        """Where all of it is kept."""
         self._declined = DeclinedQueries(store)
         self._budget = Budget(self.records, self.ledger)
         self._rng = rng
@@ -258,11 +260,14 @@ class Participant:
                 after all, that stands, and its cost is spent; if the cost exceeds the budget by then, the
                 phone contributes nothing new.
         """
-        with self._one_at_a_time, self._store.transaction():
+        with self._one_at_a_time, self.store.transaction():
             before, state = self._decide(decision)
-        if before.state not in UNDECIDED and before.state is not state:
-            raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now reports {state.name}")
-        return state
+        return _consistent(before, state)
+
+    async def take_decision(self, decision: wire.Decision) -> ContributionState:
+        """As `decided`, in one transaction with those of other phones of the same file."""
+        before, state = await self.store.transact(partial(self._decide, decision))
+        return _consistent(before, state)
 
     def _decide(self, decision: wire.Decision) -> tuple[Record, ContributionState]:
         """The contribution before the decision, and its state by the key server's word."""
@@ -343,7 +348,7 @@ class Participant:
             )
         except (ValueError, ArithmeticError) as error:  # what cannot be drawn or packed
             raise Declined(Reason.MALFORMED, f"{query.id!r} allows no contribution: {error}", query.id) from error
-        with self._store.transaction():
+        with self.store.transaction():
             # A program that runs the same phone without a claim may have been faster: only its contribution counts.
             kept = self._kept(query.digest)
             if kept is None:
@@ -391,6 +396,13 @@ class Participant:
             made=self._now(),
             detail="",
         )
+
+
+def _consistent(before: Record, state: ContributionState) -> ContributionState:
+    """The state that the key server reports, unless it reported another one before."""
+    if before.state not in UNDECIDED and before.state is not state:
+        raise ForeignReply(f"{before.id!r} is {before.state.name}, and the key server now reports {state.name}")
+    return state
 
 
 def _message(record: Record) -> wire.Contribution:

@@ -248,14 +248,14 @@ class _RoundRun:
     async def _send(self, contribution: wire.Contribution) -> None:
         try:
             acknowledgement = await self._servers.contribute(contribution)
-            await _in_thread(self._participant.acknowledged, acknowledgement)
+            await self._transact(self._participant.acknowledged, acknowledgement)
         except (Refused, Unreachable) as error:
-            await _in_thread(self._participant.not_delivered, contribution.query, error)
+            await self._transact(self._participant.not_delivered, contribution.query, error)
             for record in self._records([contribution.query]):
                 if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
                     self._note(f"contribution to {record.id!r}", self._servers.aggregation, error)
         except ForeignReply as error:
-            await _in_thread(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
+            await self._transact(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
             self._note("an acknowledgement", self._servers.aggregation, error)
 
     async def _take_decisions(self) -> None:
@@ -265,8 +265,12 @@ class _RoundRun:
             decisions = await self._servers.decisions(batch)
             for decision in decisions[: len(batch)]:
                 with self._noting("check of a decision", self._servers.aggregation):
-                    await _in_thread(self._participant.decided, decision)
+                    await self._participant.take_decision(decision)
                     self._decided[decision.query] = None
+
+    async def _transact(self, change: Callable[..., None], *arguments: Any) -> None:
+        """Make a small change in one transaction with those of other phones of the same file."""
+        await self._participant.store.transact(partial(change, *arguments))
 
     def _records(self, queries: Iterable[bytes]) -> tuple[Record, ...]:
         found = (self._participant.records.of(query) for query in queries)

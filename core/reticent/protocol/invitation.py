@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from reticent.protocol.keys import KEY_BYTES
 from reticent.storage.documents import DocumentFormat
@@ -44,7 +44,7 @@ class Invitation:
 
     def to_text(self) -> str:
         """The invitation as JSON, from which `from_text` makes an equal one."""
-        content = asdict(self) | {"token": _text(self.token), "identity": _text(self.identity)}
+        content = vars(self) | {"token": _text(self.token), "identity": _text(self.identity)}
         return FORMAT.text(content, indent=2) + "\n"
 
     @classmethod

@@ -133,13 +133,13 @@ def test_an_announcement_that_is_there_often_is_answered_once(tmp_path: Path) ->
 
 def test_no_more_decisions_are_looked_at_than_were_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[wire.Decision] = []
-    decided = Participant.decided
+    take_decision = Participant.take_decision
 
-    def counted(phone: Participant, decision: wire.Decision) -> ContributionState:
+    async def counted(phone: Participant, decision: wire.Decision) -> ContributionState:
         looked_at.append(decision)
-        return decided(phone, decision)
+        return await take_decision(phone, decision)
 
-    monkeypatch.setattr(Participant, "decided", counted)
+    monkeypatch.setattr(Participant, "take_decision", counted)
 
     async def live() -> None:
         async with lied_to(tmp_path) as (network, phone, servers):
