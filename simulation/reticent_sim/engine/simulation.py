@@ -18,7 +18,7 @@ from reticent_analyst.errors import LevelBurnt
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.backends import BackendName, backend_of
 from reticent_sim.engine.coordinator import Coordinator, CountOutcome, default_workers
-from reticent_sim.engine.faults import FaultSchedule
+from reticent_sim.engine.faults import Fault, FaultSchedule, ProcessOutcome
 from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
 from reticent_sim.engine.messages import CostReport, LiveReport, Measured
 from reticent_sim.engine.observer import TOLERANCE
@@ -121,7 +121,7 @@ def simulate(
             show=show,
         )
         with contextlib.closing(trace), coordinator:
-            data = _Run(scenario).run(coordinator)
+            data = _Run(scenario, schedule).run(coordinator)
         data["trace"] = trace.hash
         text = json.dumps(data, indent=1, allow_nan=False)
         (folder / RUN_FILE).write_text(text + "\n", encoding="utf-8")
@@ -131,8 +131,8 @@ def simulate(
 class _Run:
     """A run, and what is known of it so far."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: Scenario, schedule: FaultSchedule) -> None:
+        self._scenario, self._schedule = scenario, schedule
         self._world = scenario.world
         self._began = time.monotonic()
         self._days: list[dict[str, Any]] = []
@@ -179,7 +179,7 @@ class _Run:
             "rates": self._rates,
             "budget": _budget(scenario, costs),
             "cost": _cost(scenario, costs, memory, cpu, coordinator.outcomes),
-            "faults": [each.to_json() for each in coordinator.faulted],
+            "faults": _faults(self._schedule, coordinator.faulted),
             "malice": [asdict(each) for each in _findings(costs, coordinator.outcomes)],
             "failures": dict(sorted(coordinator.failures.items())),
             "problems": list(_problems(scenario.delta, masks, coordinator.outcomes)),
@@ -279,6 +279,24 @@ def _count(outcome: CountOutcome) -> dict[str, Any]:
         "burnt": outcome.burnt,
         "seconds": round(outcome.seconds, 2),
     }
+
+
+def _faults(schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome]) -> list[dict[str, Any]]:
+    """All faults of the run; those of processes and of their disks with what came of them."""
+    found: dict[Fault, list[str]] = {}
+    for each in outcomes:
+        found.setdefault(each.fault, []).append(each.outcome)
+    return [
+        {
+            "day": fault.day,
+            "step": fault.step,
+            "kind": fault.kind,
+            "target": fault.target,
+            "steps": 0 if fault.phase is not None else fault.steps,
+            "outcome": ", then ".join(found.get(fault, ())),
+        }
+        for fault in schedule.faults
+    ]
 
 
 def _budget(scenario: Scenario, costs: Sequence[CostReport]) -> dict[str, Any]:

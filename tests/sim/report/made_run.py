@@ -123,26 +123,22 @@ def _count(rng: np.random.Generator, name: str, day: int, names: list[str], phon
 
 
 FAULTS = {
-    "partition": ("phones 100..199", "they contributed later"),
-    "loss": ("a reply", "the phone sent its contribution again; it was counted once"),
-    "duplicate": ("a request", "the second was refused as known"),
-    "crash": ("aggregation", "restarted; no acknowledged contribution was lost"),
-    "skew": ("phone 17", "refused until its clock was right"),
-    "full": ("keys", "refused with a retry; served again after an hour"),
-    "join": ("phone 640", "enrolled"),
+    "partition": ("phones 100-199", 6, ""),
+    "reply lost": ("phones 3-17", 1, ""),
+    "duplicate": ("phones 64-65", 1, ""),
+    "crash": ("aggregation", 3, "killed, then serves again"),
+    "skew": ("phone 17", 2, ""),
+    "full": ("keys", 0, "its disk is full, then its disk has room again"),
+    "join": ("phone 640", 1, ""),
 }
+"""Of each kind a target, how long it lasts, and what came of it."""
 
 
 def _fault(rng: np.random.Generator, days: int) -> dict[str, Any]:
     kind = list(FAULTS)[int(rng.integers(len(FAULTS)))]
-    target, outcome = FAULTS[kind]
-    return {
-        "day": int(rng.integers(days)),
-        "step": int(rng.integers(24)),
-        "kind": kind,
-        "target": target,
-        "outcome": outcome,
-    }
+    target, steps, outcome = FAULTS[kind]
+    time = {"day": int(rng.integers(days)), "step": int(rng.integers(24))}
+    return {**time, "kind": kind, "target": target, "steps": steps, "outcome": outcome}
 
 
 LIES = {

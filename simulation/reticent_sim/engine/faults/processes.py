@@ -28,17 +28,6 @@ class ProcessOutcome:
     fault: Fault
     outcome: str
 
-    def to_json(self) -> dict[str, object]:
-        """As plain data."""
-        fault = self.fault
-        return {
-            "day": self.moment.day,
-            "step": self.moment.step,
-            "kind": fault.kind,
-            "target": fault.target,
-            "outcome": self.outcome,
-        }
-
 
 class ProcessFaults:
     """Applies the crashes and the full disks of a schedule.

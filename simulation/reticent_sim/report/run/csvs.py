@@ -24,7 +24,7 @@ MASKS = (
     "check", "released", "phones", "days", "strayed", "breaches", "largest_rise", "mean_rise",
     "rise_from", "rise_to", "rises",
 )  # fmt: skip
-FAULTS = ("day", "step", "kind", "target", "outcome")
+FAULTS = ("day", "step", "kind", "target", "steps", "outcome")
 MALICE = ("phone", "kind", "noticed", "by", "how")
 
 

@@ -10,14 +10,14 @@ from reticent_sim.report.run.facts import Data
 from reticent_sim.report.run.frame import NumberTable, figure, table
 from reticent_sim.report.run.markup import Markup, tag
 from reticent_sim.report.run.numbers import count, finite, plural
-from reticent_sim.report.run.plot import Axis, Plot, cut, ticks
+from reticent_sim.report.run.plot import LETTER, Axis, Plot, cut, ticks
 
 __all__ = ["failures", "faults", "malice", "outcomes"]
 
 HOURS = 24
 ROW = 26.0
 MOST_OUTCOMES = 12
-LONGEST = 10
+LONGEST = 12
 """The letters of a kind that fit beside the timeline on a phone."""
 MOST_ROWS = 300
 """The most rows of a table; the CSV files have all."""
@@ -33,13 +33,17 @@ def faults(data: Data) -> Markup | None:
     last = max([*(each.get("day") or 0 for each in found), *(day.get("day") or 0 for day in facts.rows(data, "days"))])
     plot = Plot(
         "faults-timeline", "Timeline of the faults", sentence, ROW * len(kinds), Axis(0, last + 1), Axis(0, 1),
-        left=84, right=44, top=4,
+        left=LETTER * LONGEST + 10, right=44, top=4,
     )  # fmt: skip
     for number, kind in enumerate(kinds):
         y = ROW * number + ROW / 2
         times = Counter(_time(each) for each in found if str(each.get("kind")) == kind)
         plot.add(plot.text("0", y, cut(kind, LONGEST), anchor="end", dx=-10, middle=True, class_="name"))
         plot.add(tag("line", class_="row", x1="0", x2="100%", y1=y, y2=y))
+        for each in found:
+            if str(each.get("kind")) == kind and (steps := finite(each.get("steps"))):
+                end = min(_time(each) + steps / HOURS, last + 1)
+                plot.add(tag("line", class_="lasting", x1=plot.across(_time(each)), x2=plot.across(end), y1=y, y2=y))
         for time in sorted(times):
             plot.mark(plot.across(time), y, "diamond", "fault", series=kind, value=time)
         total = f"\N{MULTIPLICATION SIGN}{count(sum(times.values()))}"
@@ -50,12 +54,12 @@ def faults(data: Data) -> Markup | None:
             f"day {each.get('day')}, {each.get('step')}:00",
             str(each.get("kind")),
             str(each.get("target")),
-            str(each.get("outcome")),
+            str(each.get("outcome") or ""),
         ]
         for each in found[:MOST_ROWS]
     ]
     left = len(found) - MOST_ROWS
-    how = "Each mark is one or more faults of that kind within an hour." + (
+    how = "Each mark is one or more faults of that kind within an hour; a line shows how long they last." + (
         f" The table has the first {MOST_ROWS}; faults.csv has {count(left)} more." if left > 0 else ""
     )
     numbers = NumberTable(("time", "kind", "target", "outcome"), listed, texts=frozenset({1, 2, 3}))
@@ -64,14 +68,18 @@ def faults(data: Data) -> Markup | None:
 
 def outcomes(data: Data) -> Markup | None:
     """The most frequent outcomes of each kind of fault."""
-    found = Counter((str(each.get("kind")), str(each.get("outcome"))) for each in facts.rows(data, "faults"))
+    known = [each for each in facts.rows(data, "faults") if each.get("outcome")]
+    found = Counter((str(each.get("kind")), str(each["outcome"])) for each in known)
     if not found:
         return None
     most = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:MOST_OUTCOMES]
     (kind, outcome), number = most[0]
-    sentence = f"The faults ended in {plural(len(found), 'way')}, most often: {kind}, {outcome} ({count(number)})."
+    total = plural(sum(found.values()), "fault")
+    sentence = f"{total} hit servers, workers or disks; most often: {kind}, {outcome} ({count(number)})."
     rest = sum(found.values()) - sum(size for _, size in most)
-    how = "What came of the faults." + (f" {count(rest)} others are in the table above." if rest else "")
+    how = "What came of faults of processes and disks." + (
+        f" {count(rest)} others are in the table above." if rest else ""
+    )
     rows = [[kind, count(size), outcome] for (kind, outcome), size in sorted(most)]
     picture = table("outcomes", sentence, NumberTable(("fault", "times", "outcome"), rows, texts=frozenset({2})))
     return figure("outcomes", sentence, how, picture)

@@ -254,7 +254,7 @@ def faults(data: Data) -> str | None:
         return None
     kinds = plural(len({fault.get("kind") for fault in found}), "kind")
     end = f"it ended with {plural(len(problems), 'problem')}" if problems else "it ended without a problem"
-    return f"{plural(len(found), 'event')} of {kinds} of faults hit the run; {end}."
+    return f"{plural(len(found), 'fault')} of {kinds} hit the run; {end}."
 
 
 def failures(data: Data) -> str | None:
