@@ -131,8 +131,11 @@ class CountingRunner:
             async with self._servers(invitation) as servers:
                 await enrol(participant, servers)
 
-    async def round(self) -> Round | None:
+    async def round(self, *, announcements: bool = True) -> Round | None:
         """Make one round now; None where the phone takes no part.
+
+        Args:
+            announcements: See `take_part`.
 
         Raises:
             InUse: Another process makes a round for this phone.
@@ -143,7 +146,7 @@ class CountingRunner:
             if invitation is None:
                 return None
             async with self._servers(invitation) as servers:
-                return await take_part(participant, servers, self._situation())
+                return await take_part(participant, servers, self._situation(), announcements=announcements)
 
     def report(self, app: str, counters: Mapping[str, float]) -> None:
         """Keep what an app has counted, as far as the user allows: see `Reports.add`. From any thread."""

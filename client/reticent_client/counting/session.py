@@ -122,7 +122,9 @@ async def enrol(participant: Participant, servers: Servers) -> None:
         raise
 
 
-async def take_part(participant: Participant, servers: Servers, situation: Situation) -> Round:
+async def take_part(
+    participant: Participant, servers: Servers, situation: Situation, *, announcements: bool = True
+) -> Round:
     """One round: renew the membership, contribute to announced queries, and take decisions.
 
     Contributions that were not acknowledged are sent again. A call that fails raises nothing: it is made again in
@@ -133,8 +135,9 @@ async def take_part(participant: Participant, servers: Servers, situation: Situa
         participant: The phone's side.
         servers: Both servers.
         situation: How the phone is at present.
+        announcements: Request announcements. A phone that only waits for decisions needs none.
     """
-    return await _RoundRun(participant, servers, situation).run()
+    return await _RoundRun(participant, servers, situation).run(announcements=announcements)
 
 
 async def run(
@@ -178,11 +181,11 @@ class _RoundRun:
         self._failures: dict[str, Failed] = {}
         self._next_in = DEFAULT_INTERVAL
 
-    async def run(self) -> Round:
+    async def run(self, *, announcements: bool) -> Round:
         with self._noting("membership request", self._servers.keys):
             await enrol(self._participant, self._servers)
         with self._noting("request for announcements", self._servers.aggregation):
-            for announcement in await self._announcements():
+            for announcement in await self._announcements() if announcements else ():
                 await self._contribute(announcement)
         self._decline_not_countersigned()
         for contribution in self._participant.due(self._situation):

@@ -163,7 +163,8 @@ class SimulatedPhone:
             self.lived[day] = self._world.person(self.number).day(day)
             self.released[day] = [None] * len(self.lived[day])
         if self.is_on:
-            self._draw("coins", day, step)
+            if self._schedule is not None or self._ads is not None:
+                self._draw("coins", day, step)
             self._step = asyncio.get_running_loop().create_future()
             self.phone.sense(self.lived[day][step])
 
@@ -189,9 +190,9 @@ class SimulatedPhone:
         await self._store.transact(partial(self.phone.clicked, APP, showing))
 
     async def round(self, query: str | None) -> tuple[Round | None, list[Contributed]]:
-        """A round of counting, and the contributions that the phone has made in it."""
+        """A round of counting, and the contributions that the phone has made in it; without a query for decisions."""
         self._draw("choice", self._situation.moment.day)  # of the views that count
-        done = await self.phone.counting.round()
+        done = await self.phone.counting.round(announcements=query is not None)
         if done is None or not done.failures:
             self.contributing = query
         if done is None:

@@ -65,9 +65,10 @@ def test_a_phone_joins_contributes_learns_and_leaves(tmp_path: Path) -> None:
                 assert done.next_in == dt.timedelta(minutes=1)
                 assert (done.failures, done.declined, done.decided) == ((), (), ())
                 network.outcome = wire.BURNT
-                done = await take_part(phone.participant, servers, NOW)
+                done = await take_part(phone.participant, servers, NOW, announcements=False)
                 assert {record.id for record in done.decided} == {"gym", "unknown"}
                 assert phone.accounts() == {}
+                assert network.calls["Announcements"] == 1
                 assert network.calls["Contribute"] == 2
                 assert network.calls["Key"] == 1
                 phone.participant.enrolment.leave()
