@@ -69,6 +69,8 @@ def test_a_phone_joins_contributes_learns_and_leaves(tmp_path: Path) -> None:
                 assert {record.id for record in done.decided} == {"gym", "unknown"}
                 assert phone.accounts() == {}
                 assert network.calls["Announcements"] == 1
+                done = await take_part(phone.participant, servers, NOW)
+                assert network.calls["Announcements"] == 2
                 assert network.calls["Contribute"] == 2
                 assert network.calls["Key"] == 1
                 phone.participant.enrolment.leave()
