@@ -16,7 +16,7 @@ from reticent_sim.engine.errors import CommandFailed
 
 
 class Sum:
-    """A handler with state: the sum of its setup and all requests. Some requests end it."""
+    """A handler with state: the sum of its setup and all numbers. Bytes are returned; a name calls a method."""
 
     def __init__(self, setup: int) -> None:
         if setup < 0:
@@ -24,33 +24,41 @@ class Sum:
         self.total = setup
 
     def __call__(self, request: Any) -> Any:
-        match request:
-            case int():
-                self.total += request
-                return self.total
-            case "exit":
-                os._exit(3)
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "refuse":
-                raise CommandFailed(f"no {self.total}")
-            case "an error that cannot be pickled":
-                raise Unpicklable(7, "lines")
-            case "a reply that cannot be pickled":
-                return lambda: None
-            case "threads":
-                return [os.environ.get(name) for name in ONE_THREAD]
-            case "cluster":
-                ray: Any = import_module("ray")
+        if isinstance(request, int):
+            self.total += request
+            return self.total
+        return request if isinstance(request, bytes) else getattr(self, request)()
 
-                return (
-                    ray.util.get_node_ip_address(),
-                    os.environ["RAY_AUTH_MODE"],
-                    os.environ["RAY_USAGE_STATS_ENABLED"],
-                )
-            case "wait":
-                time.sleep(1000)
+    def process(self) -> int:
         return os.getpid()
+
+    def threads(self) -> list[str | None]:
+        return [os.environ.get(name) for name in ONE_THREAD]
+
+    def cluster(self) -> list[str]:
+        ray: Any = import_module("ray")
+        return [
+            ray.util.get_node_ip_address(),
+            *(os.environ[name] for name in ("RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED")),
+        ]
+
+    def wait(self) -> None:
+        time.sleep(1000)
+
+    def exit(self) -> None:
+        os._exit(3)
+
+    def kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def refuse(self) -> None:
+        raise CommandFailed(f"no {self.total}")
+
+    def raise_unpicklable(self) -> None:
+        raise Unpicklable(7, "lines")
+
+    def reply_unpicklable(self) -> Any:
+        return lambda: None
 
 
 class Unpicklable(Exception):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,11 +83,18 @@ def test_an_error_of_a_handler_is_raised_when_all_have_replied(backend: Backend)
 
 def test_what_cannot_be_pickled_is_an_error_of_one_call(backend: Backend) -> None:
     with pytest.raises(RuntimeError, match=r"^Unpicklable: 7 lines\n") as caught:
-        backend.call({0: "an error that cannot be pickled"})
+        backend.call({0: "raise_unpicklable"})
     assert "in __call__" in caught.value.__notes__[0]
     with pytest.raises((AttributeError, pickle.PicklingError)):
-        backend.call({0: "a reply that cannot be pickled"})
+        backend.call({0: "reply_unpicklable"})
     assert backend.call({0: "process"})[0] != os.getpid()
+
+
+def test_threads_take_turns(backend: Backend) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        contents = [f"{number}".encode() for number in range(200)]
+        replies = threads.map(lambda content: backend.call({1: content, 0: content}), contents)
+    assert list(replies) == [{0: content, 1: content} for content in contents]
 
 
 def test_an_error_of_a_factory_is_raised() -> None:
@@ -115,7 +123,7 @@ def test_without_ray_the_engine_says_how_to_install_it(monkeypatch: pytest.Monke
 @pytest.mark.slow
 @pytest.mark.parametrize("running", ["ray"], indirect=True)
 def test_only_this_machine_and_this_run_reach_a_local_cluster(backend: Backend) -> None:
-    assert backend.call({0: "cluster"}) == {0: ("127.0.0.1", "token", "0")}
+    assert backend.call({0: "cluster"}) == {0: ["127.0.0.1", "token", "0"]}
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ Factory = Callable[[Any], Handler]
 class Backend(Protocol):
     """Runs the workers of a simulation. A worker keeps one handler, and thus its state, for a whole run.
 
-    Requests, replies, setups and the factory are pickled.
+    Requests, replies, setups and the factory are pickled. Threads may share a backend: they take turns.
     """
 
     def start(self, factory: Factory, setups: Sequence[Any]) -> None:

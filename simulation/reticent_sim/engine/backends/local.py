@@ -39,24 +39,27 @@ class LocalBackend:
         self.workers: dict[int, WorkerProcess] = {}
         self._environment = environment or {}
         self._output = subprocess.DEVNULL if quiet else None
+        self._turn = threading.RLock()
+        """Held while workers have requests: threads take turns, for the replies of a worker have no names."""
 
     def start(self, factory: Factory, setups: Sequence[Any]) -> None:
         """Start one worker for each setup. Called again, it starts those workers that have died."""
-        dead = [number for number, worker in self.workers.items() if not worker.is_running]
-        for number in dead:
-            self.workers.pop(number).close()
-        missing = {number: (factory, setup) for number, setup in enumerate(setups) if number not in self.workers}
-        with _interrupts_later():
-            for number in missing:
-                self.workers[number] = WorkerProcess(number, self._environment, self._output)
-        self.call(missing)
+        with self._turn:
+            for number in [number for number, worker in self.workers.items() if not worker.is_running]:
+                self.workers.pop(number).close()
+            missing = {number: (factory, setup) for number, setup in enumerate(setups) if number not in self.workers}
+            with _interrupts_later():
+                for number in missing:
+                    self.workers[number] = WorkerProcess(number, self._environment, self._output)
+            self.call(missing)
 
     def call(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """The replies of workers to their requests, by worker number."""
-        pickled = {self.workers[number]: pickle.dumps(request) for number, request in requests.items()}
-        for worker, request in pickled.items():
-            worker.send(request)
-        return replies_or_error({worker.number: worker.receive() for worker in pickled})
+        with self._turn:
+            pickled = {self.workers[number]: pickle.dumps(request) for number, request in requests.items()}
+            for worker, request in pickled.items():
+                worker.send(request)
+            return replies_or_error({worker.number: worker.receive() for worker in pickled})
 
     def stop(self) -> None:
         """End all workers at once, whatever they are doing."""

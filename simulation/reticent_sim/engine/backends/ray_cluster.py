@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,17 +52,20 @@ class RayBackend:
             check_address(address)
         self._address = address
         self._driver = LocalBackend(_environment(local=address is None), quiet=True)
+        self._turn = threading.RLock()
 
     def start(self, factory: Factory, setups: Sequence[Any]) -> None:
         """Start one worker for each setup. Called again, it starts those workers that are known to have died."""
         paths = {name: os.environ[name] for name in ["PYTHONPATH"] if name in os.environ}
-        self._driver.start(RayDriver, [(self._address, paths, len(setups))])
-        missing = self._ask(len(setups))
-        self.call({number: (factory, setups[number]) for number in missing})
+        with self._turn:
+            self._driver.start(RayDriver, [(self._address, paths, len(setups))])
+            missing = self._ask(len(setups))
+            self.call({number: (factory, setups[number]) for number in missing})
 
     def call(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """The replies of workers to their requests, by worker number."""
-        replies = self._ask({number: pickle.dumps(request) for number, request in requests.items()})
+        with self._turn:
+            replies = self._ask({number: pickle.dumps(request) for number, request in requests.items()})
         return replies_or_error({number: _outcome(number, reply) for number, reply in replies.items()})
 
     def stop(self) -> None:

@@ -1,0 +1,114 @@
+"""A simulation gives the same trace for any number of workers, and says when a worker dies or is not deterministic."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.errors import ExitCode
+from reticent_sim.engine.backends import BackendName
+from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.simulation import TRACE_FILE, Run, simulate
+from reticent_sim.engine.trace import first_difference
+from tests.parties.waiting import block_until
+from tests.sim.processes import of_session
+
+pytestmark = pytest.mark.slow
+
+AT_MOST = 60.0  # seconds
+
+FULL = Scenario(phones=24, days=2, routines=3, counters=4)
+"""Masks, ads, learned rates and a count, with absent phones."""
+
+
+@pytest.fixture(scope="module")
+def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return simulate(FULL, tmp_path_factory.mktemp("one") / "run", workers=1)
+
+
+@pytest.mark.parametrize(("engine", "workers"), [("local", 2), ("local", 3), ("ray", 2)])
+def test_the_trace_is_the_same_for_any_workers(
+    engine: BackendName, workers: int, one_worker: Run, tmp_path: Path
+) -> None:
+    run = simulate(FULL, tmp_path / "run", engine=engine, workers=workers)
+    assert one_worker.folder is not None
+    assert first_difference(one_worker.folder / TRACE_FILE, tmp_path / "run" / TRACE_FILE) is None
+    assert results_of(run) == results_of(one_worker)
+    assert run.problems == []
+
+
+def results_of(run: Run) -> dict[str, Any]:
+    """All that a run computes. Real time and memory differ."""
+    counts = [{name: value for name, value in each.items() if name != "seconds"} for each in run.counts]
+    return {name: run.data[name] for name in ("trace", "days", "masks", "rates", "budget")} | {"counts": counts}
+
+
+COUNT = ["--phones", "24", "--routines", "3", "--counters", "4", "--check", "none", "--no-ads"]
+
+
+@contextmanager
+def simulated(*options: object) -> Iterator[subprocess.Popen[str]]:
+    """The real command, in a session of its own."""
+    command = [sys.executable, "-m", "reticent", "simulate", *COUNT, *map(str, options)]
+    run = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield run
+    finally:
+        for each in of_session(run.pid):
+            os.kill(each, signal.SIGKILL)
+        run.communicate()
+
+
+@pytest.mark.parametrize(
+    ("engine", "program", "how"),
+    [("local", "import serve", "was killed by SIGKILL"), ("ray", "ray::Worker", "died on the Ray cluster")],
+)
+def test_a_worker_that_dies_ends_the_simulation_with_one_sentence(engine: str, program: str, how: str) -> None:
+    """The servers end as well."""
+    with simulated("--days", 50, "--workers", 2, "--engine", engine) as run:
+        assert run.stderr is not None
+        assert any("masks and ads" in line for line in run.stderr)
+        os.kill(of_session(run.pid, program)[-1], signal.SIGKILL)
+        out, err = run.communicate(timeout=AT_MOST)
+        last = err.splitlines()[-1]
+        assert re.fullmatch(rf"reticent: worker [01] {how}: use fewer --workers if memory was short", last)
+        assert (run.returncode, out) == (ExitCode.SYSTEM, "")
+        block_until(lambda: not of_session(run.pid), within=AT_MOST)
+
+
+UNDETERMINED = {
+    "the wall clock": "time.time_ns() // 1000 % 4 == 0",
+    "an unordered set": "phone.number in [int(each) for each in {str(number) for number in range(24)}][:4]",
+}
+PATCH = """
+import sys, time
+if any("import serve" in each for each in sys.orig_argv):
+    from reticent_sim.engine.worker import PhoneWorker
+    is_due = PhoneWorker._is_due
+    PhoneWorker._is_due = lambda worker, phone, query: is_due(worker, phone, query) and not (query and {absent})
+"""
+
+
+@pytest.mark.parametrize("source", UNDETERMINED)
+def test_two_simulations_find_a_decision_that_nothing_determines(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a phone is absent. Python imports `sitecustomize` when it starts, also in a worker."""
+    (tmp_path / "sitecustomize.py").write_text(PATCH.replace("{absent}", UNDETERMINED[source]))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with simulated("--days", 1, "--twice") as run:
+        err = run.communicate(timeout=AT_MOST)[1]
+    assert run.returncode == ExitCode.BAD_ANSWER
+    [_, first, second] = err.splitlines()[-3:]
+    assert "the traces differ, first in these events:" in err
+    assert first != second
+    assert re.search("contributed to counters-0|released counters-0", first + second)
