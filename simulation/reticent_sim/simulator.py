@@ -88,7 +88,7 @@ def simulate_command(
         scenario: A TOML file with options of the scenario, such as phones = 1000. Those on the command line win.
         options: The scenario.
         out: An empty folder for all files. Without it, no files are kept.
-        engine: Where the workers run: processes of this machine, or a Ray cluster.
+        engine: Where the workers run: processes of this machine, or a Ray cluster, which is that of RAY_ADDRESS or new.
         workers: The number of workers, by default one for each processor. It changes no result.
         twice: Simulate twice, and name the first event that differs.
         shrink_run: The folder of a run that broke a promise. Find the few faults that matter, and draw them.

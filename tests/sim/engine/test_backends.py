@@ -134,9 +134,10 @@ def test_workers_run_on_an_existing_cluster(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, value)
     with pytest.raises(LaunchError, match=f"^no Ray cluster answers at {address}"), started("ray", 1, address=address):
         pass
+    monkeypatch.setenv("RAY_ADDRESS", address)
     with existing_cluster(address):
         for total in (1, 2):  # the cluster outlives the first run
-            with started("ray", total, address=address) as backend:
+            with started("ray", total) as backend:
                 assert backend.call({0: 5}) == {0: total + 5}
                 assert backend.call({0: "threads"}) == {0: ["1"] * len(ONE_THREAD)}
         with pytest.raises(LaunchError, match="has 1 CPUs: got 2 workers"), started("ray", 1, 2, address=address):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal, get_args
 
 from reticent_sim.engine.backends.backend import Backend, Factory, Handler
@@ -15,7 +16,11 @@ BackendName = Literal["local", "ray"]
 
 
 def backend_of(name: BackendName, address: str | None = None) -> Backend:
-    """The backend with this name; `ray` takes the address of a cluster, and by default starts its own.
+    """The backend with this name.
+
+    Args:
+        name: Its name.
+        address: Of a Ray cluster: by default that of the variable RAY_ADDRESS, or of a new one on this machine.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -23,7 +28,7 @@ def backend_of(name: BackendName, address: str | None = None) -> Backend:
     if name not in get_args(BackendName):
         raise ValueError(f"the engine must be one of {', '.join(get_args(BackendName))}: got {name!r}")
     if name == "ray":
-        return RayBackend(address)
+        return RayBackend(address or os.environ.get("RAY_ADDRESS"))
     if address is not None:
         raise ValueError(f"only the engine ray has an address: got {address!r} for {name}")
     return LocalBackend()
