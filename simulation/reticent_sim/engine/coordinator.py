@@ -8,37 +8,29 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-
-import numpy as np
 
 from reticent.privacy import Contributions, Counter, Query, QueryBurnt, Release
 from reticent.rates import RateTable
 from reticent.tls.certificates import Certificate
 from reticent_agg.ads.folder import AdFolder, AdSources
-from reticent_analyst import Analyst, Handle, Progress, Question
+from reticent_analyst import Analyst, Handle, Question
 from reticent_analyst.rates import estimate as estimate_rates
 from reticent_sim.engine.ad_server import AdServerProcess
 from reticent_sim.engine.backends import Backend
-from reticent_sim.engine.errors import WorkerDied
-from reticent_sim.engine.exactness import is_exact
+from reticent_sim.engine.count_outcome import CountOutcome
 from reticent_sim.engine.faults import FaultSchedule, Moment, ProcessFaults, ProcessOutcome
 from reticent_sim.engine.messages import (
-    ComputePolicies,
     Contributed,
     CostReport,
-    Crash,
     Finish,
     Live,
     LiveReport,
-    Measure,
     Measured,
     RoundReport,
-    Setup,
-    Start,
+    Streams,
     TakeRounds,
 )
 from reticent_sim.engine.process import ServerProcess
@@ -47,7 +39,7 @@ from reticent_sim.engine.servers import ANALYST, ServerPair
 from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import START, STEPS, instant_of, order_of
 from reticent_sim.engine.trace import SERVERS, Event, Trace
-from reticent_sim.engine.worker import PhoneWorker
+from reticent_sim.engine.worker_pool import WorkerPool
 from reticent_sim.world.world import COUNTER_MOST
 
 __all__ = ["Coordinator", "CountOutcome", "Snapshot"]
@@ -69,36 +61,6 @@ LAST_PHASE = 1000
 MEASURED = 100
 """The phones of whose streams the adversary's beliefs are computed."""
 JOIN_RATE = 100_000
-
-
-@dataclass(frozen=True)
-class CountOutcome:
-    """A query that was decided.
-
-    Args:
-        progress: The query, its contributors and the outcomes of its cohorts.
-        day: The day.
-        release: What was released; None if the query was burnt.
-        burnt: Why it was burnt.
-        acknowledged: The phones whose contributions were acknowledged.
-        exact: Whether the release is, to the unit, the sum of what the phones contributed; None if that is not known.
-        truth: (counters,): the sums of the phones' values, in units of the counters.
-        seconds: Real seconds from the first round to the decision.
-    """
-
-    progress: Progress
-    day: int
-    release: Release | None
-    burnt: str | None
-    acknowledged: int
-    exact: bool | None
-    truth: tuple[float, ...]
-    seconds: float
-
-    @property
-    def query(self) -> Query:
-        """The query."""
-        return self.progress.query
 
 
 class Coordinator:
@@ -137,8 +99,7 @@ class Coordinator:
         self._faults = faults
         self._program = aggregation_program
         self._folder = folder
-        self._backend = backend
-        self._phones = {number: tuple(range(number, scenario.phones, workers)) for number in range(workers)}
+        self._workers = WorkerPool(backend, workers, scenario=scenario, folder=folder, faults=faults)
         self._world = scenario.world
         self._trace = trace
         self._show = show
@@ -149,7 +110,7 @@ class Coordinator:
         self._spent = 0.0
         self._step = 0
         self._present = scenario.phones
-        self._streams: dict[int, dict[int, list[str | None]]] = {}
+        self._streams: Streams = {}
         self._overheard: list[bytes] = []
 
     def __enter__(self) -> Self:
@@ -182,12 +143,11 @@ class Coordinator:
         )
         self.servers.keys.start()
         self.servers.aggregation.spawn()
-        stack.callback(self._backend.stop)
-        self._setups = [
-            Setup(number, scenario, self._folder, phones, self._faults) for number, phones in self._phones.items()
-        ]
-        self._backend.start(PhoneWorker, self._setups)
-        self._compute_policies()
+        stack.callback(self._workers.stop)
+        self._workers.start()
+        for check in dict.fromkeys(check for check in (scenario.check, *scenario.compare) if check != NO_CHECK):
+            self.show(f"compute the policies: {check}")
+            self._workers.compute_policies(check, scenario.routines)
         self.servers.aggregation.wait()
         self.ad_server = None
         if scenario.ads:
@@ -199,11 +159,7 @@ class Coordinator:
         self.show("enrol the phones")
         invitations = self.servers.invitations(scenario.phones)
         address = None if self.ad_server is None else self.ad_server.endpoint.address
-        self._starts = {
-            number: Start(self._now, Moment(0, 0), {phone: invitations[phone].to_text() for phone in phones}, address)
-            for number, phones in self._phones.items()
-        }
-        self._record(self._backend.call(self._starts).values())
+        self._record(self._workers.start_phones(self._now, invitations, address))
         self._process_faults = ProcessFaults(
             self._faults, {process.name: process for process in self.processes}, self._crash_worker
         )
@@ -214,17 +170,6 @@ class Coordinator:
                 self.servers.identity,
             )
         )
-
-    def _compute_policies(self) -> None:
-        """Have the workers compute the policies of all routines."""
-        checks = [self.scenario.check, *self.scenario.compare]
-        for check in dict.fromkeys(check for check in checks if check != NO_CHECK):
-            self.show(f"compute the policies: {check}")
-            workers = len(self._phones)
-            routines = range(self.scenario.routines)
-            self._backend.call(
-                {number: ComputePolicies(check, tuple(routines[number::workers])) for number in self._phones}
-            )
 
     def show(self, phase: str, contributions: int = 0, rate: float = 0.0) -> None:
         """Show the state of the run."""
@@ -263,11 +208,11 @@ class Coordinator:
             if by_step:
                 self._move(instant_of(day, first) - dt.timedelta(seconds=5))
                 self.faulted += self._process_faults.begin(Moment(day, first))
-            own = self._backend.call(dict.fromkeys(self._phones, Live(day, first, end, MEASURED)))
+            own: list[LiveReport] = self._workers.call(Live(day, first, end, MEASURED))
             self._now = instant_of(day, end - 1) + dt.timedelta(seconds=10)
-            self._record(own.values())
-            reports += own.values()
-            for report in own.values():
+            self._record(own)
+            reports += own
+            for report in own:
                 for phone, stream in report.streams.items():
                     self._streams.setdefault(phone, {}).setdefault(day, []).extend(stream)
         self._move(instant_of(day, STEPS - 1) + dt.timedelta(minutes=1))
@@ -362,22 +307,12 @@ class Coordinator:
         self.show("what an adversary learns")
         scenario = self.scenario
         checks = tuple(dict.fromkeys([scenario.check, *scenario.compare, NO_CHECK]))
-        requests = {
-            number: Measure(
-                {phone: self._streams[phone] for phone in own if phone in self._streams},
-                scenario.check,
-                checks,
-                scenario.delta,
-            )
-            for number, own in self._phones.items()
-        }
-        replies = self._backend.call(requests)
-        return [_merged([own for reply in replies.values() for own in reply if own.check == check]) for check in checks]
+        return self._workers.measure(self._streams, check=scenario.check, checks=checks, delta=scenario.delta)
 
     def finish(self) -> list[CostReport]:
         """Stop the phones; what they have cost."""
         self.show("stop")
-        return [*self._backend.call(dict.fromkeys(self._phones, Finish())).values()]
+        return self._workers.call(Finish())
 
     def _rounds(self, query: str | None, number: int, order: int) -> list[RoundReport]:
         """Let the phones that are due make a round, while the faults of this round happen."""
@@ -385,7 +320,7 @@ class Coordinator:
         request = TakeRounds(self._now, order, moment, query, tuple(self._overheard))
         with ThreadPoolExecutor(1) as thread:
             crashes = thread.submit(self._process_faults.begin, moment) if self._is_faulty else None
-            reports = [*self._backend.call(dict.fromkeys(self._phones, request)).values()]
+            reports: list[RoundReport] = self._workers.call(request)
             if crashes is not None:
                 self.faulted += crashes.result()
         self._record(reports)
@@ -407,12 +342,7 @@ class Coordinator:
         return self._day in self._faults.days_of_processes
 
     def _crash_worker(self, number: int) -> None:
-        """Kill a worker, and start it again: its phones go on from their stores."""
-        with contextlib.suppress(WorkerDied):
-            self._backend.call({number: Crash()})
-        self._backend.start(PhoneWorker, self._setups)
-        start = replace(self._starts[number], now=self._now, moment=Moment(self._day, 0))
-        self._backend.call({number: start})  # of which the trace says nothing: it depends on the number of workers
+        self._workers.crash(number, self._now, self._day)
 
     def _settle(
         self,
@@ -423,29 +353,12 @@ class Coordinator:
         *,
         began: float,
     ) -> None:
-        """Record a decided query, and compare it with what the phones contributed."""
-        query = handle.query
-        release, burnt = (result, None) if isinstance(result, Release) else (None, str(result))
-        contributed = sorted(contributed, key=lambda each: each.phone)
-        scales = np.array([counter.scale for counter in query.counters])
-        truth = np.zeros(query.size)
-        for each in contributed:
-            truth += each.values
-        self.outcomes.append(
-            CountOutcome(
-                progress=handle.progress,
-                day=self._day,
-                release=release,
-                burnt=burnt,
-                acknowledged=len(acknowledged),
-                exact=None if release is None else is_exact(query, release, contributed, acknowledged),
-                truth=tuple((truth * query.unit / scales).tolist()),
-                seconds=time.monotonic() - began,
-            )
-        )
-        self._spent += query.epsilon if query.sequence is None else 0.0
-        text = burnt if release is None else f"value {list(release.value)}, contributors {release.contributors}"
-        self._trace.add([Event(order_of(self._now), SERVERS, f"released {query.id}: {text}")])
+        """Record a decided query."""
+        seconds = time.monotonic() - began
+        outcome = CountOutcome.of(handle, result, contributed, acknowledged, day=self._day, seconds=seconds)
+        self.outcomes.append(outcome)
+        self._spent += outcome.query.epsilon if outcome.query.sequence is None else 0.0
+        self._trace.add([Event(order_of(self._now), SERVERS, outcome.text)])
 
     def _move(self, instant: dt.datetime) -> None:
         """Move the simulated time of the servers forward."""
@@ -458,19 +371,6 @@ class Coordinator:
     def _check_time(self, began: float, query: Query, what: str) -> None:
         if time.monotonic() - began > RESULT_TIMEOUT:
             raise TimeoutError(f"{query.id!r} was not {what} within {RESULT_TIMEOUT:g} s")
-
-
-def _merged(parts: list[Measured]) -> Measured:
-    """The measures of all workers, in the order of phones."""
-    rises = {phone: own for part in parts for phone, own in part.rises.items()}
-    return Measured(
-        check=parts[0].check,
-        rises=dict(sorted(rises.items())),
-        released=sum(part.released for part in parts),
-        steps=sum(part.steps for part in parts),
-        breaches=sum(part.breaches for part in parts),
-        strayed=sum(part.strayed for part in parts),
-    )
 
 
 def _kill(process: AdServerProcess) -> None:

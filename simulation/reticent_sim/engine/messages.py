@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +31,13 @@ __all__ = [
     "RoundReport",
     "Setup",
     "Start",
+    "Streams",
     "TakeRounds",
 ]
 
-Integers = npt.NDArray[np.int64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+Streams: TypeAlias = dict[int, dict[int, list[str | None]]]
+"""The released contexts of each step, by phone and by day."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,7 @@ class Measure:
         delta: The bound that counts as a breach if it is exceeded.
     """
 
-    streams: dict[int, dict[int, list[str | None]]]
+    streams: Streams
     check: str
     checks: tuple[str, ...]
     delta: float
@@ -228,6 +233,19 @@ class Measured:
     steps: int
     breaches: int
     strayed: int
+
+    @classmethod
+    def merged(cls, parts: Sequence[Measured]) -> Measured:
+        """The measures of several workers as one, in the order of phones."""
+        rises = {phone: own for part in parts for phone, own in part.rises.items()}
+        return cls(
+            check=parts[0].check,
+            rises=dict(sorted(rises.items())),
+            released=sum(part.released for part in parts),
+            steps=sum(part.steps for part in parts),
+            breaches=sum(part.breaches for part in parts),
+            strayed=sum(part.strayed for part in parts),
+        )
 
 
 @dataclass(frozen=True)

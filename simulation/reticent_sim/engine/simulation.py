@@ -17,7 +17,8 @@ from reticent.privacy import QueryBurnt
 from reticent_analyst.errors import LevelBurnt
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.backends import BackendName, backend_of
-from reticent_sim.engine.coordinator import Coordinator, CountOutcome, default_workers
+from reticent_sim.engine.coordinator import Coordinator, default_workers
+from reticent_sim.engine.count_outcome import CountOutcome
 from reticent_sim.engine.faults import Fault, FaultSchedule, ProcessOutcome
 from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
 from reticent_sim.engine.messages import CostReport, LiveReport, Measured
