@@ -23,7 +23,7 @@ DEFAULT = (
     "off_policy",
     "rates",
 )
-LONG = ("learning", "many_phones", "simulation")
+LONG = ("learning", "many_phones")
 """These take minutes: they run only if they are named."""
 WITH_TRACES = ("utility", "learning")
 

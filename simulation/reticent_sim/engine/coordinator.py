@@ -223,6 +223,7 @@ class Coordinator:
         if counters is not None:
             raise ValueError("real phones have their own counters: counters must be None")
         began = time.monotonic()
+        self._end_faults()
         handle = self._analyst.start(query)
         while handle.status().phase == "announced":
             self._check_time(began, query, "countersigned")
@@ -241,7 +242,7 @@ class Coordinator:
             if not any(report.pending for report in reports):
                 break
             self._move(self._now + BETWEEN)
-        self._end_faults(ROUNDS)
+        self._end_faults()
         self._move(closes + dt.timedelta(seconds=1))
         try:
             release = handle.result(timeout=RESULT_TIMEOUT)
@@ -316,7 +317,7 @@ class Coordinator:
 
     def _rounds(self, query: str | None, number: int, order: int) -> list[RoundReport]:
         """Let the phones that are due make a round, while the faults of this round happen."""
-        moment = Moment(self._day, STEPS - 1, number)
+        moment = Moment(self._day, STEPS - 1, 1 + number)
         request = TakeRounds(self._now, order, moment, query, tuple(self._overheard))
         with ThreadPoolExecutor(1) as thread:
             crashes = thread.submit(self._process_faults.begin, moment) if self._is_faulty else None
@@ -332,10 +333,10 @@ class Coordinator:
         self._overheard = [content for _, own in sorted(sent.items()) for content in own] or self._overheard
         return reports
 
-    def _end_faults(self, number: int) -> None:
-        """End the faults of processes that last for rounds only."""
+    def _end_faults(self) -> None:
+        """Start the servers that are down, and make room on their disks: analysts and closing need both."""
         if self._is_faulty:
-            self.faulted += self._process_faults.begin(Moment(self._day, STEPS - 1, number))
+            self.faulted += self._process_faults.finish(Moment(self._day, STEPS - 1, 1 + ROUNDS))
 
     @property
     def _is_faulty(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Self
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from reticent.clock import Clock
 from reticent.privacy import Cost, Norms, Query
+from reticent.protocol import Refused, Unreachable
 from reticent.protocol.invitation import Invitation
 from reticent.randomness import seeded
 from reticent_client import AdSettings, Phone, PhoneStore, Schedule
@@ -23,6 +24,7 @@ from reticent_client.counting.enrolment import MEMBERSHIP
 from reticent_client.counting.records import LIVE, ContributionState
 from reticent_client.counting.servers import Servers
 from reticent_client.counting.session import Round
+from reticent_client.errors import NotJoined
 from reticent_sim.engine.faults import FullDiskStore, Moment, PhoneFaults, PhoneNetwork, SkewedClock
 from reticent_sim.engine.malice import Experience, MaliciousPhone
 from reticent_sim.engine.messages import Contributed
@@ -148,13 +150,15 @@ class SimulatedPhone:
         return not self.faults.skew(moment) and not self.faults.is_full(moment)
 
     async def join(self, invitation: Invitation) -> None:
-        """Enrol with the key server, unless it has."""
+        """Enrol with the key server, unless it has. If no reply comes, its next round of counting tries again."""
         if self._store.slot(MEMBERSHIP).read() is None:
-            await self.phone.counting.join(invitation)
+            with _failing_calls():
+                await self.phone.counting.join(invitation)
 
     async def leave(self) -> None:
-        """Leave, and stop."""
-        await self.phone.counting.leave()
+        """Leave, and stop. If no reply comes, or the disk is full, the key server does not know."""
+        with contextlib.suppress(NotJoined, OSError), _failing_calls():
+            await self.phone.counting.leave()
         await self.switch_off()
 
     def sense(self, day: int, step: int) -> None:
@@ -190,7 +194,11 @@ class SimulatedPhone:
         await self._store.transact(partial(self.phone.clicked, APP, showing))
 
     async def round(self, query: str | None) -> tuple[Round | None, list[Contributed]]:
-        """A round of counting, and the contributions that the phone has made in it; without a query for decisions."""
+        """A round of counting, and the contributions that the phone has made in it; without a query for decisions.
+
+        Raises:
+            OSError: Its disk is full. The phone tries again in its next round.
+        """
         self._draw("choice", self._situation.moment.day)  # of the views that count
         done = await self.phone.counting.round(announcements=query is not None)
         if done is None or not done.failures:
@@ -256,6 +264,18 @@ class SimulatedPhone:
     def _on_step(self, step: Step) -> None:
         if self._step is not None and not self._step.done():
             self._step.set_result(step)
+
+
+@contextlib.contextmanager
+def _failing_calls() -> Iterator[None]:
+    """Let a call fail that may succeed later."""
+    try:
+        yield
+    except Unreachable:
+        return
+    except Refused as refused:
+        if not refused.refusal.retry:
+            raise
 
 
 def is_acknowledged(done: Round, query: str) -> bool:

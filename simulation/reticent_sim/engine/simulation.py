@@ -183,7 +183,7 @@ class _Run:
             "faults": _faults(self._schedule, coordinator.faulted),
             "malice": [asdict(each) for each in _findings(costs, coordinator.outcomes)],
             "failures": dict(sorted(coordinator.failures.items())),
-            "problems": list(_problems(scenario.delta, masks, coordinator.outcomes)),
+            "problems": list(_problems(scenario, masks, coordinator.outcomes)),
         }
 
 
@@ -336,11 +336,19 @@ def _cost(
     }
 
 
-def _problems(delta: float, masks: Sequence[Measured], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
+def _problems(scenario: Scenario, masks: Sequence[Measured], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
     """Broken promises, a sentence each."""
     for each in masks:
         if each.check in CHECKS and CHECKS[each.check].private and each.breaches:
-            yield f"the check {each.check} let the belief rise by more than {delta} in {each.breaches} cases"
+            yield f"the check {each.check} let the belief rise by more than {scenario.delta} in {each.breaches} cases"
     for outcome in outcomes:
         if outcome.exact is False:
             yield f"the release of {outcome.query.id!r} is not the sum of what the phones contributed"
+        counted = sum(outcome.progress.contributors)
+        if counted < outcome.acknowledged:
+            yield (
+                f"{outcome.query.id!r} has {counted} contributions, but {outcome.acknowledged} phones have an "
+                "acknowledgement"
+            )
+        if "void" in outcome.progress.outcomes and not scenario.malice:
+            yield f"a cohort of {outcome.query.id!r} is void, but no phone is malicious"

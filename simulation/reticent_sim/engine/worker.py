@@ -21,11 +21,13 @@ from reticent.randomness import seeded
 from reticent_client import AdSettings, PhoneStore
 from reticent_client.ads.service import AdService
 from reticent_client.counting.servers import Servers
+from reticent_client.counting.session import Round
 from reticent_client.mask.chain import UNKNOWN
 from reticent_sim.engine.faults import Moment, PhoneNetwork
 from reticent_sim.engine.measured_servers import Traffic
 from reticent_sim.engine.messages import (
     ComputePolicies,
+    Contributed,
     CostReport,
     Crash,
     Finish,
@@ -169,7 +171,7 @@ class PhoneWorker:
             elif faults.is_off(moment) and phone.is_on:
                 await phone.switch_off()
                 events.append(Event(order, phone.number, "off"))
-            elif not faults.is_off(moment) and not phone.is_on:
+            elif not faults.is_off(moment) and not faults.is_full(moment) and not phone.is_on:
                 starting.append(phone)
                 events.append(Event(order, phone.number, "on"))
         await self._all(self._switch_on(phone) for phone in starting)
@@ -282,9 +284,17 @@ class PhoneWorker:
         for phone in present:
             if phone.malicious is not None:
                 phone.malicious.overhear(request.overheard)
-        rounds = await self._all(phone.round(request.query) for phone in present)
-        events, contributed, acknowledged = [], [], []
         failures = Counter[str]()
+
+        async def round_of(phone: SimulatedPhone) -> tuple[Round | None, list[Contributed]]:
+            try:
+                return await phone.round(request.query)
+            except OSError as error:
+                failures[f"no round of counting: {error.strerror}"] += 1
+                return None, []
+
+        rounds = await self._all(round_of(phone) for phone in present)
+        events, contributed, acknowledged = [], [], []
         for phone, (done, made) in zip(present, rounds, strict=True):
             contributed += made
             events += [Event(request.order, phone.number, each.text) for each in made]

@@ -16,7 +16,7 @@ __all__ = ["CALLS", "CALL_KINDS", "KINDS", "SERVERS", "STEPS", "Call", "Fault", 
 
 
 class Moment(NamedTuple):
-    """A day, a step of it, and a round of counting in this step; all counted from 0."""
+    """A day and a step of it, from 0, and a round of counting at the end of the step, from 1; 0 before counting."""
 
     day: int
     step: int
@@ -87,7 +87,7 @@ _FORMS: dict[str, _Form] = {
     "leave": _Form(("phones",)),
 }
 _COMMON = ("day", "step", "kind", "target")
-_LEAST = {"steps": 1, "times": 1, "rounds": 1, "phase": 0}
+_LEAST = {"steps": 1, "times": 1, "rounds": 1, "phase": 1}
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,15 @@ class Fault:
         step: Of the day, 0 to 23.
         kind: One of `KINDS`.
         target: "phone 3", "phones 3-9", "keys", "aggregation", "ads" or "worker 0".
-        steps: How many steps it lasts. A process that crashes starts again after them; with 0 at once.
+        steps: How many steps it lasts. A process that crashes starts again after them; with 0 at once. A server that is
+            down, or has a full disk, works again when a count begins.
         call: Of a fault of calls: the name of the call.
         times: How many calls of this name fail, from the first one of the step on.
         server: Of a partition: which server the phones cannot reach.
         seconds: Of a skewed clock: how far it is ahead; negative if it is behind.
         rounds: Of a slow phone: how many rounds of counting it is late.
-        phase: The round of counting in the step, from 0, at which it begins. It then lasts so many rounds instead of
-            steps, and ends with the step at the latest.
+        phase: The round of counting at the end of the step, from 1, at which it begins. It then lasts so many rounds
+            instead of steps, and ends with the count at the latest.
 
     >>> Fault(2, 9, "reply lost", "phone 3", call="contribute").to_json()
     '{"day": 2, "step": 9, "kind": "reply lost", "target": "phone 3", "call": "contribute", "times": 1}'
@@ -215,7 +216,7 @@ class Fault:
         elif name == "seconds":
             _check_whole(name, value, -_MAX_SKEW, _MAX_SKEW)
         else:
-            least = 0 if self.kind == "crash" else _LEAST[name]
+            least = 0 if (self.kind, name) == ("crash", "steps") else _LEAST[name]
             _check_whole(name, value, least, _MAX_DAY)
 
 

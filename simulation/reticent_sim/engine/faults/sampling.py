@@ -29,7 +29,7 @@ _LIKELY_CALLS: tuple[Call, ...] = ("announcements", "query", "key", "contribute"
 _MOST_STEPS, _MOST_TIMES, _MOST_SKEW = 4, 3, 600
 """The longest fault in steps, the most calls in a step that fail, and the largest skew in seconds."""
 _MOST_ROUNDS = 2
-"""The longest fault of a count in rounds, and the last round in which it begins."""
+"""The longest fault of a count in rounds; it begins one round later at most."""
 _OF_COUNTS: tuple[Kind, ...] = (*CALL_KINDS, "skew", "slow")
 _SHARE = 10  # one phone of so many is concerned at most
 
@@ -91,7 +91,7 @@ def _fault(
     steps = min(steps, days * STEPS - start)
     if counts and (kind in _OF_COUNTS or rng.random() < 0.5):
         day, step = counts[int(rng.integers(len(counts)))]
-        steps, phase = int(rng.integers(1, _MOST_ROUNDS + 1)), int(rng.integers(_MOST_ROUNDS + 1))
+        steps, phase = int(rng.integers(1, _MOST_ROUNDS + 1)), int(rng.integers(1, _MOST_ROUNDS + 2))
     first = int(rng.integers(phones))
     last = min(phones - 1, first + int(rng.integers(max(1, phones // _SHARE))))
     alone, several = phones_target(first, first), phones_target(first, last)

@@ -45,7 +45,7 @@ class PhoneFaults:
         if (joins is not None and moment < joins) or (leaves is not None and moment[:2] > leaves[:2]):
             return True
         return any(
-            each.kind == "absent" or (each.kind == "slow" and moment.phase < each.rounds)
+            each.kind == "absent" or (each.kind == "slow" and moment.phase <= each.rounds)
             for each in self._present(moment)
         )
 
@@ -58,7 +58,7 @@ class PhoneFaults:
 
     def reaches(self, server: Server, moment: Moment) -> bool:
         """Whether the network lets it reach a server, and the server runs."""
-        if any(each.target == server and each.holds(moment) for each in self.outages):
+        if any(_is_down(each, server, moment) for each in self.outages):
             return False
         return not any(each.kind == "partition" and each.server == server for each in self._present(moment))
 
@@ -173,7 +173,7 @@ class FaultSchedule:
 
     def runs(self, server: Server, moment: Moment) -> bool:
         """Whether a server runs, but for a crash after which it restarts at once."""
-        return not any(each.target == server and each.holds(moment) for each in self._outages)
+        return not any(_is_down(each, server, moment) for each in self._outages)
 
     @property
     def days_of_processes(self) -> set[int]:
@@ -208,3 +208,8 @@ class FaultSchedule:
             if each.kind in _OF_PROCESSES and not each.phones:
                 found[each.moment] += (each,)
         return dict(found)
+
+
+def _is_down(crash: Fault, server: Server, moment: Moment) -> bool:
+    """Whether a server is down after a crash; it starts again before a count, unless it crashes in the count."""
+    return crash.target == server and crash.holds(moment) and (crash.phase is not None or not moment.phase)

@@ -22,6 +22,7 @@ TEXT = """# a day of trouble
 {"day": 0, "step": 14, "kind": "slow", "target": "phone 2", "rounds": 2}
 {"day": 0, "step": 15, "kind": "absent", "target": "phone 2", "phase": 1, "steps": 2}
 {"day": 0, "step": 2, "kind": "join", "target": "phone 2"}
+{"day": 0, "step": 17, "kind": "crash", "target": "aggregation", "steps": 1, "phase": 2}
 {"day": 1, "step": 3, "kind": "leave", "target": "phone 2"}
 """
 
@@ -32,6 +33,8 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     phone = schedule.of_phone(2)
     assert [phone.reaches("aggregation", Moment(0, step)) for step in (8, 9, 10, 11)] == [True, False, False, True]
     assert [phone.reaches("keys", Moment(0, step)) for step in (7, 8, 9)] == [True, False, True]
+    assert phone.reaches("keys", Moment(0, 8, 1))  # it starts again before a count
+    assert [phone.reaches("aggregation", Moment(0, 17, phase)) for phase in range(4)] == [True, True, False, True]
     assert [phone.of_call("contribute", number, Moment(0, 9)) for number in range(3)] == [
         "reply lost",
         "reply lost",
@@ -42,7 +45,7 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     assert [phone.skew(Moment(0, step)) for step in (11, 12, 13, 15)] == [
         dt.timedelta(seconds=each) for each in (0, -90, -60, 0)
     ]
-    assert [phone.is_absent(Moment(0, 14, phase)) for phase in range(3)] == [True, True, False]
+    assert [phone.is_absent(Moment(0, 14, phase)) for phase in range(1, 4)] == [True, True, False]
     assert [phone.is_absent(Moment(0, 15, phase)) for phase in range(4)] == [False, True, True, False]
     assert not phone.is_absent(Moment(0, 16, 1))
     there = [Moment(0, 1), Moment(0, 2), Moment(1, 3), Moment(1, 3, 5), Moment(1, 4)]
@@ -50,11 +53,12 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     assert (phone.joins, phone.leaves) == (Moment(0, 2), Moment(1, 3))
     assert not schedule.of_phone(3).is_full(Moment(0, 12))
     assert not schedule.of_phone(3).is_absent(Moment(0, 1))
-    begin = {(step, phase): schedule.at(Moment(0, step, phase)) for step in range(24) for phase in (0, 1)}
+    begin = {(step, phase): schedule.at(Moment(0, step, phase)) for step in range(24) for phase in range(3)}
     assert {when: [each.kind for each in faults] for when, faults in begin.items() if faults} == {
         (8, 0): ["crash"],
         (10, 1): ["crash"],
         (11, 0): ["full"],
+        (17, 2): ["crash"],
     }
 
 
@@ -108,7 +112,7 @@ GOOD = {"day": 0, "step": 9, "kind": "crash", "target": "keys"}
         ({"kind": "skew", "target": "phone 1"}, "'skew' needs seconds"),
         ({"kind": "absent", "target": "phone 1", "steps": 0}, "steps is a whole number from 1"),
         ({"steps": -1}, "steps is a whole number from 0"),
-        ({"phase": -1}, "phase is a whole number from 0"),
+        ({"phase": 0}, "phase is a whole number from 1"),
         ({"kind": "slow", "target": "phone 1", "phase": 1}, "'slow' has no phase"),
         ({"server": "keys"}, "'crash' has no server: got 'keys'"),
         ({"minute": 7}, "a fault has no 'minute'"),

@@ -1,0 +1,107 @@
+"""Simulations with faults: real servers and phones, which are killed, cut off, late, full and wrong about the time."""
+
+import pytest
+
+from reticent_sim.engine.faults import Fault, FaultSchedule, Kind, sample, shrink
+from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.servers import RETICENT
+from reticent_sim.engine.simulation import simulate
+from tests.system.planted_bug import TWICE, aggregation_program
+
+pytestmark = pytest.mark.slow  # real processes, some seconds for each run
+
+SCENARIO = Scenario(phones=24, days=1, seed=7, ads=False, check="none", counters=2, absent=0.0, cohorts=1)
+COUNT = (0, 23)
+"""The day and the step of the count."""
+
+
+EVERY_KIND = FaultSchedule(
+    (
+        Fault(*COUNT, "request lost", "phone 0", call="contribute"),
+        Fault(*COUNT, "reply lost", "phone 1", call="contribute"),
+        Fault(*COUNT, "duplicate", "phone 2", call="contribute"),
+        Fault(*COUNT, "delay", "phone 3", call="contribute"),
+        Fault(*COUNT, "cut", "phone 4", call="contribute"),
+        Fault(*COUNT, "reply lost", "phone 5", call="query", times=2),
+        Fault(*COUNT, "request lost", "phone 6", call="announcements"),
+        Fault(*COUNT, "partition", "phones 7-9", server="aggregation", phase=1, steps=2),
+        Fault(*COUNT, "skew", "phone 10", seconds=-60, phase=1, steps=2),
+        Fault(*COUNT, "full", "phone 11", phase=1),
+        Fault(*COUNT, "slow", "phone 12", rounds=2),
+        Fault(*COUNT, "absent", "phone 13", phase=1, steps=10),
+        Fault(0, 2, "absent", "phone 14", steps=3),
+        Fault(0, 12, "join", "phone 15"),
+        Fault(0, 20, "leave", "phone 16"),
+    )
+)
+
+
+def test_a_run_survives_every_fault_of_phones_and_is_the_same_for_any_number_of_workers() -> None:
+    runs = [simulate(SCENARIO, faults=EVERY_KIND, workers=workers) for workers in (1, 2)]
+    assert runs[0].trace == runs[1].trace
+    [count] = runs[0].counts
+    assert count["exact"]
+    assert count["contributors"] == 22  # all but the phone that was absent and the one that left
+    assert not runs[0].problems
+    failures = "\n".join(runs[0].data["failures"])
+    for sentence in (
+        "the request was lost",
+        "the reply was lost",
+        "the reply came after the deadline",
+        "the connection was cut",
+        "the network does not reach the server",
+    ):
+        assert sentence in failures
+
+
+def test_a_run_survives_kills_and_full_disks_of_servers_and_counts_what_was_acknowledged_once() -> None:
+    schedule = FaultSchedule(
+        (
+            Fault(0, 3, "crash", "keys", steps=2),
+            Fault(*COUNT, "crash", "aggregation", phase=1, steps=0),
+            Fault(*COUNT, "crash", "keys", phase=1, steps=1),
+            Fault(*COUNT, "slow", "phones 0-11", rounds=2),
+            Fault(*COUNT, "crash", "aggregation", phase=2, steps=1),
+            Fault(*COUNT, "full", "aggregation", phase=3, steps=1),
+            Fault(*COUNT, "crash", "worker 0", phase=4, steps=0),
+        )
+    )
+    run = simulate(SCENARIO, faults=schedule, workers=2)
+    [count] = run.counts
+    assert count["exact"]
+    assert count["contributors"] == 24
+    assert not run.problems
+    outcomes = {(each["kind"], each["target"], each["outcome"]) for each in run.data["faults"]}
+    assert outcomes >= {
+        ("crash", "keys", "killed, then serves again"),
+        ("crash", "aggregation", "killed, serves again"),
+        ("crash", "aggregation", "killed, then serves again"),
+        ("full", "aggregation", "its disk is full, then its disk has room again"),
+        ("crash", "worker 0", "killed, works again"),
+    }
+
+
+SEEDS = 5
+"""So many random schedules find the bug."""
+FAULTS = 12
+"""The faults of each of them."""
+
+
+def test_a_bug_in_the_protocol_is_found_by_random_schedules_and_shrunk_to_the_fault_that_matters() -> None:
+    """The server adds a contribution that is sent again to the sum once more."""
+
+    def fails(schedule: FaultSchedule, program: tuple[str, ...] = aggregation_program(TWICE)) -> bool:
+        return bool(simulate(SCENARIO, faults=schedule, workers=1, aggregation_program=program).problems)
+
+    kinds: list[Kind] = ["request lost", "reply lost", "duplicate", "delay", "cut", "partition", "slow", "absent"]
+    schedules = (
+        sample(seed, phones=SCENARIO.phones, days=1, faults=FAULTS, kinds=kinds, counts=[COUNT])
+        for seed in range(SEEDS)
+    )
+    found = next(schedule for schedule in schedules if fails(schedule))
+    small = shrink(found, fails, max_runs=20)
+    assert len(small) < 10
+    [fault] = small.faults
+    assert fault.call == "contribute"
+    assert fault.kind in {"reply lost", "duplicate", "delay", "cut"}
+    assert not fails(found, RETICENT)
