@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from reticent.privacy import Contributions, Counter, Query, QueryBurnt, Release
+from reticent.privacy import Contributions, Query, QueryBurnt, Release
 from reticent.rates import RateTable
 from reticent.tls.certificates import Certificate
 from reticent_agg.ads.folder import AdFolder, AdSources
-from reticent_analyst import Analyst, Handle, Question
+from reticent_analyst import Analyst, Handle
 from reticent_analyst.rates import estimate as estimate_rates
 from reticent_sim.engine.ad_server import AdServerProcess
 from reticent_sim.engine.backends import Backend
@@ -34,13 +34,13 @@ from reticent_sim.engine.messages import (
     TakeRounds,
 )
 from reticent_sim.engine.process import ServerProcess
+from reticent_sim.engine.questions import count_question, rates_options
 from reticent_sim.engine.scenario import NO_CHECK, Scenario
 from reticent_sim.engine.servers import ANALYST, ServerPair
 from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import START, STEPS, instant_of, order_of
 from reticent_sim.engine.trace import SERVERS, Event, Trace
 from reticent_sim.engine.worker_pool import WorkerPool
-from reticent_sim.world.world import COUNTER_MOST
 
 __all__ = ["Coordinator", "CountOutcome", "Snapshot"]
 
@@ -52,8 +52,6 @@ ROUNDS = 6
 """The most rounds in which phones try to contribute to a query."""
 BETWEEN = dt.timedelta(minutes=1)
 """The simulated time between two rounds."""
-OPEN_FOR = dt.timedelta(minutes=8)
-"""The simulated time for which a query is open."""
 STEPS_AT_A_TIME = 6
 """The steps that workers live before the display changes."""
 LAST_PHASE = 1000
@@ -252,25 +250,14 @@ class Coordinator:
         self._settle(handle, release, contributed, acknowledged, began=began)
         return release
 
-    def question(self, **changes: Any) -> Query:
-        """The query of a count at the end of the day."""
-        scenario = self.scenario
-        names = self._world.counter_names[: scenario.counters]
-        question = Question(
-            id=f"counters-{self._day}",
-            counters=[Counter(name, 0, COUNTER_MOST) for name in names],
-            epsilon=scenario.epsilon,
-            delta=scenario.count_delta,
-            absent=min(0.9, scenario.absent + 0.02),
-            cohorts=scenario.cohorts,
-            closes_after=OPEN_FOR,
-            **changes,
-        )
-        return self._analyst.query(question)
+    def count_counters(self) -> Release:
+        """Count the phones at the end of the day."""
+        return self.count(self._analyst.query(count_question(self.scenario, self._day)))
 
     def estimate_rates(self) -> RateTable:
         """Estimate click-through rates from the logs of the phones."""
         scenario = self.scenario
+        self._spent += scenario.rates_epsilon
         return estimate_rates(
             self,
             self._world.hierarchy,
@@ -279,11 +266,9 @@ class Coordinator:
             epsilon=scenario.rates_epsilon,
             delta=scenario.rates_delta,
             entries=scenario.entries,
-            absent=min(0.9, scenario.absent + 0.02),
             to_query=self._analyst.query,
             depth=1,
-            cohorts=scenario.rates_cohorts,
-            closes_after=OPEN_FOR,
+            **rates_options(scenario),
         )
 
     def load_rates(self, learned: RateTable | None) -> None:

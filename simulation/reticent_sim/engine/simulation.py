@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from reticent_sim.engine.faults import Fault, FaultSchedule, ProcessOutcome
 from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
 from reticent_sim.engine.messages import CostReport, LiveReport, Measured
 from reticent_sim.engine.observer import TOLERANCE
+from reticent_sim.engine.questions import check_questions
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.servers import RETICENT
 from reticent_sim.engine.snapshot import Snapshot
@@ -106,6 +108,7 @@ def simulate(
     workers = min(scenario.phones, default_workers() if workers is None else workers)
     if workers < 1:
         raise ValueError(f"a simulation needs at least one worker: got {workers}")
+    check_questions(scenario)
     schedule = scenario.schedule() if faults is None else faults
     schedule.check(phones=scenario.phones, days=scenario.days, workers=workers)
     with _folder(out) as folder:
@@ -154,7 +157,7 @@ class _Run:
                     self._rates.append(_rates(day, learned, coordinator.outcomes))
             if day in scenario.count_days:
                 with contextlib.suppress(QueryBurnt):
-                    coordinator.count(coordinator.question())
+                    coordinator.count_counters()
             ads = None
             if requests:
                 coordinator.show("evaluate the ads")
@@ -162,8 +165,9 @@ class _Run:
             self._days.append(_day(day, reports, ads))
         coordinator.take_decisions()
         masks = coordinator.measure()
-        memory = {process.name: process.peak_memory() for process in coordinator.processes}
-        cpu = {process.name: process.cpu_seconds() for process in coordinator.processes}
+        measured = coordinator.processes if sys.platform == "linux" else []
+        memory = {process.name: process.peak_memory() for process in measured}
+        cpu = {process.name: process.cpu_seconds() for process in measured}
         costs = coordinator.finish()
         return {
             "format": "reticent-run",

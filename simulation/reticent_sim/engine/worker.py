@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from reticent.clock import ManualClock
@@ -185,7 +185,7 @@ class PhoneWorker:
     async def _reach_servers(self) -> None:
         """Wait until the servers that run can be reached: after a restart, gRPC takes some time."""
         moment = self._situation.moment
-        async with asyncio.timeout(REACHED_WITHIN):
+        async with _within(REACHED_WITHIN, "no connection to the servers"):
             if self._servers is not None and self._setup.faults.runs("keys", moment):
                 await self._servers.wait_for_key_server()
             if self._servers is not None and self._setup.faults.runs("aggregation", moment):
@@ -228,7 +228,7 @@ class PhoneWorker:
         for phone in phones:
             phone.sense(day, step)
         await self._clock.move_to(instant)
-        async with asyncio.timeout(TIMEOUT):
+        async with _within(TIMEOUT, "not all phones have decided a step"):
             released = [await phone.decided(day, step) for phone in phones]
         for phone, context in zip(phones, released, strict=True):
             missing = phone.lived[day][step] is None or not phone.is_on
@@ -259,7 +259,7 @@ class PhoneWorker:
         showing = [asyncio.create_task(phone.show_ad(query, arrived)) for phone, query in searching]
         await asyncio.sleep(0)
         await self._clock.move_to(arrived + BEFORE)
-        async with asyncio.timeout(TIMEOUT):
+        async with _within(TIMEOUT, "not all apps have their ads"):
             shown = [await each for each in showing]
         events, clicks = [], []
         for (phone, query), ad in zip(searching, shown, strict=True):
@@ -341,8 +341,19 @@ class PhoneWorker:
             async with turns:
                 return await each
 
-        async with asyncio.timeout(TIMEOUT + TIMEOUT_PER_PHONE * len(self._phones)):
+        timeout = TIMEOUT + TIMEOUT_PER_PHONE * len(self._phones)
+        async with _within(timeout, "not all calls of the phones have ended"):
             return await asyncio.gather(*map(in_turn, work))
+
+
+@contextlib.asynccontextmanager
+async def _within(seconds: float, problem: str) -> AsyncIterator[None]:
+    """Let something take at most so long; then the error says what has not happened."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TimeoutError(f"{problem} within {seconds:g} s") from error
 
 
 def _peak_memory() -> int:
