@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
 from typing import NamedTuple
@@ -88,8 +89,9 @@ def rates_progress(world: World, requests: Sequence[Request], learned: RateTable
         delta: The delta of the people's settings for ads.
     """
     people = np.unique([request.number for request in requests], return_inverse=True)[1]
-    tables = world.served_rates(None), world.served_rates(learned), world.exact_rates()
-    ads = [shown_ads(world, requests, table, delta=delta) for table in tables]
+    served = _fixed_replies(world, exact=False), _fixed_replies(world, exact=True)
+    service = served[0] if learned is None else _AdReplies(world, world.served_rates(learned))
+    ads = [_shown_ads(world, requests, each, delta=delta) for each in (served[0], service, served[1])]
     none, own, exact = (_revenues(world, requests, shown) for shown in ads)
     shown = [(request, ad) for request, ad in zip(requests, ads[1], strict=True) if ad is not None]
     clicks = sum(_click_probability(world, request, ad) for request, ad in shown)
@@ -116,9 +118,12 @@ def shown_ads(world: World, requests: Sequence[Request], table: RateTable, *, de
         table: The rates that the service has.
         delta: The delta of the people's settings for ads.
     """
+    return _shown_ads(world, requests, _AdReplies(world, table), delta=delta)
+
+
+def _shown_ads(world: World, requests: Sequence[Request], service: _AdReplies, *, delta: float) -> list[str | None]:
     with tempfile.TemporaryDirectory() as folder:
         world.write(Path(folder))
-        service = _AdReplies(world, table, Path(folder))
         phones: dict[str, UserContexts] = {}  # by interest, on which a cut depends
         views: defaultdict[tuple[int, int], Counter[str]] = defaultdict(Counter)
         found: list[str | None] = []
@@ -142,8 +147,10 @@ def shown_ads(world: World, requests: Sequence[Request], table: RateTable, *, de
 class _AdReplies:
     """The replies of an ad service with some rates, as a phone reads them."""
 
-    def __init__(self, world: World, table: RateTable, folder: Path) -> None:
-        catalogue = Catalogue.load(folder / "catalogue.csv", world.hierarchy)
+    def __init__(self, world: World, table: RateTable) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            world.write(Path(folder))
+            catalogue = Catalogue.load(Path(folder) / "catalogue.csv", world.hierarchy)
         self._index = AdIndex.build(catalogue, world.hierarchy, table, IndexSettings())
         self._parents = world.hierarchy.parents.tolist()
         self._known: dict[int, tuple[OfferedAd, ...]] = {}
@@ -154,6 +161,12 @@ class _AdReplies:
             reply = self._index.format.reply(self._index.encoded(node), ADS_REQUESTED)
             self._known[node] = read_reply(reply, self._parents, node, ADS_REQUESTED)
         return self._known[node]
+
+
+@lru_cache(maxsize=2)
+def _fixed_replies(world: World, *, exact: bool) -> _AdReplies:
+    """The replies with exact rates, or without any: the same for all days of a run."""
+    return _AdReplies(world, world.exact_rates() if exact else world.served_rates(None))
 
 
 def _click_probability(world: World, request: Request, ad: str) -> float:

@@ -158,7 +158,8 @@ class World(Town):
 
     def click_probability(self, number: int, context: Context, ad: str) -> float:
         """The probability that a person clicks on an ad in a context."""
-        return float(self.person(number).attention * self.appeal[self.hierarchy.leaf(context), self.ad_names.index(ad)])
+        place = self._numbers[context], self.ad_names.index(ad)
+        return float(self.person(number).attention * self.appeal[place])
 
     def clicks(self, number: int, day: int, step: int, ad: str) -> bool:
         """Whether a person clicks on an ad that is shown for the search of a step; False without a search."""
@@ -220,6 +221,11 @@ class World(Town):
             interest=citizen.interest,
             cache_for=CACHE_SECONDS,
         )
+
+    @cached_property
+    def _numbers(self) -> dict[Context, int]:
+        """The number of each exact context."""
+        return {context: number for number, context in enumerate(self.hierarchy.contexts)}
 
     @cached_property
     def _frequency(self) -> Floats:
