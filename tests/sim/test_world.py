@@ -17,6 +17,7 @@ from reticent_sim.world.town import ATTENTION
 from reticent_sim.world.world import COUNTER_MOST, World
 
 WORLD = World(seed=5, people=40, routines=6)
+FEW = World(seed=5, people=10, routines=6)
 
 
 @given(st.integers(0, 2**32), st.integers(0, 30), st.integers(0, 400))
@@ -59,7 +60,7 @@ def test_a_search_has_an_exact_context_where_the_person_is() -> None:
     found = {
         (WORLD.person(number).day(day)[search.step] or HOME, WORLD.context(number, day, search)[0], number)
         for number in range(40)
-        for day in range(3)
+        for day in range(2)
         for search in WORLD.searches(number, day)
         if WORLD.hierarchy.leaf(WORLD.context(number, day, search)) >= 0
     }
@@ -98,8 +99,8 @@ def test_the_files_are_those_of_the_service_and_the_phones(tmp_path: Path) -> No
 
 
 def test_exact_rates_are_the_click_probabilities_of_the_mean_person() -> None:
-    table = WORLD.exact_rates()
-    exact = resolve(table, WORLD.hierarchy, 20)
+    table = FEW.exact_rates()
+    exact = resolve(table, FEW.hierarchy, 20)
     assert len(exact.columns) == len(WORLD.hierarchy.contexts)  # each context has a column of its own
     own = WORLD.hierarchy.node_levels[table.node[exact.entry]] == 0  # not that of the root, where an ad does not bid
     means = ATTENTION * WORLD.appeal[np.array(exact.column), np.array(exact.ad)]
@@ -120,9 +121,9 @@ def requests(world: World, day: int) -> list[Request]:
 
 
 def test_exact_rates_earn_more_than_none_and_close_all_of_the_way() -> None:
-    found = requests(WORLD, 2)
-    none = rates_progress(WORLD, found, None, delta=0.1)
-    exact = rates_progress(WORLD, found, WORLD.exact_rates(), delta=0.1)
+    found = requests(FEW, 2)
+    none = rates_progress(FEW, found, None, delta=0.1)
+    exact = rates_progress(FEW, found, FEW.exact_rates(), delta=0.1)
     assert none.revenue_learned == none.revenue_none < 0.8 * none.revenue_exact
     assert none.progress == 0
     assert exact.progress == pytest.approx(1)
@@ -132,8 +133,8 @@ def test_exact_rates_earn_more_than_none_and_close_all_of_the_way() -> None:
 
 def test_a_phone_without_a_released_label_shows_no_ad() -> None:
     """Ads bid on categories of queries, and nothing is known there."""
-    found = requests(WORLD, 1)
-    shown = shown_ads(WORLD, found, WORLD.exact_rates(), delta=0.1)
+    found = requests(FEW, 1)
+    shown = shown_ads(FEW, found, FEW.exact_rates(), delta=0.1)
     assert all(ad is None for request, ad in zip(found, shown, strict=True) if request.label is None)
     assert sum(ad is not None for ad in shown) > 0.8 * len(shown)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from reticent.privacy import QueryBurnt
+from reticent.rates import RateTable
 from reticent_analyst.errors import LevelBurnt
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.backends import BackendName, backend_of
@@ -31,6 +32,7 @@ from reticent_sim.engine.snapshot import Snapshot
 from reticent_sim.engine.times import STEPS, instant_of
 from reticent_sim.engine.trace import Trace
 from reticent_sim.world.outcomes import AdDay, rates_progress
+from reticent_sim.world.rate_tables import combined
 
 __all__ = ["FAULTS_FILE", "RUN_FILE", "TRACE_FILE", "Run", "simulate"]
 
@@ -145,16 +147,16 @@ class _Run:
     def run(self, coordinator: Coordinator) -> dict[str, Any]:
         scenario = self._scenario
         started = time.monotonic() - self._began
-        learned = None
+        estimates: list[RateTable] = []
         for day in range(scenario.days):
             reports = coordinator.live(day)
             requests = sorted(request for report in reports for request in report.requests)
-            served = learned
+            served = combined(estimates) if estimates else None
             if scenario.ads:
                 with contextlib.suppress(LevelBurnt, QueryBurnt):
-                    learned = coordinator.estimate_rates()
-                    coordinator.load_rates(learned)
-                    self._rates.append(_rates(day, learned, coordinator.outcomes))
+                    estimates.append(coordinator.estimate_rates())
+                    coordinator.load_rates(combined(estimates))
+                    self._rates.append(_rates(day, estimates[-1], coordinator.outcomes))
             if day in scenario.count_days:
                 with contextlib.suppress(QueryBurnt):
                     coordinator.count_counters()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
 from reticent.hierarchy import Decimals, Hierarchy, Node, Tree
 from reticent.randomness import seeded
-from reticent.rates import RateTable
 from reticent_sim.world.businesses import BUSINESS, CATEGORIES, LEAVES, PARENTS, Businesses, City, Floats, make_city
 from reticent_sim.world.clicks import brand_of, click_probabilities, typed_text
 
@@ -33,23 +30,17 @@ KINDS = [LEAVES.index(leaf) for general in GENERALS for leaf in CATEGORIES[gener
 INTERESTS = tuple(CATEGORIES[general][0] for general in GENERALS)
 SENSITIVE_QUERIES = "clinic"
 """The category whose searches are sensitive."""
-TEXTS = (0.75, 0.25)
+TEXTS = (0.9, 0.1)
 """The shares of the two texts of a category: one names the category, the other a brand of it."""
 SEQUENCE = ((0, 0, 0), (0, 0, 1), (0, 2, 1), (3, 2, 1), (4, 2, 1))
 """The levels of location, interest and query. Below the root is the category of the query, on which ads bid."""
 
-BRANDS = 2
-REACH = 10.0
+REACH = 15.0
 """The distance in kilometres at which half of the clicks are left."""
-ATTENTION = 0.6
+ATTENTION = 0.7
 """The mean factor of a person in the probability of a click."""
 CAP = 2
 """The most views of an ad by a person a day."""
-
-EXACT_VIEWS = 1e6
-"""The views of an exact rate: more than any support."""
-ASSUMED_RATE, ASSUMED_VIEWS = 0.2, 1e3
-"""The rate of each ad that has none yet, and its views: more than the support that a service asks for."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Town:
     """
 
     seed: int
-    ad_count: int = field(default=24, kw_only=True)
+    ad_count: int = field(default=12, kw_only=True)
 
     def place(self, site: Site) -> str:
         """The location of a site."""
@@ -138,72 +129,6 @@ class Town:
         )
         return found.reshape(len(rows), self.ad_count)
 
-    def rates_of(self, frequency: Floats) -> RateTable:
-        """The exact rates of all ads in all contexts that they bid on, and above.
-
-        Args:
-            frequency: (contexts,): the probability of each context; all are above 0.
-        """
-        hierarchy = self.hierarchy
-        total = hierarchy.sums(frequency)
-        rates = [hierarchy.sums(frequency * appeal) / total for appeal in ATTENTION * self.appeal.T]  # of each ad
-        ad, node = np.nonzero(self._bids_below)
-        rate = np.minimum(np.array(rates)[ad, node], 1.0)
-        return RateTable(
-            hierarchy=hierarchy.fingerprint,
-            ads=self.ad_names,
-            frequency=np.minimum(total, 1.0),
-            ad=ad.astype(np.int32),
-            node=node.astype(np.int32),
-            rate=rate,
-            low=rate,
-            high=rate,
-            views=np.full(len(rate), EXACT_VIEWS),
-            epsilon=math.inf,
-            delta=0.0,
-            level=0.95,
-            seeded=False,
-            source="exact rates",
-        )
-
-    def served_rates(self, learned: RateTable | None) -> RateTable:
-        """The rates that the ad service loads: the learned ones, and an assumed one for each ad that has none.
-
-        The service sends no ad without a rate. So its operator begins with the same assumed rate for all ads.
-        """
-        table = self._no_rates if learned is None else learned
-        new = np.setdiff1d(np.arange(self.ad_count, dtype=np.int32), table.ad)
-        one = np.ones(len(new))
-        return replace(
-            table,
-            ad=np.append(table.ad, new),
-            node=np.append(table.node, np.zeros_like(new)),
-            rate=np.append(table.rate, ASSUMED_RATE * one),
-            low=np.append(table.low, 0 * one),
-            high=np.append(table.high, one),
-            views=np.append(table.views, ASSUMED_VIEWS * one),
-        )
-
-    @property
-    def _no_rates(self) -> RateTable:
-        nobody, nothing = np.zeros(0, dtype=np.int32), np.zeros(0)
-        return RateTable(
-            hierarchy=self.hierarchy.fingerprint,
-            ads=self.ad_names,
-            frequency=np.append(1.0, np.full(len(self.hierarchy.nodes) - 1, np.nan)),
-            ad=nobody,
-            node=nobody,
-            rate=nothing,
-            low=nothing,
-            high=nothing,
-            views=nothing,
-            epsilon=0.0,
-            delta=0.0,
-            level=0.95,
-            seeded=False,
-            source="assumed rates",
-        )
-
     @cached_property
     def _city(self) -> City:
         return make_city(seeded(self.seed, "city"), (1, 1), (NEIGHBOURHOODS, len(BLOCKS), 1, 1))
@@ -217,23 +142,12 @@ class Town:
         typical = np.exp(rng.normal(0, 0.3, len(LEAVES)))  # payment of a category
         return Businesses(
             category=category,
-            brand=turn // len(KINDS) % BRANDS,
+            brand=turn // len(KINDS),
             units=self._city.units[len(BLOCKS) * hood + STREET],
             region=np.zeros(self.ad_count, dtype=np.int64),
-            quality=0.4 + 0.6 * rng.beta(2, 2, self.ad_count),
-            payment=np.round(typical[category] * np.exp(rng.normal(0, 0.4, self.ad_count)), 2) + 0.01,
+            quality=0.5 + 0.5 * rng.beta(2, 2, self.ad_count),
+            payment=np.round(typical[category] * np.exp(rng.normal(0, 0.3, self.ad_count)), 2) + 0.01,
         )
-
-    @cached_property
-    def _bids_below(self) -> npt.NDArray[np.bool_]:
-        """(ads, nodes): whether each ad bids on a context at or below each node."""
-        hierarchy, found = self.hierarchy, []
-        for bids in self.bids.values():
-            leaves = np.zeros(len(hierarchy.contexts))
-            for node in bids:
-                leaves[hierarchy.leaves_below(hierarchy.index(node))] = 1
-            found.append(hierarchy.sums(leaves) > 0)
-        return np.array(found)
 
 
 def _queries() -> list[tuple[int, int, str]]:

@@ -17,6 +17,7 @@ from reticent.hierarchy import Context
 from reticent.randomness import seeded
 from reticent.rates import RateTable
 from reticent_client import AdSettings
+from reticent_sim.world import rate_tables
 from reticent_sim.world.businesses import LEAVES, PARENTS, Floats, leaf_shares
 from reticent_sim.world.clicks import typed_text
 from reticent_sim.world.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day, Habit, Person, person
@@ -172,7 +173,11 @@ class World(Town):
 
     def exact_rates(self) -> RateTable:
         """The true rates. Those of several contexts together have the weights of the people's searches in a week."""
-        return self.rates_of(self._frequency)
+        return rate_tables.exact(self, self._frequency)
+
+    def served_rates(self, learned: RateTable | None) -> RateTable:
+        """The rates that the ad service loads, if these are the learned ones."""
+        return rate_tables.served(self, learned)
 
     def counters(self, number: int, day: int) -> dict[str, float]:
         """The counters of a person's day: the hours and the visits of each label, and the searches."""
