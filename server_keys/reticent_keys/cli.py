@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import logging
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -44,6 +45,8 @@ from reticent_keys.service import JOINS, Service
 FOLDER = Path("keys")
 LIMITS = QueryLimits()
 _DAY = dt.timedelta(days=1)
+WRITERS = 16
+"""Threads that write invitations: they wait for the disk together."""
 
 _log = logging.getLogger(__name__)
 
@@ -192,14 +195,17 @@ def invite(
         output.mkdir(mode=OWNER_ONLY_FOLDER, exist_ok=True)
         expires = now + days * _DAY
         content = {"expires": expires, "key_server": key_server, "aggregation_server": aggregation_server}
-        files = []
-        for token in administration.invite(journal, count, expires=expires):
+
+        def written(token: bytes) -> Path:
             invitation = Invitation(token, identity, authority, key_server, aggregation_server)
             path = output / f"{invitation_hash(token).hex()[:16]}.json"
             create(path, invitation.to_text().encode())
-            files.append(str(path))
+            return path
+
+        with ThreadPoolExecutor(WRITERS) as threads:
+            files = list(threads.map(written, administration.invite(journal, count, expires=expires)))
     for file in files:  # once all are made: the output may be lost
-        sys.stdout.write(f"{in_json({'file': file} | content, indent=None) if as_json else file}\n")
+        sys.stdout.write(f"{in_json({'file': str(file)} | content, indent=None) if as_json else file}\n")
 
 
 @app.command
