@@ -300,7 +300,7 @@ def _faults(schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome]) -> list
             "kind": fault.kind,
             "target": fault.target,
             "steps": 0 if fault.phase is not None else fault.steps,
-            "outcome": ", then ".join(found.get(fault, ())),
+            "outcome": ", then ".join(dict.fromkeys(found.get(fault, ()))),
         }
         for fault in schedule.faults
     ]

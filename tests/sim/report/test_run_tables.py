@@ -110,14 +110,14 @@ def snapshot(phase: str, seconds: float) -> Snapshot:
     return Snapshot(3, 14, 7, phase, 1000, 903, 512, 318.2, 1.5, 4.0, seconds)
 
 
-def test_a_file_gets_a_line_a_second_and_one_for_each_phase() -> None:
+def test_a_file_gets_a_line_every_five_seconds_and_one_for_each_phase() -> None:
     output = io.StringIO()
     with LiveView(Console(file=output, width=80)) as view:
-        for seconds in (1.0, 1.4, 1.99, 2.0, 2.5):
+        for seconds in (1.0, 1.4, 5.99, 6.0, 6.5):
             view.update(snapshot("masks", seconds))
-        view.update(snapshot("count\x1b[31m visits-3", 2.6))
+        view.update(snapshot("count\x1b[31m visits-3", 6.6))
     lines = output.getvalue().splitlines()
-    assert [line.split(" s  ")[0].strip() for line in lines] == ["1.0", "2.0", "2.6"]
+    assert [line.split(" s  ")[0].strip() for line in lines] == ["1.0", "6.0", "6.6"]
     assert lines[0].split("  ")[-5:] == [
         "day 4 of 7, 14:00", "masks", "903 of 1,000 phones", "512 contributions (318/s)", "epsilon 1.5 of 4",
     ]  # fmt: skip

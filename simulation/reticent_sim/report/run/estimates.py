@@ -21,6 +21,8 @@ MOST_BARS = 7
 NAMED = 10
 """The number of counters that are shown by name."""
 HEIGHT = 110.0
+LARGE = 100.0
+"""Values up to more than this are written without decimals."""
 
 
 def intervals(data: Data) -> Markup | None:
@@ -33,7 +35,7 @@ def intervals(data: Data) -> Markup | None:
     missed = [
         f"{counter['name']} ({each['id']})" for each in found for counter in each["counters"] if not contains(counter)
     ]
-    names = f" Missed: {', '.join(missed[:6])}{' and others' if len(missed) > 6 else ''}." if missed else ""
+    names = f" Missed: {', '.join(missed[:3])}{' and others' if len(missed) > 3 else ''}." if missed else ""
     how = (
         "Each line is the interval of one counter, as an error: estimate minus truth. One that misses the truth is "
         f"dashed and has a cross. Large counters are on the left.{names}"
@@ -100,10 +102,11 @@ def largest(data: Data) -> Markup | None:
         "largest-rows", "Truth, estimate and interval of the largest counters", sentence, ROW * len(known),
         Axis(low, high * 1.02), Axis(0, 1), left=2, right=16, top=2,
     )  # fmt: skip
+    written = count if high >= LARGE else decimal
     for number, counter in enumerate(known):
         y, name = ROW * (number + 1) - 13, str(counter.get("name"))
         ends = [plot.across(float(counter[key])) for key in ("low", "high")]
-        words = f"{decimal(counter['value'], 4)} (truth {decimal(counter['truth'], 4)})"
+        words = f"{written(counter['value'])} (truth {written(counter['truth'])})"
         plot.row(y - 14, name, words)
         plot.add(tag("line", class_="row", x1="0", x2="100%", y1=y, y2=y))
         class_ = "inside" if contains(counter) else "missed"

@@ -69,13 +69,13 @@ def faults(data: Data) -> Markup | None:
 def outcomes(data: Data) -> Markup | None:
     """The most frequent outcomes of each kind of fault."""
     known = [each for each in facts.rows(data, "faults") if each.get("outcome")]
-    found = Counter((str(each.get("kind")), str(each["outcome"])) for each in known)
-    if not found:
+    if not known:
         return None
+    kinds = Counter(str(each.get("kind")) for each in known)
+    by_kind = ", ".join(f"{kind} ({number})" for kind, number in sorted(kinds.items()))
+    sentence = f"{plural(len(known), 'fault')} hit servers, workers or disks: {by_kind}."
+    found = Counter((f"{each.get('kind')}, {each.get('target')}", str(each["outcome"])) for each in known)
     most = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:MOST_OUTCOMES]
-    (kind, outcome), number = most[0]
-    total = plural(sum(found.values()), "fault")
-    sentence = f"{total} hit servers, workers or disks; most often: {kind}, {outcome} ({count(number)})."
     rest = sum(found.values()) - sum(size for _, size in most)
     how = "What came of faults of processes and disks." + (
         f" {count(rest)} others are in the table above." if rest else ""
@@ -95,7 +95,7 @@ def failures(data: Data) -> Markup | None:
     sentence = facts.failures(data)
     if sentence is None:
         return None
-    found = sorted(data["failures"].items(), key=lambda item: (-item[1], item[0]))
+    found = sorted(facts.reasons(data).items(), key=lambda item: (-item[1], item[0]))
     rows = [[count(number), reason] for reason, number in found[:MOST_OUTCOMES]]
     picture = table("failures", sentence, NumberTable(("times", "reason"), rows, texts=frozenset({1})))
     return figure("failures", sentence, "Phones try again in their next round.", picture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,7 @@ __all__ = [
     "named_counts",
     "precision",
     "progress",
+    "reasons",
     "released",
     "revenue",
     "rises",
@@ -45,6 +47,7 @@ Data = Mapping[str, Any]
 
 RATES = "rates"
 """The kind of the queries of an estimate of rates."""
+_ADDRESS, _QUOTED = re.compile(r" at [\w.]+:\d+"), re.compile(r"'[^']*'")
 UNMASKED = "none"
 """The name of the check that releases all contexts."""
 
@@ -209,10 +212,10 @@ def cohorts(data: Data) -> str | None:
     share = sum(each.get("contributors") or 0 for each in found) / sum(each["population"] for each in found)
     left = sum(len(each.get("cohorts_left_out") or []) for each in found)
     burnt = sum(bool(each.get("burnt")) for each in found)
-    end = f"; {plural(burnt, 'query', 'queries')} gave no result" if burnt else ""
+    end = f"; without a result: {plural(burnt, 'query', 'queries')}" if burnt else ""
     begin = f"{percent(share)} of the phones contributed to {plural(len(found), 'query', 'queries')}"
     groups = plural(sum(each.get("cohorts") or 0 for each in found), "cohort")
-    return f"{begin}, and {count(left)} of {groups} were left out{end}."
+    return f"{begin}; left out: {count(left)} of {groups}{end}."
 
 
 def cost(data: Data) -> str | None:
@@ -257,10 +260,17 @@ def faults(data: Data) -> str | None:
     return f"{plural(len(found), 'fault')} of {kinds} hit the run; {end}."
 
 
+def reasons(data: Data) -> Counter[str]:
+    """The numbers of failed calls and of declined queries, by their reasons without addresses and names."""
+    found = Counter[str]()
+    for text, number in (data.get("failures") or {}).items():
+        found[_ADDRESS.sub("", _QUOTED.sub("a query", str(text)))] += int(number)
+    return found
+
+
 def failures(data: Data) -> str | None:
     """The number of calls that failed, and of queries that phones declined."""
-    found = data.get("failures") or {}
-    if not found:
+    if not (found := reasons(data)):
         return None
     return f"Phones failed or declined {plural(sum(found.values()), 'time')}, for {plural(len(found), 'reason')}."
 

@@ -18,12 +18,12 @@ from reticent_sim.report.run.numbers import count, decimal
 __all__ = ["LiveView"]
 
 HOURS = 24
-EVERY = 1.0
+EVERY = 5.0
 """The fewest seconds between two lines of the same phase, where the console is no terminal."""
 
 
 class LiveView:
-    """A few lines that change in place on a terminal; elsewhere a line a second, and one for each new phase.
+    """A few lines that change in place on a terminal; elsewhere a line every five seconds, and one for each new phase.
 
     Args:
         console: Where they go.

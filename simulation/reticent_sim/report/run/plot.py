@@ -52,15 +52,20 @@ class Axis:
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round values between two others: the finest of 1, 2, 5 times a power of ten that gives at most so many.
 
-    >>> ticks(0, 1), ticks(-0.3, 47)
-    ([0.0, 0.5, 1.0], [0.0, 20.0, 40.0])
+    >>> ticks(0, 1), ticks(-4.8, 4.8)
+    ([0.0, 0.5, 1.0], [-4.0, -2.0, 0.0, 2.0, 4.0])
     """
-    span = high - low
-    if span <= 0:
+    if high <= low:
         return [low]
-    power = 10 ** math.floor(math.log10(span / most))
-    step = next(power * factor for factor in (1, 2, 5, 10, 20, 50) if span / (power * factor) + 1 <= most)
-    return [round(step * k, 12) + 0.0 for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    power = 10 ** math.floor(math.log10((high - low) / most))
+    found: list[float] = []
+    for factor in (1, 2, 5, 10, 20):
+        step = power * factor
+        places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+        found = [round(step * place, 12) + 0.0 for place in places]
+        if len(found) <= most:
+            break
+    return found
 
 
 def log_ticks(high: float) -> list[float]:
