@@ -23,7 +23,7 @@ DEFAULT = (
     "off_policy",
     "rates",
 )
-LONG = ("learning", "many_phones")
+LONG = ("learning", "many_phones", "simulation")
 """These take minutes: they run only if they are named."""
 WITH_TRACES = ("utility", "learning")
 

@@ -125,8 +125,7 @@ class CountingRunner:
             InUse: Another process makes a round for this phone.
         """
         async with self._claimed():
-            participant = self._opened()
-            participant.enrolment.join(invitation)
+            participant = await self._store.transact(partial(self._prepared, invitation))
             self._joined.set()
             async with self._servers(invitation) as servers:
                 await enrol(participant, servers)
@@ -223,6 +222,12 @@ class CountingRunner:
                 queries=SHARED,
             )
         return self.participant
+
+    def _prepared(self, invitation: Invitation) -> Participant:
+        """The participant, which is about to join."""
+        participant = self._opened()
+        participant.enrolment.join(invitation)
+        return participant
 
     def _kept_budget(self) -> Cost:
         """The budget of the phone, which is set now if it was not."""

@@ -99,12 +99,12 @@ async def enrol(participant: Participant, servers: Servers) -> None:
     request = enrolment.request()
     try:
         if isinstance(request, wire.JoinRequest):
-            await _in_thread(enrolment.joined, await servers.join(request))
+            await _transact(participant, enrolment.joined, await servers.join(request))
         elif isinstance(request, wire.RenewRequest):
-            await _in_thread(enrolment.joined, await servers.renew(request))
+            await _transact(participant, enrolment.joined, await servers.renew(request))
         elif isinstance(request, wire.LeaveRequest):
             await servers.leave(request)
-            await _in_thread(enrolment.left)
+            await _transact(participant, enrolment.left)
     except Refused as refused:
         if refused.refusal is Refusal.CONFLICT and isinstance(request, wire.RenewRequest) and enrolment.member:
             # Its replies were lost too often: joining again returns the present membership.
@@ -251,14 +251,15 @@ class _RoundRun:
     async def _send(self, contribution: wire.Contribution) -> None:
         try:
             acknowledgement = await self._servers.contribute(contribution)
-            await self._transact(self._participant.acknowledged, acknowledgement)
+            await _transact(self._participant, self._participant.acknowledged, acknowledgement)
         except (Refused, Unreachable) as error:
-            await self._transact(self._participant.not_delivered, contribution.query, error)
+            await _transact(self._participant, self._participant.not_delivered, contribution.query, error)
             for record in self._records([contribution.query]):
                 if record.state is ContributionState.STORED:  # or it was refused for good, as its state says
                     self._note(f"contribution to {record.id!r}", self._servers.aggregation, error)
         except ForeignReply as error:
-            await self._transact(self._participant.not_delivered, contribution.query, Unreachable(str(error)))
+            unreachable = Unreachable(str(error))
+            await _transact(self._participant, self._participant.not_delivered, contribution.query, unreachable)
             self._note("an acknowledgement", self._servers.aggregation, error)
 
     async def _take_decisions(self) -> None:
@@ -270,10 +271,6 @@ class _RoundRun:
                 with self._noting("check of a decision", self._servers.aggregation):
                     await self._participant.take_decision(decision)
                     self._decided[decision.query] = None
-
-    async def _transact(self, change: Callable[..., None], *arguments: Any) -> None:
-        """Make a small change in one transaction with those of other phones of the same file."""
-        await self._participant.store.transact(partial(change, *arguments))
 
     def _records(self, queries: Iterable[bytes]) -> tuple[Record, ...]:
         found = (self._participant.records.of(query) for query in queries)
@@ -290,6 +287,11 @@ class _RoundRun:
         failed = Failed(what, server, _bare(error))
         if self._failures.setdefault(str(failed), failed) is failed:
             _log.info("%r", str(failed))  # what a server says may hold anything
+
+
+async def _transact(participant: Participant, change: Callable[..., None], *arguments: Any) -> None:
+    """Make a small change in one transaction with those of other phones of the same file."""
+    await participant.store.transact(partial(change, *arguments))
 
 
 async def _in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
