@@ -29,7 +29,7 @@ RETICENT = (sys.executable, "-m", "reticent")
 """The program of this Python."""
 ANALYST = "ann"
 """The analyst who has a certificate."""
-_COMMAND_TIMEOUT = 120.0  # seconds
+_COMMAND_TIMEOUT, _INVITATION_TIMEOUT = 120.0, 0.01  # seconds; the latter for each invitation
 _CERTIFICATE_DAYS = 2
 _INVITATION_DAYS = 30
 _IDENTITY = re.compile(r"^identity ([0-9a-f]{64})$", re.MULTILINE)
@@ -147,11 +147,12 @@ class ServerPair:
             *("keys", "invite", "--count", str(count), "--output", output, "--folder", self.keys_folder),
             *("--certs", self.certs, "--key-server", self.enrolment.address),
             *("--aggregation-server", self.collecting.address, "--days", str(ahead + days)),
+            timeout=_COMMAND_TIMEOUT + count * _INVITATION_TIMEOUT,
         )
         files = [self.folder / line for line in written.splitlines()]  # in the order of the key server's journal
         return [Invitation.from_text(path.read_text(encoding="utf-8")) for path in files]
 
-    def run(self, *arguments: str | Path) -> str:
+    def run(self, *arguments: str | Path, timeout: float = _COMMAND_TIMEOUT) -> str:
         """Run a command of `reticent` on the key server's machine; returns its output.
 
         Raises:
@@ -166,11 +167,11 @@ class ServerPair:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=_COMMAND_TIMEOUT,
+                timeout=timeout,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise CommandFailed(f"{command}: no exit within {_COMMAND_TIMEOUT:g} s") from error
+            raise CommandFailed(f"{command}: no exit within {timeout:g} s") from error
         if run.returncode != 0:
             raise CommandFailed(f"{command}: {run.stderr}")
         return run.stdout

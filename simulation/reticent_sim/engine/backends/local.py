@@ -23,6 +23,8 @@ from reticent_sim.engine.errors import WorkerDied
 __all__ = ["LocalBackend", "WorkerProcess", "serve"]
 
 _SERVE = f"from {__name__} import serve; serve()"
+_QUIET = {"GRPC_VERBOSITY": "ERROR"}
+"""Without it, gRPC prints that idle connections were closed."""
 _EXIT_SECONDS = 10.0
 """A process that should end is killed after this time."""
 
@@ -84,7 +86,7 @@ class WorkerProcess:
                 stdout=output,
                 stderr=output,
                 pass_fds=[there.fileno()],
-                env={**os.environ, **ONE_THREAD, "PYTHONPATH": paths, **environment},
+                env={**_QUIET, **os.environ, **ONE_THREAD, "PYTHONPATH": paths, **environment},
             )
 
     @property
