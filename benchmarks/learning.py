@@ -23,7 +23,8 @@ from reticent_client.habits.sampling import DatedDay, Sampling
 from reticent_client.habits.traces import Traces
 from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.problem import STEPS_COUNT
-from reticent_sim.world.people import HOSPITAL, person
+from reticent_sim.world.people import HOSPITAL
+from reticent_sim.world.world import World
 
 DELTA = 0.1
 SEED = 7
@@ -231,9 +232,9 @@ def labels_of(days: Iterable[DatedDay]) -> tuple[str, ...]:
 
 def simulated() -> list[User]:
     """Simulated people with sixteen weeks, of which the last four are test days."""
-    users = []
+    users, world = [], World(SEED, USERS, routines=USERS)
     for number in range(USERS):
-        days = person(SEED, number).days(range(112))
+        days = world.person(number).days(range(112))
         rows = [
             (str(number), MIDNIGHT + dt.timedelta(days=day, hours=hour), label)
             for day, labels in enumerate(days)

@@ -18,7 +18,7 @@ from reticent_sim.report.day import draw
 from reticent_sim.report.example_day import ExampleDay, example_days
 from reticent_sim.report.month_table import MonthTable
 from reticent_sim.report.progress import progress_bar
-from reticent_sim.world.people import person
+from reticent_sim.world.world import World
 
 app = cyclopts.App(name="demo")
 
@@ -69,6 +69,7 @@ def demo(
 def _run(people: int, days: int, delta: float, seed: int) -> tuple[MonthTable, ExampleDay]:
     scores = {check: Score(check) for check in CHECKS}
     best: ExampleDay | None = None
+    world = World(seed, people, routines=people)  # everybody has habits of their own
     with progress_bar() as progress:
         task = progress.add_task("", total=people)
         for number in range(people):
@@ -76,7 +77,7 @@ def _run(people: int, days: int, delta: float, seed: int) -> tuple[MonthTable, E
             def show_progress(check: str, number: int = number) -> None:
                 progress.update(task, description=f"person {number}: {check:<14}")
 
-            for part in month(person(seed, number), days, delta, show_progress):
+            for part in month(world.person(number), days, delta, show_progress):
                 for score in part.scores():
                     scores[score.check] += score
                 best = max([*([best] if best else []), *example_days(part)], key=lambda day: day.interest)

@@ -10,10 +10,12 @@ from reticent_client.mask.chain import UNKNOWN
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.observer import follows
 from reticent_sim.experiments.month import BEST, LEAKY, LEARNED_DAYS, MonthPart, Score, Totals, month
-from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, person, weekday
+from reticent_sim.world.people import CONTEXTS, HOSPITAL, HOURS, WEEKDAYS, WEEKEND, Day, weekday
+from reticent_sim.world.world import World
 
 DELTA = 0.1
 DAYS = 10
+EVERYBODY = World(seed=1, people=20, routines=20)
 
 
 def ignore(_: str) -> None:
@@ -23,7 +25,7 @@ def ignore(_: str) -> None:
 @pytest.fixture(scope="module")
 def parts() -> list[MonthPart]:
     """Ten days of somebody whose visits are irregular and have a telling stop after them."""
-    return month(person(1, 2), DAYS, DELTA, ignore)
+    return month(EVERYBODY.person(2), DAYS, DELTA, ignore)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_checks_keep_their_promise_on_days_that_follow_the_chain(scores: dict[st
 def test_releases_are_of_hours_with_a_reading() -> None:
     """Not of gaps, whose release tells nothing about anybody."""
     past, now = range(LEARNED_DAYS), range(LEARNED_DAYS, LEARNED_DAYS + DAYS)
-    people = (person(1, number) for number in range(20))
+    people = map(EVERYBODY.person, range(20))
     some = next(each for each in people if any(None in day for day in each.days(now)))
     chain = MarkovChain.fit(some.days(past), contexts=(*CONTEXTS, UNKNOWN))
     leaky = mask_sensitive(chain, sensitive={HOSPITAL})
@@ -117,13 +119,13 @@ def test_the_ceiling_is_no_lower_than_the_best(scores: dict[str, Score]) -> None
 
 
 def test_a_month_without_a_weekend_has_one_part() -> None:
-    [part] = month(person(1, 1), 1, DELTA, ignore)
+    [part] = month(EVERYBODY.person(1), 1, DELTA, ignore)
     assert (*part.followed, *part.strayed) == (LEARNED_DAYS,)
 
 
 def test_progress_names_every_check() -> None:
     progress: list[str] = []
-    month(person(1, 1), 1, DELTA, progress.append)
+    month(EVERYBODY.person(1), 1, DELTA, progress.append)
     assert progress == list(CHECKS)
 
 

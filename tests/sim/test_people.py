@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from reticent.randomness import seeded
 from reticent_client import MarkovChain
 from reticent_sim.world.people import (
-    CARE,
     CONTEXTS,
     EVERY_DAY,
     HOME,
@@ -17,13 +16,19 @@ from reticent_sim.world.people import (
     WEEKDAYS,
     Day,
     Habit,
-    person,
     weekday,
 )
+from reticent_sim.world.routine import CARE
+from reticent_sim.world.world import Citizen, World
 
 SEEDS = st.integers(0, 2**32)
 NUMBERS = st.integers(0, 10_000)
 SEASON = range(84)
+
+
+def person(seed: int, number: int) -> Citizen:
+    """A person who shares no habits with others."""
+    return World(seed, number + 1, routines=number + 1).person(number)
 
 
 @given(SEEDS, NUMBERS, NUMBERS)

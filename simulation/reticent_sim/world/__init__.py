@@ -1,7 +1,7 @@
-"""A simulated population for the experiments: people with homes, jobs, habits and occasional visits, over months.
+"""Simulated people, places and ads. Everything follows from a seed, and a person does not depend on the others.
 
-Unlike the people of the demo, who share nine contexts, each person has places of their own. Everything follows from one
-seed, and a person does not depend on the number of others.
+People have habits, from which their days follow. The people of a `World`, for the simulator and the demo, share nine
+contexts and a town with ads. The residents of the experiments each have places of their own, over months.
 """
 
 from reticent_sim.world.resident import ACTIVE_EVERY, MAX_DAYS, Resident, resident

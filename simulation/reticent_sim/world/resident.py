@@ -11,7 +11,7 @@ from reticent.randomness import seeded
 from reticent_sim.world import phone
 from reticent_sim.world.people import HOURS, Day, Habit, Person, weekday
 from reticent_sim.world.places import places
-from reticent_sim.world.routine import habits
+from reticent_sim.world.resident_habits import habits
 
 MIN_DAYS, MAX_DAYS = 36, 269
 """The days that a phone recorded. In Reality Mining, they are 30 to 269; here, some of them have few readings."""

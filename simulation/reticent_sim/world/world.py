@@ -20,7 +20,8 @@ from reticent_client import AdSettings
 from reticent_sim.world import rate_tables
 from reticent_sim.world.businesses import LEAVES, PARENTS, Floats, leaf_shares
 from reticent_sim.world.clicks import typed_text
-from reticent_sim.world.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day, Habit, Person, person
+from reticent_sim.world.people import CONTEXTS, HOME, HOSPITAL, HOURS, Day, Person
+from reticent_sim.world.routine import Routine, routine
 from reticent_sim.world.town import (
     ATTENTION,
     HOMES,
@@ -36,7 +37,7 @@ from reticent_sim.world.town import (
     Town,
 )
 
-__all__ = ["ADS_REQUESTED", "APP", "Citizen", "Routine", "UserSearch", "World"]
+__all__ = ["ADS_REQUESTED", "APP", "Citizen", "UserSearch", "World"]
 
 APP = "maps"
 """The app that may show ads."""
@@ -78,20 +79,6 @@ class UserSearch(NamedTuple):
 
     step: int
     query: str
-
-
-@dataclass(frozen=True)
-class Routine:
-    """Habits that several people share, each on days of their own."""
-
-    seed: int
-    number: int
-    habits: tuple[Habit, ...]
-    sensitive: frozenset[str] = frozenset({HOSPITAL})
-
-    def days(self, count: int) -> list[Day]:
-        """The first days with these habits, to learn from; day 0 is a Monday. Nobody lives exactly these days."""
-        return Person(self.seed, -1 - self.number, self.habits).days(range(count))
 
 
 @dataclass(frozen=True)
@@ -141,7 +128,7 @@ class World(Town):
 
     def routine(self, number: int) -> Routine:
         """One of the routines."""
-        return Routine(self.seed, number, person(self.seed, _checked("a routine", number, self.routines)).habits)
+        return routine(self.seed, _checked("a routine", number, self.routines))
 
     def location(self, number: int, label: str) -> str:
         """The location of a label of a person."""
@@ -253,7 +240,7 @@ def _checked(title: str, number: int, end: int) -> int:
 
 @lru_cache(1 << 16)
 def _person(world: World, number: int) -> Citizen:
-    rng, routine = seeded(world.seed, "person", number, "places"), number % world.routines
+    rng, shared = seeded(world.seed, "person", number, "places"), number % world.routines
     home, work, friends = rng.integers(NEIGHBOURHOODS, size=3).tolist()
     sites = {
         **dict.fromkeys(CONTEXTS, (home, STREET)),
@@ -266,8 +253,8 @@ def _person(world: World, number: int) -> Citizen:
     return Citizen(
         seed=world.seed,
         number=number,
-        habits=world.routine(routine).habits,
-        routine=routine,
+        habits=world.routine(shared).habits,
+        routine=shared,
         interest=INTERESTS[rng.integers(len(INTERESTS))],
         locations={label: world.place(site) for label, site in sites.items()},
         attention=ATTENTION + ATTENTION_SPREAD * rng.uniform(-1, 1),

@@ -12,7 +12,8 @@ from reticent_client import MarkovChain, MaskIt, Recent, hybrid, mask_sensitive,
 from reticent_client.mask.policy import Policy
 from reticent_client.mask.report import MaskReport
 from reticent_client.mask.staleness import FIRST_DAYS, MIN_DAYS, RECENT_DAYS, UnusualSteps
-from reticent_sim.world.people import CONTEXTS, HOSPITAL, person
+from reticent_sim.world.people import CONTEXTS, HOSPITAL
+from reticent_sim.world.world import World
 from tests.client.mask.chains import FAST
 
 USUAL = ["home", "work", "home"]
@@ -254,14 +255,15 @@ def days_until_stale(mask: MaskIt, days: list[list[str | None]]) -> int | None:
 def test_made_up_people_are_left_alone_and_their_changes_noticed(smoothing: float) -> None:
     """At most one of thirty in twelve weeks is wrongly reported; four of five changes are noticed within a week."""
     wrong, noticed = 0, []
+    world = World(seed=7, people=PEOPLE, routines=PEOPLE)
     for number in range(PEOPLE):
-        days = person(seed=7, number=number).days(range(LEARNED + 84))
+        days = world.person(number).days(range(LEARNED + 84))
         chain = MarkovChain.fit(days[:LEARNED], contexts=[*CONTEXTS, "unknown"], smoothing=smoothing)
         policy = hybrid(chain, sensitive={HOSPITAL}, delta=0.1)
         wrong += days_until_stale(MaskIt(policy, seeded(number)), days[LEARNED:]) is not None
         mask = MaskIt(policy, seeded(number))
         after_days(mask, days[LEARNED : LEARNED + FIRST_DAYS])
-        another = person(seed=7, number=(number + 1) % PEOPLE).days(range(LEARNED + FIRST_DAYS, LEARNED + 84))
+        another = world.person((number + 1) % PEOPLE).days(range(LEARNED + FIRST_DAYS, LEARNED + 84))
         noticed.append(days_until_stale(mask, another))
     assert wrong <= 1
     assert np.mean([day is not None and day <= 7 for day in noticed]) >= 0.8
