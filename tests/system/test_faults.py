@@ -6,7 +6,7 @@ from reticent_sim.engine.faults import Fault, FaultSchedule, Kind, sample, shrin
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.servers import RETICENT
 from reticent_sim.engine.simulation import simulate
-from tests.system.planted_bug import TWICE, aggregation_program
+from tests.system.planted_bug import FORGETS, TWICE, aggregation_program
 
 pytestmark = pytest.mark.slow  # real processes, some seconds for each run
 
@@ -79,6 +79,18 @@ def test_a_run_survives_kills_and_full_disks_of_servers_and_counts_what_was_ackn
         ("full", "aggregation", "its disk is full, then its disk has room again"),
         ("crash", "worker 0", "killed, works again"),
     }
+
+
+def test_a_server_that_forgets_what_it_has_acknowledged_is_a_problem_of_the_run() -> None:
+    """It writes contributions when the query closes, and is killed before."""
+    schedule = FaultSchedule(
+        (
+            Fault(*COUNT, "slow", "phones 0-11", rounds=1),
+            Fault(*COUNT, "crash", "aggregation", phase=2, steps=0),
+        )
+    )
+    run = simulate(SCENARIO, faults=schedule, workers=1, aggregation_program=aggregation_program(FORGETS))
+    assert any("phones have an acknowledgement" in problem for problem in run.problems), run.problems
 
 
 SEEDS = 5

@@ -327,8 +327,8 @@ class Coordinator:
     def _is_faulty(self) -> bool:
         return self._day in self._faults.days_of_processes
 
-    def _crash_worker(self, number: int) -> None:
-        self._workers.crash(number, self._now, self._day)
+    def _crash_worker(self, number: int, moment: Moment) -> None:
+        self._workers.crash(number, self._now, moment)
 
     def _settle(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ class WorkerPool:
             for worker in range(number)
         ]
         self._starts: dict[int, Start] = {}
+        self._turn = threading.Lock()  # a worker that is killed gets no request before its phones are back
 
     def start(self) -> None:
         """Start the workers, without their phones."""
@@ -72,15 +74,16 @@ class WorkerPool:
         }
         return self._replies(self._starts)
 
-    def crash(self, worker: int, now: dt.datetime, day: int) -> None:
-        """Kill a worker, and start it again: its phones go on from their stores.
+    def crash(self, worker: int, now: dt.datetime, moment: Moment) -> None:
+        """Kill a worker, and start it again: its phones go on from their stores. Other requests wait meanwhile.
 
         The trace does not say so, since its phones depend on the number of workers.
         """
-        with contextlib.suppress(WorkerDied):
-            self._backend.call({worker: Crash()})
-        self.start()
-        self._backend.call({worker: replace(self._starts[worker], now=now, moment=Moment(day, 0))})
+        with self._turn:
+            with contextlib.suppress(WorkerDied):
+                self._backend.call({worker: Crash()})
+            self.start()
+            self._backend.call({worker: replace(self._starts[worker], now=now, moment=moment)})
 
     def measure(self, streams: Streams, *, check: str, checks: tuple[str, ...], delta: float) -> list[Measured]:
         """What an adversary learns from streams, for each check; the work is shared."""
@@ -95,5 +98,6 @@ class WorkerPool:
         return [Measured.merged(parts) for parts in zip(*replies, strict=True)]
 
     def _replies(self, requests: Mapping[int, Any]) -> list[Any]:
-        replies = self._backend.call(requests)
+        with self._turn:
+            replies = self._backend.call(requests)
         return [replies[number] for number in sorted(replies)]

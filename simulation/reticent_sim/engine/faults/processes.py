@@ -35,14 +35,14 @@ class ProcessFaults:
     Args:
         schedule: The faults of the run.
         servers: The servers, by name.
-        crash_worker: Kills the worker of this number, and starts it again.
+        crash_worker: Kills the worker of this number at a moment, and starts it again.
     """
 
     def __init__(
         self,
         schedule: FaultSchedule,
         servers: Mapping[str, ServerProcess],
-        crash_worker: Callable[[int], object] | None = None,
+        crash_worker: Callable[[int, Moment], object] | None = None,
     ) -> None:
         if any(each.kind == "full" and not each.phones for each in schedule.faults):
             _check_limits()
@@ -59,7 +59,7 @@ class ProcessFaults:
         """
         outcomes = self._end(moment)
         for fault in self._schedule.at(moment):
-            outcomes.append(ProcessOutcome(moment, fault, self._apply(fault)))
+            outcomes.append(ProcessOutcome(moment, fault, self._apply(fault, moment)))
         return outcomes
 
     def finish(self, moment: Moment) -> list[ProcessOutcome]:
@@ -79,19 +79,19 @@ class ProcessFaults:
                     ended.append(ProcessOutcome(moment, fault, outcome))
         return ended
 
-    def _apply(self, fault: Fault) -> str:
+    def _apply(self, fault: Fault, moment: Moment) -> str:
         if fault.worker is not None:
-            return self._crash_of_worker(fault.worker)
+            return self._crash_of_worker(fault.worker, moment)
         if fault.target not in self._servers:
             return "not applied: the run has no such server"
         if fault.kind == "full":
             return self._fill(fault)
         return self._crash(fault)
 
-    def _crash_of_worker(self, number: int) -> str:
+    def _crash_of_worker(self, number: int, moment: Moment) -> str:
         if self._crash_worker is None:
             return "not applied: workers of this run do not crash"
-        self._crash_worker(number)
+        self._crash_worker(number, moment)
         return "killed, works again"
 
     def _fill(self, fault: Fault) -> str:

@@ -50,8 +50,8 @@ def test_faults_of_processes_begin_and_end_with_their_steps(process: ServerProce
             Fault(0, 23, "crash", "keys", steps=9),
         )
     )
-    killed: list[int] = []
-    faults = ProcessFaults(schedule, {"keys": process}, killed.append)
+    killed: list[tuple[int, Moment]] = []
+    faults = ProcessFaults(schedule, {"keys": process}, lambda *crash: killed.append(crash))
     free, first = file_limit(process), process.pid
     found = []
     for step in range(24):
@@ -77,7 +77,7 @@ def test_faults_of_processes_begin_and_end_with_their_steps(process: ServerProce
         (10, 0, "serves again"),
         (23, 0, "killed"),
     ]
-    assert killed == [3]
+    assert killed == [(3, Moment(0, 8))]
     assert [each.outcome for each in faults.finish(Moment(0, 23))] == ["serves again"]
     assert process.is_running
     assert process.pid != first

@@ -50,6 +50,10 @@ def test_a_phone_and_the_coordinator_find_what_concerns_them_when_it_holds() -> 
     assert not phone.is_absent(Moment(0, 16, 1))
     there = [Moment(0, 1), Moment(0, 2), Moment(1, 3), Moment(1, 3, 5), Moment(1, 4)]
     assert [phone.is_absent(moment) for moment in there] == [True, False, False, False, True]
+    assert [phone.is_off(moment) for moment in there] == [True, False, True, True, True]
+    assert not phone.is_off(Moment(0, 15, 1))  # it is absent for rounds only
+    assert [schedule.runs("keys", Moment(0, step)) for step in (7, 8, 9)] == [True, False, True]
+    assert schedule.days_of_processes == {0}
     assert (phone.joins, phone.leaves) == (Moment(0, 2), Moment(1, 3))
     assert not schedule.of_phone(3).is_full(Moment(0, 12))
     assert not schedule.of_phone(3).is_absent(Moment(0, 1))
