@@ -126,7 +126,7 @@ FAULTS = {
     "partition": ("phones 100-199", 6, ""),
     "reply lost": ("phones 3-17", 1, ""),
     "duplicate": ("phones 64-65", 1, ""),
-    "crash": ("aggregation", 3, "killed, then serves again"),
+    "crash": ("aggregation", 3, "killed, then serves again, then killed, then serves again"),
     "skew": ("phone 17", 2, ""),
     "full": ("keys", 0, "its disk is full, then its disk has room again"),
     "join": ("phone 640", 1, ""),

@@ -58,8 +58,8 @@
       .filter((element) => isShown(element) && !element.closest(".scroll, .skip, .patterns, .hidden"))
       .filter((element) => element.getBoundingClientRect().right > innerWidth + 0.5 || element.getBoundingClientRect().left < -0.5)
       .map((element) => element.outerHTML.slice(0, 120)),
-    cut: lines
-      .filter((element) => !(element instanceof SVGElement) && !element.closest(".scroll"))
+    cut: [...lines, ...document.querySelectorAll("section .scroll")]
+      .filter((element) => isShown(element) && !(element instanceof SVGElement) && !element.closest("details"))
       .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline")
       .map((element) => element.outerHTML.slice(0, 120)),
     faint: lines.filter((element) => contrast(element) < 4.5).map((element) => `${contrast(element)} ${element.outerHTML.slice(0, 120)}`),

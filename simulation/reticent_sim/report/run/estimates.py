@@ -8,7 +8,7 @@ from reticent_sim.report.run.facts import Data, contains
 from reticent_sim.report.run.frame import NumberTable, figure, panel
 from reticent_sim.report.run.markup import Markup, tag
 from reticent_sim.report.run.numbers import count, decimal, finite, plural
-from reticent_sim.report.run.plot import Axis, Plot, ticks
+from reticent_sim.report.run.plot import LETTER, Axis, Plot, ticks
 
 __all__ = ["cohorts", "intervals", "largest", "rates"]
 
@@ -67,11 +67,13 @@ def _panel(number: int, each: Data) -> Markup:
     heading = f"day {each.get('day')}, {count(inside)} of {count(len(known))} contain the truth{some}"
     errors = [abs(float(counter[key]) - float(counter["truth"])) for counter in shown for key in ("low", "high")]
     reach = max(errors, default=1.0) * 1.08 or 1.0
+    places = [(tick, f"{tick:+,g}" if tick else "truth") for tick in ticks(-reach, reach, 5)]
+    longest = max(len(text) for _, text in places)
     plot = Plot(
         f"intervals-{number}", f"Errors of {each.get('id')}", heading, HEIGHT,
-        Axis(-1, max(len(shown), 1)), Axis(-reach, reach), left=52, right=8, top=8, bottom=8,
+        Axis(-1, max(len(shown), 1)), Axis(-reach, reach), left=LETTER * longest + 12, right=8, top=8, bottom=8,
     )  # fmt: skip
-    plot.y_axis([(tick, f"{tick:+,g}" if tick else "truth") for tick in ticks(-reach, reach, 5)])
+    plot.y_axis(places)
     plot.add(tag("line", class_="truth", x1="0", x2="100%", y1=plot.down(0), y2=plot.down(0)))
     for place, counter in enumerate(shown):
         low, value, high = (float(counter[key]) - float(counter["truth"]) for key in ("low", "value", "high"))

@@ -8,6 +8,8 @@ from typing import Any
 __all__ = ["SPACE", "bytes_of", "count", "decimal", "finite", "percent", "plural"]
 
 SPACE = "\N{NO-BREAK SPACE}"
+LARGE = 1e9
+"""From here on, numbers are written with a power of ten."""
 MISSING = "\N{EN DASH}"
 
 
@@ -21,13 +23,13 @@ def finite(value: Any) -> float | None:
 def decimal(value: Any, digits: int = 3) -> str:
     """A number with so many significant digits, and thousands apart.
 
-    >>> decimal(1234.5), decimal(0.08712), decimal(-3.0)
-    ('1,234', '0.0871', '-3')
+    >>> decimal(1234.5), decimal(0.08712), decimal(-3.0), decimal(2.5e9)
+    ('1,234', '0.0871', '-3', '2.5e+09')
     """
     number = finite(value)
     if number is None:
         return MISSING
-    if abs(number) >= 10 ** (digits - 1):
+    if LARGE > abs(number) >= 10 ** (digits - 1):
         return f"{number:,.0f}"
     return f"{number:.{digits}g}"
 
@@ -39,7 +41,7 @@ def count(value: Any) -> str:
     '24,000'
     """
     number = finite(value)
-    return MISSING if number is None else f"{number:,.0f}"
+    return MISSING if number is None else f"{number:,.0f}" if abs(number) < LARGE else f"{number:.3g}"
 
 
 def percent(share: Any) -> str:
