@@ -1,6 +1,7 @@
 """The world of the simulator: the same people for the same seed, whose ads earn more the more is known of them."""
 
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ def test_people_of_a_routine_have_its_habits_and_live_their_own_days() -> None:
     assert one.habits == other.habits == routine.habits
     days = [one.days(range(7)), other.days(range(7)), routine.days(7)]
     assert days[0] != days[1] != days[2] != days[0]
+    assert len({tuple(WORLD.searches(2, day)) for day in range(7)}) == 7
     assert all(HOSPITAL in {label for day in WORLD.routine(number).days(56) for label in day} for number in range(6))
 
 
@@ -126,7 +128,7 @@ def test_exact_rates_earn_more_than_none_and_close_all_of_the_way() -> None:
     exact = rates_progress(FEW, found, FEW.exact_rates(), delta=0.1)
     assert none.revenue_learned == none.revenue_none < 0.8 * none.revenue_exact
     assert none.progress == 0
-    assert exact.progress == pytest.approx(1)
+    assert (exact.progress, *exact.interval) == pytest.approx((1, 1, 1))
     assert exact.precision > none.precision
     assert exact.requests == len(found)
 
@@ -137,6 +139,21 @@ def test_a_phone_without_a_released_label_shows_no_ad() -> None:
     shown = shown_ads(FEW, found, FEW.exact_rates(), delta=0.1)
     assert all(ad is None for request, ad in zip(found, shown, strict=True) if request.label is None)
     assert sum(ad is not None for ad in shown) > 0.8 * len(shown)
+
+
+def test_a_person_sees_an_ad_as_often_as_its_cap_allows() -> None:
+    found = requests(FEW, 1)
+    shown = shown_ads(FEW, found, FEW.served_rates(None), delta=0.1)
+    views = Counter((request.number, ad) for request, ad in zip(found, shown, strict=True) if ad is not None)
+    assert max(views.values()) == 2
+    assert {cap for _, _, _, _, cap, _ in FEW.ads} == {2}
+
+
+def test_an_ad_bids_on_the_queries_of_its_general_category() -> None:
+    assert [str(node) for node in FEW.bids["tea-room-1"]] == [
+        f"4|40.5,-73.8|business|{kind}" for kind in ("bakery", "coffee", "tea room")
+    ]
+    assert len(FEW.bids) == len(FEW.ads) == 12
 
 
 @pytest.mark.parametrize("number", [-1, 40])

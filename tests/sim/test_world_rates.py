@@ -130,3 +130,5 @@ def test_every_ad_has_an_assumed_rate_until_one_is_learned() -> None:
     assert set(begun.rate.tolist()) == {ASSUMED_RATE}
     known = world.served_rates(replaced(world.exact_rates(), rate=0.5, views=1e9))
     np.testing.assert_allclose(known.rate, 0.5, atol=1e-6)
+    lucky = world.served_rates(replaced(world.exact_rates(), rate=0.9, views=10.0))
+    assert max(lucky.rate) < 0.2
