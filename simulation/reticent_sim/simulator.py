@@ -38,10 +38,10 @@ DEFAULT = Scenario()
 
 def _from_file(app: cyclopts.App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Take the options that are not given from the scenario file."""
-    [named] = [argument for argument in arguments if argument.name == "--scenario"]
-    if not named.tokens:
+    named = [token.value for argument in arguments if argument.name == "--scenario" for token in argument.tokens]
+    if not named:
         return
-    path = Path(named.tokens[-1].value)
+    path = Path(named[-1])
     try:
         content = parse_toml(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -92,7 +92,7 @@ def simulate_command(
         workers: The number of workers, by default one for each processor. It changes no result.
         twice: Simulate twice, and name the first event that differs.
         shrink_run: The folder of a run that broke a promise. Find the few faults that matter, and draw them.
-        as_json: Print run.json.
+        as_json: Print JSON.
     """
     if shrink_run is not None:
         return _shrink(shrink_run, engine, workers)

@@ -50,7 +50,7 @@ was counted: both servers see which phones contribute, and no noise hides it. No
 """
 
 NoiseSource = np.random.Generator | Callable[[Query], np.random.Generator]
-"""Where the noise of contributions comes from: one generator, or one for each query, for a simulation."""
+"""The source of the noise of contributions: one generator, or one for each query, for a simulation."""
 
 
 def first_of(source: Counters | None, other: Counters) -> Counters:
@@ -115,7 +115,7 @@ class Participant:
         self._simulation = simulation
         self.policy = policy
         self.store = store
-        """Where all of it is kept."""
+        """The store that keeps all of it."""
         self._declined = DeclinedQueries(store)
         self._budget = Budget(self.records, self.ledger)
         self._rng = rng

@@ -28,7 +28,7 @@ from reticent_sim.engine.messages import (
     Finish,
     Live,
     LiveReport,
-    Measured,
+    MaskLeakage,
     RoundReport,
     Streams,
     TakeRounds,
@@ -182,7 +182,7 @@ class Coordinator:
                 contributions=contributions,
                 rate=rate,
                 epsilon_spent=self._spent,
-                epsilon_limit=self.scenario.terms.budget.epsilon,
+                epsilon_limit=self.scenario.phone_settings.budget.epsilon,
                 seconds=time.monotonic() - self._began,
             )
         )
@@ -288,8 +288,8 @@ class Coordinator:
                 return
             self._move(self._now + BETWEEN)
 
-    def measure(self) -> list[Measured]:
-        """What an adversary learns from the streams of the first phones."""
+    def measure(self) -> list[MaskLeakage]:
+        """The beliefs of an adversary who sees the streams of the first phones."""
         self.show("what an adversary learns")
         scenario = self.scenario
         checks = tuple(dict.fromkeys([scenario.check, *scenario.compare, NO_CHECK]))

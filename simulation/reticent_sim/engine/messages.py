@@ -1,4 +1,4 @@
-"""What the coordinator of a simulation requests of a worker, and the replies. All of it is picklable."""
+"""The requests of a coordinator to its workers, and the replies. All of them are picklable."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = [
     "Finish",
     "Live",
     "LiveReport",
+    "MaskLeakage",
     "Measure",
-    "Measured",
     "RoundReport",
     "Setup",
     "Start",
@@ -42,7 +42,7 @@ Streams: TypeAlias = dict[int, dict[int, list[str | None]]]
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker is.
+    """The setup of a worker.
 
     Args:
         number: The number of the worker.
@@ -215,8 +215,8 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What an adversary learns from the days of phones under a check.
+class MaskLeakage:
+    """The rises of an adversary's beliefs on the days of phones under a check.
 
     Args:
         check: The check.
@@ -235,7 +235,7 @@ class Measured:
     strayed: int
 
     @classmethod
-    def merged(cls, parts: Sequence[Measured]) -> Measured:
+    def merged(cls, parts: Sequence[MaskLeakage]) -> MaskLeakage:
         """The measures of several workers as one, in the order of phones."""
         rises = {phone: own for part in parts for phone, own in part.rises.items()}
         return cls(
@@ -260,7 +260,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class CostReport:
-    """What the phones of a worker cost."""
+    """The cost of the phones of a worker."""
 
     cpu_seconds: float
     memory: int

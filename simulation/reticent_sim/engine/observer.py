@@ -1,4 +1,4 @@
-"""What an adversary who knows the habits and the policies learns from released streams."""
+"""The beliefs of an adversary who knows the habits and the policies, and sees the released streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from reticent.randomness import seeded
 from reticent_client import Adversary, MarkovChain, MaskIt, Policy
 from reticent_client.mask.chain import UNKNOWN
-from reticent_sim.engine.messages import Measure, Measured
+from reticent_sim.engine.messages import MaskLeakage, Measure
 from reticent_sim.engine.policies import Policies, kind_of
 from reticent_sim.engine.scenario import NO_CHECK
 from reticent_sim.engine.times import DAY, START
@@ -22,7 +22,7 @@ TOLERANCE = 1e-9
 """A rise above the bound by less counts as rounding."""
 
 
-def measured(request: Measure, world: World, policies: Policies) -> list[Measured]:
+def measured(request: Measure, world: World, policies: Policies) -> list[MaskLeakage]:
     """The rises of the beliefs in sensitive contexts, for phones of this worker.
 
     For the check of the phones, the streams are those that were released. For others, a mask decides the same days.
@@ -30,7 +30,7 @@ def measured(request: Measure, world: World, policies: Policies) -> list[Measure
     return [_measured(check, request, world, policies) for check in request.checks]
 
 
-def _measured(check: str, request: Measure, world: World, policies: Policies) -> Measured:
+def _measured(check: str, request: Measure, world: World, policies: Policies) -> MaskLeakage:
     rises: dict[int, list[float]] = {}
     released = steps = breaches = strayed = 0
     for number, days in request.streams.items():
@@ -60,7 +60,7 @@ def _measured(check: str, request: Measure, world: World, policies: Policies) ->
             breaches += breached
             released += sum(context is not None for context in outputs)
             steps += sum(context is not None for context in lived)
-    return Measured(check, rises, released, steps, breaches, strayed)
+    return MaskLeakage(check, rises, released, steps, breaches, strayed)
 
 
 def follows(chain: MarkovChain, day: Day) -> bool:

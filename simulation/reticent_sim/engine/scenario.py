@@ -16,7 +16,7 @@ from reticent_sim.engine.faults import STEPS, FaultSchedule, absences, read_inte
 from reticent_sim.engine.malice import assign
 from reticent_sim.world.world import World
 
-__all__ = ["NO_CHECK", "Scenario", "Terms"]
+__all__ = ["NO_CHECK", "PhoneSettings", "Scenario"]
 
 MOST_PHONES = 1_000_000
 MOST_DAYS = 366
@@ -27,8 +27,8 @@ KeyBits = Literal[1024, 2048, 3072]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What all phones of a run have in common.
+class PhoneSettings:
+    """The settings that all phones of a run share.
 
     Args:
         seed: The seed of the run.
@@ -181,14 +181,14 @@ class Scenario:
         return World(self.seed, self.phones, routines=self.routines)
 
     @property
-    def terms(self) -> Terms:
-        """What all phones have in common: a budget that suffices for all counts and estimates, for one."""
+    def phone_settings(self) -> PhoneSettings:
+        """The settings that all phones share. The budget suffices for all counts and estimates."""
         estimates = self.days * self.ads
         budget = Cost(
             self.counts * self.epsilon + estimates * self.rates_epsilon,
             self.counts * self.count_delta + estimates * self.rates_delta,
         )
-        return Terms(self.seed, Participation(min_honest=self.min_honest), budget)
+        return PhoneSettings(self.seed, Participation(min_honest=self.min_honest), budget)
 
     @property
     def malice(self) -> dict[int, str]:

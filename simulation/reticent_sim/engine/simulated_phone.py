@@ -28,15 +28,15 @@ from reticent_client.errors import NotJoined
 from reticent_sim.engine.faults import FullDiskStore, Moment, PhoneFaults, PhoneNetwork, SkewedClock
 from reticent_sim.engine.malice import Experience, MaliciousPhone
 from reticent_sim.engine.messages import Contributed
-from reticent_sim.engine.scenario import Terms
+from reticent_sim.engine.scenario import PhoneSettings
 from reticent_sim.world.world import APP, World
 
-__all__ = ["SimulatedPhone", "Situation", "is_acknowledged"]
+__all__ = ["SimulatedPhone", "SimulatedTime", "is_acknowledged"]
 
 _NOT_ACKNOWLEDGED = {ContributionState.STORED, ContributionState.REFUSED}
 
 
-class Situation:
+class SimulatedTime:
     """The clock of a worker, and its present day, step and round of counting."""
 
     def __init__(self, clock: Clock) -> None:
@@ -50,9 +50,9 @@ class SimulatedPhone:
     Args:
         number: The number of the phone.
         world: The people.
-        terms: What it has in common with the others.
+        settings: The settings that it shares with the others.
         store: Its store.
-        situation: The time.
+        time: The simulated time.
         schedule: Its policies; None for a phone without a mask.
         ads: Its settings for ads; None for a phone without ads.
         network: Its connection to the servers, with its faults.
@@ -64,9 +64,9 @@ class SimulatedPhone:
         self,
         number: int,
         world: World,
-        terms: Terms,
+        settings: PhoneSettings,
         store: PhoneStore,
-        situation: Situation,
+        time: SimulatedTime,
         *,
         schedule: Schedule | None,
         ads: AdSettings | None,
@@ -83,23 +83,23 @@ class SimulatedPhone:
         self.contributing: str | None = None
         """The query for which the phone has done what it can."""
         self._world = world
-        self._terms = terms
-        self._situation = situation
+        self._settings = settings
+        self._time = time
         self._schedule = schedule
         self._ads = ads
-        self._rng = seeded(terms.seed, "phone", number)
+        self._rng = seeded(settings.seed, "phone", number)
         self._step: asyncio.Future[Step] | None = None
         self._prepared: dict[bytes, Query] = {}
-        self._clock: Clock = situation.clock
+        self._clock: Clock = time.clock
         self._store = store
         if faults:
-            self._clock = SkewedClock(situation.clock, lambda: faults.skew(situation.moment))
-            self._store = FullDiskStore(store, lambda: faults.is_full(situation.moment))
+            self._clock = SkewedClock(time.clock, lambda: faults.skew(time.moment))
+            self._store = FullDiskStore(store, lambda: faults.is_full(time.moment))
         self.malicious: MaliciousPhone | None = None
         """Its malice, if any."""
         self._servers: Callable[[Invitation], Servers] = network.servers
         if malice is not None:
-            self.malicious = MaliciousPhone(malice, number, self._store, seed=terms.seed, servers=network.servers)
+            self.malicious = MaliciousPhone(malice, number, self._store, seed=settings.seed, servers=network.servers)
             self._servers = self.malicious.servers
         self._phone: Phone | None = None
         self._open = contextlib.AsyncExitStack()
@@ -109,8 +109,8 @@ class SimulatedPhone:
         self._phone = Phone(
             self._schedule,
             store=self._store,
-            participation=self._terms.participation,
-            budget=self._terms.budget,
+            participation=self._settings.participation,
+            budget=self._settings.budget,
             counters=self._counters,
             ads=self._ads,
             on_step=self._on_step,
@@ -146,7 +146,7 @@ class SimulatedPhone:
     @property
     def is_reliable(self) -> bool:
         """Whether its mask decides each step: its clock is right, and its disk is not full."""
-        moment = self._situation.moment
+        moment = self._time.moment
         return not self.faults.skew(moment) and not self.faults.is_full(moment)
 
     async def join(self, invitation: Invitation) -> None:
@@ -199,7 +199,7 @@ class SimulatedPhone:
         Raises:
             OSError: Its disk is full. The phone tries again in its next round.
         """
-        self._draw("choice", self._situation.moment.day)  # of the views that count
+        self._draw("choice", self._time.moment.day)  # of the views that count
         done = await self.phone.counting.round(announcements=query is not None)
         if done is None or not done.failures:
             self.contributing = query
@@ -229,11 +229,11 @@ class SimulatedPhone:
 
     @property
     def experience(self) -> Experience | None:
-        """What a malicious phone has tried."""
+        """The attempts of a malicious phone, and the replies."""
         return None if self.malicious is None else self.malicious.experience
 
     def _contributed(self, query: Query, cohort: int) -> Contributed:
-        """What the phone has encrypted: the same numbers, computed again from the same seed."""
+        """The contribution that the phone has encrypted: the same numbers, computed again from the same seed."""
         participant = self.phone.counting.participant
         assert participant is not None  # noqa: S101  # it has contributed
         others = [each for each in participant.records.within(LIVE, query.account) if each.query != query.digest]
@@ -247,18 +247,18 @@ class SimulatedPhone:
         return self._counters(query) if found is None else found
 
     def _counters(self, _query: Query) -> Mapping[str, float]:
-        return self._world.counters(self.number, self._situation.moment.day)
+        return self._world.counters(self.number, self._time.moment.day)
 
     def _noise(self, query: Query) -> np.random.Generator:
         self._prepared[query.digest] = query
         return self._generator(query)
 
     def _generator(self, query: Query) -> np.random.Generator:
-        return seeded(self._terms.seed, "noise", self.number, query.id)
+        return seeded(self._settings.seed, "noise", self.number, query.id)
 
     def _draw(self, use: str, *path: int | str) -> None:
         """Let the phone's generator continue with a stream of its own, whatever was drawn before."""
-        stream = seeded(self._terms.seed, use, self.number, *path)
+        stream = seeded(self._settings.seed, use, self.number, *path)
         self._rng.bit_generator.state = stream.bit_generator.state
 
     def _on_step(self, step: Step) -> None:

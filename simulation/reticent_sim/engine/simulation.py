@@ -23,7 +23,7 @@ from reticent_sim.engine.coordinator import Coordinator, default_workers
 from reticent_sim.engine.count_outcome import CountOutcome
 from reticent_sim.engine.faults import Fault, FaultSchedule, ProcessOutcome
 from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
-from reticent_sim.engine.messages import CostReport, LiveReport, Measured
+from reticent_sim.engine.messages import CostReport, LiveReport, MaskLeakage
 from reticent_sim.engine.observer import TOLERANCE
 from reticent_sim.engine.questions import check_questions
 from reticent_sim.engine.scenario import Scenario
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def days(self) -> list[dict[str, Any]]:
-        """What was released, shown and earned on each day."""
+        """The releases, the ads and the revenue of each day."""
         return list(self.data["days"])
 
     @property
@@ -69,12 +69,12 @@ class Run:
 
     @property
     def masks(self) -> list[dict[str, Any]]:
-        """What an adversary learned, by check."""
+        """The beliefs of an adversary, by check."""
         return list(self.data["masks"])
 
     @property
     def problems(self) -> list[str]:
-        """What should not have happened; empty if every promise was kept."""
+        """The broken promises, a sentence each; empty if every promise was kept."""
         return list(self.data["problems"])
 
 
@@ -126,16 +126,17 @@ def simulate(
             trace=trace,
             show=show,
         )
+        simulation = _Simulation(scenario, schedule)
         with contextlib.closing(trace), coordinator:
-            data = _Run(scenario, schedule).run(coordinator)
+            data = simulation.run(coordinator)
         data["trace"] = trace.hash
         text = json.dumps(data, indent=1, allow_nan=False)
         (folder / RUN_FILE).write_text(text + "\n", encoding="utf-8")
     return Run(scenario, trace.hash, data, out)
 
 
-class _Run:
-    """A run, and what is known of it so far."""
+class _Simulation:
+    """A simulation, and its results so far."""
 
     def __init__(self, scenario: Scenario, schedule: FaultSchedule) -> None:
         self._scenario, self._schedule = scenario, schedule
@@ -206,7 +207,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 
 def _findings(costs: Sequence[CostReport], outcomes: Sequence[CountOutcome]) -> list[MaliceFinding]:
-    """What was noticed of malicious phones."""
+    """The findings about malicious phones."""
     experiences = sorted((each for cost in costs for each in cost.malicious), key=lambda each: each.phone)
     return findings(experiences, [DecidedCount(each.progress, each.release) for each in outcomes])
 
@@ -240,7 +241,7 @@ def _rates(day: int, learned: Any, outcomes: Sequence[CountOutcome]) -> dict[str
     return {"day": day, "queries": queries, "epsilon": learned.epsilon, "delta": learned.delta, "pairs": len(learned)}
 
 
-def _mask(measured: Measured, delta: float) -> dict[str, Any]:
+def _mask(measured: MaskLeakage, delta: float) -> dict[str, Any]:
     rises = np.array([rise for own in measured.rises.values() for rise in own])
     bins = max(4, min(36, round(40 * delta)))  # delta is an edge, and what equals it is below
     edges = np.unique([*np.linspace(0, delta, bins + 1), *np.linspace(delta, 1, 41 - bins)])
@@ -307,7 +308,7 @@ def _faults(schedule: FaultSchedule, outcomes: Sequence[ProcessOutcome]) -> list
 
 
 def _budget(scenario: Scenario, costs: Sequence[CostReport]) -> dict[str, Any]:
-    limit = scenario.terms.budget
+    limit = scenario.phone_settings.budget
     spent = [epsilon for cost in costs for epsilon, _ in cost.spent]
     return {
         "epsilon": limit.epsilon,
@@ -324,7 +325,7 @@ def _cost(
     cpu: Mapping[str, float],
     outcomes: Sequence[CountOutcome],
 ) -> dict[str, Any]:
-    """What the phones cost on average, and the processes in all."""
+    """The cost of the phones on average, and of the processes in all."""
     phones = scenario.phones
     cpu_phones = sum(cost.cpu_seconds for cost in costs)
     contributed = sum(each.acknowledged for each in outcomes)
@@ -342,7 +343,7 @@ def _cost(
     }
 
 
-def _problems(scenario: Scenario, masks: Sequence[Measured], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
+def _problems(scenario: Scenario, masks: Sequence[MaskLeakage], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
     """Broken promises, a sentence each."""
     for each in masks:
         if each.check in CHECKS and CHECKS[each.check].private and each.breaches:

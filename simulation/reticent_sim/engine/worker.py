@@ -42,7 +42,7 @@ from reticent_sim.engine.messages import (
 from reticent_sim.engine.observer import measured
 from reticent_sim.engine.policies import Policies
 from reticent_sim.engine.scenario import NO_CHECK
-from reticent_sim.engine.simulated_phone import SimulatedPhone, Situation, is_acknowledged
+from reticent_sim.engine.simulated_phone import SimulatedPhone, SimulatedTime, is_acknowledged
 from reticent_sim.engine.times import START, instant_of, order_of
 from reticent_sim.engine.trace import Event
 from reticent_sim.world.outcomes import Request
@@ -77,7 +77,7 @@ class PhoneWorker:
         self._world = setup.scenario.world
         self._policies = Policies(setup.folder / "policies", self._world, setup.scenario.delta)
         self._clock = ManualClock(START - BEFORE)
-        self._situation = Situation(self._clock)
+        self._time = SimulatedTime(self._clock)
         self._runner = asyncio.Runner()
         self._open = contextlib.AsyncExitStack()
         self._phones: dict[int, SimulatedPhone] = {}
@@ -118,7 +118,7 @@ class PhoneWorker:
 
     async def _start(self, request: Start) -> LiveReport:
         await self._clock.move_to(request.now)
-        self._situation.moment = request.moment
+        self._time.moment = request.moment
         self._invitations = {number: Invitation.from_text(text) for number, text in request.invitations.items()}
         store = PhoneStore(self._setup.folder / f"phones-{self._setup.number}.db")
         self._open.callback(store.close)
@@ -140,12 +140,12 @@ class PhoneWorker:
         return SimulatedPhone(
             number,
             self._world,
-            self._scenario.terms,
+            self._scenario.phone_settings,
             store.of(f"phone {number}"),
-            self._situation,
+            self._time,
             schedule=self._policies.schedule(self._scenario.check, routine) if has_mask else None,
             ads=None if ad_service is None else self._ad_settings(number, ad_service),
-            network=PhoneNetwork(faults, lambda: self._situation.moment, self._traffic),
+            network=PhoneNetwork(faults, lambda: self._time.moment, self._traffic),
             faults=faults,
             malice=self._scenario.malice.get(number),
         )
@@ -160,7 +160,7 @@ class PhoneWorker:
 
     async def _switch(self) -> list[Event]:
         """Switch phones on and off as the faults say; those that have not enrolled do."""
-        moment, order = self._situation.moment, order_of(self._clock.now())
+        moment, order = self._time.moment, order_of(self._clock.now())
         events = []
         starting = []
         for phone in self._phones.values():
@@ -184,7 +184,7 @@ class PhoneWorker:
 
     async def _reach_servers(self) -> None:
         """Wait until the servers that run can be reached: after a restart, gRPC takes some time."""
-        moment = self._situation.moment
+        moment = self._time.moment
         async with _within(REACHED_WITHIN, "no connection to the servers"):
             if self._servers is not None and self._setup.faults.runs("keys", moment):
                 await self._servers.wait_for_key_server()
@@ -198,7 +198,7 @@ class PhoneWorker:
         requests: list[Request] = []
         total = Counter[str]()
         for step in range(request.first, request.end):
-            self._situation.moment = Moment(request.day, step)
+            self._time.moment = Moment(request.day, step)
             await self._clock.move_to(instant_of(request.day, step) - BEFORE)
             await self._reach_servers()
             events += await self._switch()
@@ -276,7 +276,7 @@ class PhoneWorker:
         return events
 
     async def _take_rounds(self, request: TakeRounds) -> RoundReport:
-        self._situation.moment = request.moment
+        self._time.moment = request.moment
         await self._clock.move_to(request.now)
         await self._reach_servers()
         due = [phone for phone in self._phones.values() if self._is_due(phone, request.query)]

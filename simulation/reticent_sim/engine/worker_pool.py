@@ -14,7 +14,7 @@ from reticent.protocol.invitation import Invitation
 from reticent_sim.engine.backends import Backend
 from reticent_sim.engine.errors import WorkerDied
 from reticent_sim.engine.faults import FaultSchedule, Moment
-from reticent_sim.engine.messages import ComputePolicies, Crash, LiveReport, Measure, Measured, Setup, Start, Streams
+from reticent_sim.engine.messages import ComputePolicies, Crash, LiveReport, MaskLeakage, Measure, Setup, Start, Streams
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.worker import PhoneWorker
 
@@ -85,8 +85,8 @@ class WorkerPool:
             self.start()
             self._backend.call({worker: replace(self._starts[worker], now=now, moment=moment)})
 
-    def measure(self, streams: Streams, *, check: str, checks: tuple[str, ...], delta: float) -> list[Measured]:
-        """What an adversary learns from streams, for each check; the work is shared."""
+    def measure(self, streams: Streams, *, check: str, checks: tuple[str, ...], delta: float) -> list[MaskLeakage]:
+        """The beliefs of an adversary who sees streams, for each check; the workers share the work."""
         replies = self._replies(
             {
                 setup.number: Measure(
@@ -95,7 +95,7 @@ class WorkerPool:
                 for setup in self._setups
             }
         )
-        return [Measured.merged(parts) for parts in zip(*replies, strict=True)]
+        return [MaskLeakage.merged(parts) for parts in zip(*replies, strict=True)]
 
     def _replies(self, requests: Mapping[int, Any]) -> list[Any]:
         with self._turn:

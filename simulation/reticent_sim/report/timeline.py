@@ -26,7 +26,7 @@ ROUND = 0.04
 TURN = 0.55  # faults that begin right of this share of the axis have their text on the left
 
 
-class _Group(NamedTuple):
+class _KindGroup(NamedTuple):
     """Faults of one colour and marker."""
 
     name: str
@@ -36,10 +36,10 @@ class _Group(NamedTuple):
 
 
 GROUPS = (
-    _Group("network", ("partition", *CALL_KINDS), BLUE, "o"),
-    _Group("processes and disks", ("crash", "full"), RED, "X"),
-    _Group("clocks", ("skew",), "#b08a00", "s"),
-    _Group("phones come and go", ("absent", "slow", "join", "leave"), PURPLE, "D"),
+    _KindGroup("network", ("partition", *CALL_KINDS), BLUE, "o"),
+    _KindGroup("processes and disks", ("crash", "full"), RED, "X"),
+    _KindGroup("clocks", ("skew",), "#b08a00", "s"),
+    _KindGroup("phones come and go", ("absent", "slow", "join", "leave"), PURPLE, "D"),
 )
 
 
@@ -145,17 +145,17 @@ def _draw_legend(figure: Figure, faults: tuple[Fault, ...]) -> None:
         )
 
 
-def _group_of(fault: Fault) -> _Group:
+def _group_of(fault: Fault) -> _KindGroup:
     return next(group for group in GROUPS if fault.kind in group.kinds)
 
 
 def _start(fault: Fault) -> float:
-    """When a fault begins, in steps; a round of counting is a small part of its step."""
+    """The beginning of a fault, in steps; a round of counting is a small part of its step."""
     return fault.moment.steps_before + min(0.9, ROUND * fault.moment.phase)
 
 
 def _end(fault: Fault) -> float:
-    """When it ends; a fault of single calls is a point."""
+    """The end of a fault; one of single calls is a point."""
     if fault.kind in {*CALL_KINDS, "join", "leave"}:
         return _start(fault)
     if fault.kind == "slow":

@@ -57,7 +57,7 @@ class PhoneNetwork:
 
     def __init__(self, faults: PhoneFaults, present: Callable[[], Moment], traffic: Traffic | None = None) -> None:
         self.traffic = Traffic() if traffic is None else traffic
-        """Where its calls are added up."""
+        """The sum of its calls."""
         self._faults = faults
         self._present = present
         self._step: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""When phones are on: a CSV file with their intervals, made by hand or from the gaps of traces."""
+"""The times at which phones are on: a CSV file with their intervals, made by hand or from the gaps of traces."""
 
 from __future__ import annotations
 

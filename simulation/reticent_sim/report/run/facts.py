@@ -137,7 +137,7 @@ def released(data: Data) -> str | None:
 
 
 def revenue(data: Data) -> str | None:
-    """What a request earns with learned rates, beside none and exact ones."""
+    """The revenue of a request with learned rates, beside none and exact ones."""
     if not (days := ad_days(data)):
         return None
     amounts = days[-1]["ads"].get("revenue") or {}
