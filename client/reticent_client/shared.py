@@ -21,7 +21,7 @@ class SharedObject(Protocol):
 C = TypeVar("C", bound=SharedObject)
 
 
-class _Entry(Generic[C]):
+class _UsedObject(Generic[C]):
     def __init__(self, shared: C) -> None:
         self.shared = shared
         self.users = 0
@@ -31,14 +31,16 @@ class SharedObjects(Generic[C]):
     """One object of each name for an event loop, from its first use to its last."""
 
     def __init__(self) -> None:
-        self._entries: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _Entry[C]]] = WeakKeyDictionary()
+        self._entries: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, _UsedObject[C]]] = (
+            WeakKeyDictionary()
+        )
 
     @contextlib.asynccontextmanager
     async def use(self, name: Hashable, make: Callable[[], C]) -> AsyncIterator[C]:
         """The object of this name while it is entered; the first user makes it, and the last one closes it."""
         entries = self._entries.setdefault(asyncio.get_running_loop(), {})
         if name not in entries:
-            entries[name] = _Entry(make())
+            entries[name] = _UsedObject(make())
         entry = entries[name]
         entry.users += 1
         try:
