@@ -115,7 +115,9 @@ class Chromium:
         """A picture of the whole page."""
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        picture = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        picture = self.command(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip, optimizeForSpeed=True
+        )
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def _next(self) -> dict[str, Any]:

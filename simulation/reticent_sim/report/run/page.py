@@ -126,7 +126,7 @@ def _tiles(data: Data) -> Markup:
         (
             bool(under),
             count(facts.breaches(under)),
-            f"rises of belief above {decimal(data.get('delta'))} with a mask",
+            f"hours with a rise of belief above {decimal(data.get('delta'))}, with a mask",
         ),
         (bool(released), percent(max(released, default=0)), "of contexts released, by the best mask"),
         (
