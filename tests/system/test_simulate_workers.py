@@ -16,6 +16,7 @@ import pytest
 
 from reticent.errors import ExitCode
 from reticent_sim.engine.backends import BackendName
+from reticent_sim.engine.faults import Fault, FaultSchedule
 from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.simulation import TRACE_FILE, Run, simulate
 from reticent_sim.engine.trace import first_difference
@@ -35,15 +36,23 @@ def one_worker(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return simulate(FULL, tmp_path_factory.mktemp("one") / "run", workers=1)
 
 
-@pytest.mark.parametrize(("engine", "workers"), [("local", 2), ("local", 3), ("ray", 2)])
+CRASH = FaultSchedule((Fault(day=0, step=10, kind="crash", target="worker 1"),))
+
+
+@pytest.mark.parametrize(
+    ("engine", "workers", "faults"),
+    [("local", 2, None), ("local", 3, CRASH), ("ray", 2, CRASH)],
+    ids=["two", "three-of-which-one-crashes", "two-on-ray-of-which-one-crashes"],
+)
 def test_the_trace_is_the_same_for_any_workers(
-    engine: BackendName, workers: int, one_worker: Run, tmp_path: Path
+    engine: BackendName, workers: int, faults: FaultSchedule | None, one_worker: Run, tmp_path: Path
 ) -> None:
-    run = simulate(FULL, tmp_path / "run", engine=engine, workers=workers)
+    run = simulate(FULL, tmp_path / "run", engine=engine, workers=workers, faults=faults)
     assert one_worker.folder is not None
     assert first_difference(one_worker.folder / TRACE_FILE, tmp_path / "run" / TRACE_FILE) is None
     assert results_of(run) == results_of(one_worker)
     assert run.problems == []
+    assert [each["outcome"] for each in run.data["faults"]] == ["killed, works again"] * (faults is not None)
 
 
 def results_of(run: Run) -> dict[str, Any]:
