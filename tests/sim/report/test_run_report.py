@@ -89,8 +89,9 @@ def test_a_run_without_a_part_or_with_nothing_else_has_a_page(part: str, tmp_pat
 def test_one_day_without_ads_counts_and_malice_has_a_page(tmp_path: Path) -> None:
     run = made_run(phones=20, days=1) | {"counts": [], "rates": [], "malice": [], "faults": [], "failures": {}}
     run["days"][0]["ads"] = None
+    run["budget"] = {"epsilon": 0.0, "delta": 0.0, "spent_epsilon_mean": 0.0, "spent_epsilon_max": 0.0}
     page = page_of(run, tmp_path)
-    assert figures(page) == ["rises", "shares", "days", "cost", "budget", "memory"]
+    assert figures(page) == ["rises", "shares", "days", "cost", "memory"]
     headings = [text_of(heading) for heading in page.iter("h2")]
     assert headings == ["What an adversary learned", "What it costs", "The run"]
     assert {a.attrib["href"][1:] for a in page.iter("a")} <= {e.attrib["id"] for e in page.iter() if "id" in e.attrib}

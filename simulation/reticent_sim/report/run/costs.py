@@ -32,7 +32,7 @@ def cost(data: Data) -> Markup | None:
     ]
     speed = finite(found.get("contributions_per_second"))
     how = "Of one phone, over the whole run." + (
-        "" if speed is None else f" The servers took {decimal(speed)} contributions a second from all phones."
+        "" if not speed else f" The servers took {decimal(speed)} contributions a second from all phones."
     )
     return figure("cost", sentence, how, tag("dl", *tiles, class_="tiles small"), wide=True)
 

@@ -223,7 +223,7 @@ def cost(data: Data) -> str | None:
     found = data.get("cost") or {}
     known = {
         "cpu_ms": f"{decimal(found.get('cpu_ms'))}{SPACE}ms of CPU",
-        "calls": f"{decimal(found.get('calls'))} calls",
+        "calls": f"{decimal(found.get('calls'))} {'call' if found.get('calls') == 1 else 'calls'}",
         "bytes_sent": f"{bytes_of(found.get('bytes_sent'))} sent",
         "bytes_received": f"{bytes_of(found.get('bytes_received'))} received",
     }
@@ -242,7 +242,7 @@ def budget(data: Data) -> str | None:
     """The privacy that the counts have spent."""
     found = data.get("budget") or {}
     most, limit = finite(found.get("spent_epsilon_max")), finite(found.get("epsilon"))
-    if most is None or limit is None:
+    if most is None or not limit:
         return None
     mean = finite(found.get("spent_epsilon_mean"))
     average = "" if mean is None else f", the mean phone {decimal(mean)}"

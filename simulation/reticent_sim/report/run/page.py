@@ -140,7 +140,7 @@ def _tiles(data: Data) -> Markup:
             "intervals contain the truth",
         ),
         (
-            finite(spent) is not None,
+            facts.budget(data) is not None and finite(spent) is not None,
             f"{decimal(spent)} of {decimal(budget.get('epsilon'))}",
             "of epsilon spent by the mean phone",
         ),
@@ -184,7 +184,10 @@ def _run(data: Data) -> Markup:
     """The scenario, the trace, and how to repeat the run."""
     seconds = finite(data.get("seconds"))
     rows = [
-        [str(key), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
+        [
+            str(key),
+            value if isinstance(value, str) else "not set" if value is None else json.dumps(value, ensure_ascii=False),
+        ]
         for key, value in (data.get("scenario") or {}).items()
     ]
     parts = [tag("h2", "The run", id="run-heading")]
