@@ -63,6 +63,15 @@
       .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display !== "inline")
       .map((element) => element.outerHTML.slice(0, 120)),
     faint: lines.filter((element) => contrast(element) < 4.5).map((element) => `${contrast(element)} ${element.outerHTML.slice(0, 120)}`),
+    broken: [...document.querySelectorAll("#outcomes th, #failures th")]
+      .flatMap((cell) => [...cell.textContent.matchAll(/\S+/g)].map((word) => {
+        const range = document.createRange();
+        range.setStart(cell.firstChild, word.index);
+        range.setEnd(cell.firstChild, word.index + word[0].length);
+        return { word: word[0], lines: new Set([...range.getClientRects()].map((each) => each.top)).size };
+      }))
+      .filter(({ lines }) => lines > 1)
+      .map(({ word }) => word),
     lines: lines.length,
     sizes: Math.min(...lines.map((element) => parseFloat(getComputedStyle(element).fontSize))),
   };

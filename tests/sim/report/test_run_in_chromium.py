@@ -103,6 +103,7 @@ def test_all_text_can_be_read(browser: Chromium, page: str, width: int, scheme: 
         shown = browser.run(MEASURE)
         assert shown["width"] == [width, width]
         assert (shown["outside"], shown["cut"], shown["faint"], collisions(shown)) == ([], [], [], [])
+        assert shown["broken"] == []
         assert shown["sizes"] >= 12
         assert len(shown["plots"]) >= 15
         assert shown["lines"] > 200

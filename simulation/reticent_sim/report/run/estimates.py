@@ -108,7 +108,7 @@ def largest(data: Data) -> Markup | None:
     for number, counter in enumerate(known):
         y, name = ROW * (number + 1) - 13, str(counter.get("name"))
         ends = [plot.across(float(counter[key])) for key in ("low", "high")]
-        words = f"{written(counter['value'])} (truth {written(counter['truth'])})"
+        words = f"{written(counter['value'])} / {written(counter['truth'])}"
         plot.row(y - 14, name, words)
         plot.add(tag("line", class_="row", x1="0", x2="100%", y1=y, y2=y))
         class_ = "inside" if contains(counter) else "missed"
@@ -120,7 +120,7 @@ def largest(data: Data) -> Markup | None:
             plot.across(float(counter["value"])), y, "circle", class_, series="value", value=float(counter["value"])
         )
     plot.x_axis([(tick, decimal(tick, 4)) for tick in ticks(low, high, 5)], "sum over all phones")
-    how = "The dot is the estimate in its interval, the upright line the truth."
+    how = "Estimate / truth. The dot is the estimate in its interval, the upright line the truth."
     return figure("largest", sentence, how, plot.svg())
 
 
