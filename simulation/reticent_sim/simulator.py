@@ -53,7 +53,8 @@ def _from_file(app: cyclopts.App, _commands: tuple[str, ...], arguments: Argumen
         if isinstance(content.get(name), str):
             content[name] = str(path.parent / content[name])
     content = {name.replace("_", "-"): value for name, value in content.items()}
-    Dict(content, source=str(path), use_commands_as_keys=False)(app, (), arguments)
+    # In a table: at the top of a dictionary, cyclopts ignores keys like "ads", which are commands of `reticent`.
+    Dict({"simulate": content}, source=str(path))(app, ("simulate",), arguments)
 
 
 app = cyclopts.App(
