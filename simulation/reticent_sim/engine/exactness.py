@@ -48,8 +48,11 @@ def is_exact(
 
 
 def _equals(query: Query, release: Release, contributed: Sequence[Contributed]) -> bool:
+    sums = list(_sums(query, release, contributed))
+    if any(each.sums is not None and not each.contributors for each in sums):
+        return False
     try:
-        expected = estimate(query, list(_sums(query, release, contributed)), seeded=True)
+        expected = estimate(query, sums, seeded=True)
     except QueryBurnt:
         return False
     return (expected.value, expected.cohorts_outlying) == (release.value, release.cohorts_outlying)

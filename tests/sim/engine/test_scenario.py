@@ -180,11 +180,12 @@ def test_options_win_over_a_scenario_file(tmp_path: Path, started: list[Scenario
     path = tmp_path / "busy.toml"
     path.write_text(TOML)
     from_file = FULL.changed(faults=tmp_path / "faults.jsonl")
-    for arguments, changes in [
+    cases: list[tuple[list[str], dict[str, Any]]] = [
         ([], {}),
         (["--ads", "--phones", "500"], {"ads": True, "phones": 500}),
         (["--compare", "adaptive"], {"compare": ("adaptive",)}),
-    ]:
+    ]
+    for arguments, changes in cases:
         program.main(["simulate", "--scenario", str(path), *arguments])
         assert started.pop() == from_file.changed(**changes)
     program.main(["simulate", "--no-ads", "--attacks.wild", "1"])

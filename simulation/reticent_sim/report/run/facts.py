@@ -105,7 +105,8 @@ def rises(data: Data) -> str | None:
         parts.append(f"With a mask, {begin} delta = {decimal(delta)} (largest: {decimal(most)}).")
     if without:
         most_without = decimal(largest(without[0]))
-        begin = "Without one, it did" if under else f"Without a mask, a belief rose by more than delta = {decimal(delta)}"
+        alone = f"Without a mask, a belief rose by more than delta = {decimal(delta)}"
+        begin = "Without one, it did" if under else alone
         parts.append(f"{begin} in {plural(breaches(without), 'hour')} (largest: {most_without}).")
     return " ".join(parts) or None
 

@@ -1,0 +1,130 @@
+"""A release is compared, to the unit, with the contributions of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reticent.privacy import CohortSum, Query, Release, estimate
+from reticent.randomness import seeded
+from reticent_sim.engine.exactness import MOST_UNKNOWN, is_exact
+from reticent_sim.engine.messages import Contributed
+from tests.parties.queries import bits
+
+PHONES, COHORTS = 12, 3
+ALL = range(PHONES)
+
+
+def query() -> Query:
+    return bits(2, population=PHONES, cohorts=COHORTS, min_contributions=2, liars=0)
+
+
+def made(malice: dict[int, str] | None = None) -> list[Contributed]:
+    """A contribution of each phone."""
+    rng = seeded(1, "exactness")
+    kinds = malice or {}
+    return [
+        Contributed(phone, "q", phone % COHORTS, rng.integers(0, 2, 2), rng.integers(-3, 4, 2), kinds.get(phone))
+        for phone in ALL
+    ]
+
+
+def released(
+    contributed: Sequence[Contributed],
+    *,
+    left_out: Collection[int] = (),
+    change: Callable[[list[int]], object] = list.copy,
+) -> Release:
+    """The release of servers that have counted these contributions, each as often as it is in the list.
+
+    Args:
+        contributed: What they have counted.
+        left_out: Cohorts that are burnt or void.
+        change: Changes the sum of the first cohort.
+    """
+    sums = []
+    for cohort in range(COHORTS):
+        own = [each for each in contributed if each.cohort == cohort]
+        total = sum((each.values + each.noise for each in own), np.zeros(2, dtype=np.int64)).tolist()
+        if cohort == 0:
+            change(total)
+        sums.append(CohortSum(len(own), None if cohort in left_out else tuple(total)))
+    return estimate(query(), sums, seeded=True)
+
+
+def test_a_release_of_all_contributions_is_exact() -> None:
+    assert is_exact(query(), released(made()), made(), ALL) is True
+
+
+@given(step=st.integers(-3, 3).filter(bool), counter=st.integers(0, 1))
+def test_a_sum_that_is_off_by_a_unit_is_not_exact(step: int, counter: int) -> None:
+    def off(total: list[int]) -> None:
+        total[counter] += step
+
+    assert is_exact(query(), released(made(), change=off), made(), ALL) is False
+
+
+@given(st.data())
+def test_a_contribution_that_counts_twice_or_not_at_all_is_not_exact(data: st.DataObject) -> None:
+    """Also if another one is missing, so that the number of contributors is right."""
+    contributed = made()
+    twice, lost = data.draw(st.permutations(contributed))[:2]
+    rest = [each for each in contributed if each is not lost]
+    assert is_exact(query(), released([*contributed, twice]), contributed, ALL) is False
+    assert is_exact(query(), released(rest), contributed, ALL) is False
+    if twice.cohort == lost.cohort and list(twice.values + twice.noise) != list(lost.values + lost.noise):
+        assert is_exact(query(), released([*rest, twice]), contributed, ALL) is False
+
+
+@given(arrived=st.sets(st.integers(0, 3)))
+def test_a_contribution_without_an_acknowledgement_may_count_or_not(arrived: set[int]) -> None:
+    """Of phones 0 to 3, nobody knows whether their message has arrived."""
+    contributed = made()
+    counted = [each for each in contributed if each.phone in arrived or each.phone > 3]
+    acknowledged = range(4, PHONES)
+    assert is_exact(query(), released(counted), contributed, acknowledged) is True
+    assert (
+        is_exact(query(), released(counted, change=lambda total: total.__setitem__(0, 99)), contributed, acknowledged)
+        is False
+    )
+
+
+def test_too_many_unknown_arrivals_are_not_tried() -> None:
+    contributed = made()
+    assert len(contributed[1:]) > MOST_UNKNOWN
+    assert is_exact(query(), released(contributed[:COHORTS]), contributed, [0]) is None
+
+
+@pytest.mark.parametrize("kind", ["garbage", "silence"])
+def test_contributions_that_are_never_accepted_must_not_count(kind: str) -> None:
+    contributed = made({5: kind})
+    honest = [each for each in contributed if each.phone != 5]
+    acknowledged = [each.phone for each in honest]
+    assert is_exact(query(), released(honest), contributed, acknowledged) is True
+    assert is_exact(query(), released(contributed), contributed, acknowledged) is False
+
+
+def test_wild_values_leave_it_open_unless_their_cohort_is_left_out() -> None:
+    contributed = made({5: "wild"})
+    assert is_exact(query(), released(contributed), contributed, ALL) is None
+    assert is_exact(query(), released(contributed, left_out=[5 % COHORTS]), contributed, ALL) is True
+    assert is_exact(query(), released(contributed, left_out=[0]), contributed, ALL) is None
+
+
+def test_a_cohort_that_is_left_out_is_not_compared() -> None:
+    contributed = made()
+    release = released(contributed, left_out=[0], change=lambda total: total.__setitem__(0, 99))
+    assert is_exact(query(), release, contributed, ALL) is True
+    assert is_exact(query(), release, contributed[1:], ALL) is False
+
+
+def test_an_arrival_that_leaves_a_cohort_empty_is_ruled_out() -> None:
+    """Of the last phone of a cohort, nobody knows whether its message has arrived; that of another cohort has not."""
+    contributed = [each for each in made() if each.cohort != 0 or each.phone == 0]
+    counted = [each for each in contributed if each.phone != 4]
+    acknowledged = [each.phone for each in counted if each.phone != 0]
+    assert is_exact(query(), released(counted), contributed, acknowledged) is True
