@@ -7,6 +7,7 @@ At every level few of them are popular and most are not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -67,7 +68,7 @@ class City:
     popularity: Floats
     """(positions,): the share of people who are there."""
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         """The coordinates as text, such as "40.71234,-73.98765"."""
         return [f"{_degrees(north)},-{_degrees(west)}" for north, west in self.units.tolist()]
