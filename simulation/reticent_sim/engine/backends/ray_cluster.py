@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from reticent.address import check_address
@@ -51,6 +52,7 @@ class RayBackend:
         if address not in {None, "auto"}:
             check_address(address)
         self._address = address
+        self._id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._driver = LocalBackend(_environment(local=address is None), quiet=True)
         self._turn = threading.RLock()
 
@@ -58,7 +60,7 @@ class RayBackend:
         """Start one worker for each setup. Called again, it starts those workers that are known to have died."""
         paths = {name: os.environ[name] for name in ["PYTHONPATH"] if name in os.environ}
         with self._turn:
-            self._driver.start(RayDriver, [(self._address, paths, len(setups))])
+            self._driver.start(RayDriver, [(self._address, paths, len(setups), self._id)])
             missing = self._ask(len(setups))
             self.call({number: (factory, setups[number]) for number in missing})
 
@@ -73,6 +75,8 @@ class RayBackend:
         for driver in self._driver.workers.values():
             driver.terminate()
         self._driver.stop()
+        for folder in Path(_SHORT).glob(f"reticent-{self._id}-*"):  # of a driver that was too slow, and killed
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _ask(self, request: int | dict[int, bytes]) -> Any:
         try:
@@ -84,14 +88,14 @@ class RayBackend:
 class RayDriver:
     """Run by the driver's process: connects to a cluster, and hands on requests and replies."""
 
-    def __init__(self, setup: tuple[str | None, dict[str, str], int]) -> None:
+    def __init__(self, setup: tuple[str | None, dict[str, str], int, str]) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # until Ray's own handler, which does the same
-        folder = tempfile.mkdtemp(prefix=f"reticent-{os.getppid()}-", dir=_SHORT)
+        address, paths, count, name = setup
+        folder = tempfile.mkdtemp(prefix=f"reticent-{name}-", dir=_SHORT)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after Ray, which registers itself later
         self._ray: Any = importlib.import_module("ray")  # in an extra
         self._actors: dict[int, Any] = {}
         self._dead: set[int] = set()
-        address, paths, count = setup
         if address is None:
             self._start_cluster(count, folder)
         else:
