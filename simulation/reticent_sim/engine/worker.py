@@ -248,7 +248,7 @@ class PhoneWorker:
         searching = [
             (phone, search.query)
             for phone in phones
-            if phone.is_on and phone.is_reliable
+            if phone.is_on and phone.is_reliable and phone.faults.reaches("ads", Moment(day, step))
             for search in self._world.searches(phone.number, day)
             if search.step == step
         ]

@@ -57,7 +57,7 @@ CALL_KINDS: tuple[Kind, ...] = ("request lost", "reply lost", "duplicate", "dela
 _PHONES = re.compile(r"phone (0|[1-9]\d{0,8})|phones (0|[1-9]\d{0,8})-(0|[1-9]\d{0,8})")
 _WORKER = re.compile(r"worker (0|[1-9]\d{0,3})")
 _MAX_DAY = 10_000
-_MAX_SKEW = 366 * 86_400  # seconds
+_MAX_SKEW = 1800  # seconds: a mask whose clock was ahead by a step would decide that step never again
 
 
 class _Form(NamedTuple):

@@ -114,6 +114,7 @@ GOOD = {"day": 0, "step": 9, "kind": "crash", "target": "keys"}
         ({"kind": "cut", "target": "phone 1", "call": "count"}, "call is one of join, renew"),
         ({"kind": "cut", "target": "phone 1", "call": "join", "times": 0}, "times is a whole number from 1"),
         ({"kind": "skew", "target": "phone 1"}, "'skew' needs seconds"),
+        ({"kind": "skew", "target": "phone 1", "seconds": 1801}, "seconds is a whole number from -1800 to 1800"),
         ({"kind": "absent", "target": "phone 1", "steps": 0}, "steps is a whole number from 1"),
         ({"steps": -1}, "steps is a whole number from 0"),
         ({"phase": 0}, "phase is a whole number from 1"),
