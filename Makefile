@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 18
 
-demo: $(STAMP) ## twenty people for a month: what each check releases, and what it leaks
+demo: $(STAMP) ## a thousand phones for some days: masks, ads, counts and malicious phones, and a report
 	.venv/bin/reticent demo $(ARGS)
 
 test: $(STAMP) ## the fast tests: two and a half minutes on two cores

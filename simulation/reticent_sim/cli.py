@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,26 +15,33 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from reticent.console.options import AsJson
+from reticent.errors import ExitCode
 from reticent.storage.files import PUBLIC, replace
 from reticent_client.habits.trace_files import read_traces
+from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.faults.intervals import intervals_of, write_intervals
 from reticent_sim.experiments import phases
 from reticent_sim.experiments.ads import communication, disclosure, min_ctr, private_rates, surface
 from reticent_sim.experiments.ads.measured import SampleRunner
 from reticent_sim.experiments.ads.samples import SampleSettings
 from reticent_sim.experiments.maskit import activities, checks, contexts, delta, times, users
+from reticent_sim.experiments.month import Score, month
 from reticent_sim.experiments.results import Result
 from reticent_sim.experiments.runner import PEOPLE, Progress, Runner, Settings
 from reticent_sim.report.ads import draw_communication, draw_disclosure, draw_min_ctr, draw_private_rates
 from reticent_sim.report.bars import draw_checks
 from reticent_sim.report.curves import draw_activities, draw_contexts, draw_delta
+from reticent_sim.report.day import draw
 from reticent_sim.report.durations import draw_times
+from reticent_sim.report.example_day import ExampleDay, example_days
 from reticent_sim.report.findings import show
+from reticent_sim.report.month_table import MonthTable
 from reticent_sim.report.phases import draw_phases
 from reticent_sim.report.progress import progress_bar
 from reticent_sim.report.surface import draw_surface
 from reticent_sim.report.users import draw_users
 from reticent_sim.world import resident, write_traces
+from reticent_sim.world.world import World
 
 app = App(name="experiment")
 
@@ -203,6 +211,67 @@ app.command(
 @app.command(name=PHASES.name, help=PHASES.help)
 def _phases(*, options: PhaseOptions = PhaseOptions()) -> None:
     _run([PHASES], options, lambda _: phases.PhaseSettings(options.seed, options.quick))
+
+
+@app.command(name="month")
+def _month(
+    *,
+    people: Count = 20,
+    days: Count = 30,
+    delta: float = 0.1,
+    seed: int = 1,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = FOLDER,
+    as_json: AsJson = False,
+) -> int:
+    """Compare the checks on twenty people for a month.
+
+    Each person sometimes visits a hospital, and wants to keep the times secret. A check decides which hours of a day
+    may be released. An observer knows the person's habits and the check, and sees all releases of a day. The result is
+    a table, and a picture of one day.
+
+    Exits with 1 if a private check lets the observer's belief rise by more than delta on a day that follows the habits.
+
+    Args:
+        people: The number of people.
+        days: The number of days of each person. Habits are learned from the 84 days before.
+        delta: The most by which the belief in the hospital may rise.
+        seed: The seed of the people, their days and all coins.
+        output: The folder for month.json, which `--json` prints, month.csv and month.png.
+        as_json: Print JSON.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    table, example = _months(people, days, delta, seed)
+    data = table.to_json() | {"picture": {"person": example.person, "day": example.day}}
+    (output / "month.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    table.write_csv(output / "month.csv")
+    draw(example, output / "month.png")
+    console = Console()
+    if as_json:
+        console.print_json(data=data)
+    else:
+        table.show(console)
+        written = "month.csv, month.json, month.png"
+        console.print(f"\nWritten to {output}: {written}", soft_wrap=True, highlight=False)
+    return ExitCode.DONE if table.kept else ExitCode.BAD_ANSWER
+
+
+def _months(people: int, days: int, delta: float, seed: int) -> tuple[MonthTable, ExampleDay]:
+    """The table of all people, and the day that shows most."""
+    scores = {check: Score(check) for check in CHECKS}
+    examples: list[ExampleDay] = []
+    world = World(seed, people, routines=people)  # everybody has habits of their own
+    with _progress() as (update, name):
+        for number in range(people):
+
+            def show_check(check: str, number: int = number) -> None:
+                name(f"person {number}: {check:<14}")
+                update(number, people)
+
+            for part in month(world.person(number), days, delta, show_check):
+                for score in part.scores():
+                    scores[score.check] += score
+                examples = [max([*examples, *example_days(part)], key=lambda day: day.interest)]
+    return MonthTable(people, days, delta, seed, scores), examples[0]
 
 
 @app.command

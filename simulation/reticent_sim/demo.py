@@ -1,87 +1,73 @@
-"""`reticent demo`: simulated people for a month, under every check."""
+"""`reticent demo`: a thousand phones for some days, and a report."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import cyclopts
 from cyclopts.validators import Number
-from rich.console import Console
 
-from reticent.console.options import AsJson
+from reticent.console.options import AsJson, in_json
 from reticent.errors import ExitCode
-from reticent_client.mask.checks.registry import CHECKS
-from reticent_sim.experiments.month import Score, month
-from reticent_sim.report.day import draw
-from reticent_sim.report.example_day import ExampleDay, example_days
-from reticent_sim.report.month_table import MonthTable
-from reticent_sim.report.progress import progress_bar
-from reticent_sim.world.world import World
+from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.simulation import RUN_FILE
+from reticent_sim.report.run.command import print_run, simulate_live, write_files
 
 app = cyclopts.App(name="demo")
 
-FILES = ("table.json", "table.csv", "day.png")
+SCENARIO = Scenario(
+    phones=1000,
+    days=4,
+    check="optimal",
+    compare=("hybrid",),
+    routines=6,
+    rates_epsilon=4.0,
+    entries=8,
+    rates_cohorts=5,
+    counts=1,
+    counters=16,
+    cohorts=15,
+    absent=0.1,
+    attacks={"wild": 2, "garbage": 2, "replay": 2, "flood": 2, "silence": 2, "colluder": 2},
+)
+"""The whole story: masks, ads, learned rates, a count, absent and malicious phones."""
+FEWEST_PHONES = 150
+"""Ten in each cohort of the count."""
+
+Phones = Annotated[int, cyclopts.Parameter(validator=Number(gte=FEWEST_PHONES))]
 
 
 @app.default
 def demo(
     *,
-    people: Annotated[int, cyclopts.Parameter(validator=Number(gte=1))] = 20,
-    days: Annotated[int, cyclopts.Parameter(validator=Number(gte=1))] = 30,
-    delta: float = 0.1,
-    seed: int = 1,
+    phones: Phones = SCENARIO.phones,
+    days: Annotated[int, cyclopts.Parameter(validator=Number(gte=1))] = SCENARIO.days,
+    seed: int = SCENARIO.seed,
     output: Annotated[Path, cyclopts.Parameter(name=["--output", "-o"])] = Path("demo"),
     as_json: AsJson = False,
 ) -> int:
-    """Compare the checks on simulated people for a month.
+    """Simulate a thousand phones with real servers, and write a report.
 
-    Each person sometimes visits a hospital, and wants to keep the times secret. A check decides which hours of a day
-    may be released. An observer knows the person's habits and the check, and sees all releases of a day. The result is
-    a table, and a picture of one day.
+    People live for some days. Their phones release or suppress contexts, show ads, and are counted. Each evening an
+    analyst estimates the click-through rates of ads from private counts, and the next day's ads are chosen by them. In
+    each phase a tenth of the phones is absent, and a few are malicious. `reticent simulate` has all options.
 
-    Exits with 1 if a private check lets the observer's belief rise by more than delta on a day that follows the habits.
+    Exits with 1 if a promise is broken: a private check lets a belief rise by more than delta, or a release is not the
+    sum of what the phones contributed.
 
     Args:
-        people: The number of people.
-        days: The number of days of each person. Habits are learned from the 84 days before.
-        delta: The most by which the belief in the hospital may rise.
-        seed: The seed of the people, their days and all coins.
-        output: The folder for table.json, which `--json` prints, table.csv and day.png.
+        phones: The number of phones.
+        days: The number of days.
+        seed: The seed of the people and of all randomness.
+        output: The folder for report.html, run.json, which `--json` prints, and the CSV files. Those of a former demo
+            are replaced, and other files stay.
         as_json: Print JSON.
     """
+    scenario = SCENARIO.changed(phones=phones, days=days, seed=seed)
     output.mkdir(parents=True, exist_ok=True)
-    table, example = _run(people, days, delta, seed)
-    data = table.to_json() | {"picture": {"person": example.person, "day": example.day}}
-    (output / "table.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    table.write_csv(output / "table.csv")
-    draw(example, output / "day.png")
-    console = Console()
-    if as_json:
-        console.print_json(data=data)
-    else:
-        table.show(console)
-        console.print(f"\nWritten to {output}: {', '.join(FILES)}", soft_wrap=True, highlight=False)
-    return ExitCode.DONE if table.kept else ExitCode.BAD_ANSWER
-
-
-def _run(people: int, days: int, delta: float, seed: int) -> tuple[MonthTable, ExampleDay]:
-    scores = {check: Score(check) for check in CHECKS}
-    best: ExampleDay | None = None
-    world = World(seed, people, routines=people)  # everybody has habits of their own
-    with progress_bar() as progress:
-        task = progress.add_task("", total=people)
-        for number in range(people):
-
-            def show_progress(check: str, number: int = number) -> None:
-                progress.update(task, description=f"person {number}: {check:<14}")
-
-            for part in month(world.person(number), days, delta, show_progress):
-                for score in part.scores():
-                    scores[score.check] += score
-                best = max([*([best] if best else []), *example_days(part)], key=lambda day: day.interest)
-            progress.advance(task)
-    if best is None:
-        raise AssertionError("unreachable: there is a person with a day")
-    return MonthTable(people, days, delta, seed, scores), best
+    run = simulate_live(scenario, None)
+    (output / RUN_FILE).write_text(in_json(run.data) + "\n", encoding="utf-8")
+    write_files(run, output)
+    print_run(run, output, as_json=as_json)
+    return ExitCode.BAD_ANSWER if run.problems else ExitCode.DONE

@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 from rich.console import Console
 
 from reticent.console.configuration import configured
-from reticent.console.options import AsJson, in_json
+from reticent.console.options import AsJson
 from reticent.errors import ExitCode
 from reticent.storage.documents import parse_json, parse_toml
 from reticent_sim.engine.backends import BackendName
@@ -25,10 +25,9 @@ from reticent_sim.engine.scenario import Scenario
 from reticent_sim.engine.simulation import FAULTS_FILE, RUN_FILE, TRACE_FILE, Run, simulate
 from reticent_sim.engine.trace import first_difference
 from reticent_sim.report.progress import progress_bar
-from reticent_sim.report.run import LiveView, summary, write_csvs, write_report
+from reticent_sim.report.run.command import print_run, simulate_live, write_files
 from reticent_sim.report.timeline import draw_timeline
 
-REPORT_FILE = "report.html"
 SHRUNK_FILE, TIMELINE_FILE = "shrunk.jsonl", "shrunk.png"
 MAX_RUNS = 60
 """The most runs of a reduction."""
@@ -97,20 +96,13 @@ def simulate_command(
     """
     if shrink_run is not None:
         return _shrink(shrink_run, engine, workers)
-    console = Console()
     with _folder(out) as folder:
-        run = _run(options, folder, engine, workers)
-        write_csvs(run.data, folder)
-        write_report(run.data, folder / REPORT_FILE)
+        run = simulate_live(options, folder, engine=engine, workers=workers)
+        write_files(run, folder)
         difference = _second_run(run, folder, engine, workers) if twice else None
-    if as_json:
-        console.out(in_json(run.data), highlight=False)
-    else:
-        summary(console, run.data)
-        if twice and difference is None:
-            console.print("a second simulation has the same trace", highlight=False)
-        if out is not None:
-            console.print(f"report: {out / REPORT_FILE}", soft_wrap=True, highlight=False)
+    print_run(run, out, as_json=as_json)
+    if twice and difference is None and not as_json:
+        Console().print("a second simulation has the same trace", highlight=False)
     if difference is not None:
         Console(stderr=True).print(difference, soft_wrap=True, highlight=False, markup=False)
     return ExitCode.BAD_ANSWER if run.problems or difference is not None else ExitCode.DONE
@@ -125,15 +117,10 @@ def _folder(out: Path | None) -> Iterator[Path]:
         yield Path(name) / "run"
 
 
-def _run(scenario: Scenario, folder: Path, engine: BackendName, workers: int | None) -> Run:
-    with LiveView(Console(stderr=True)) as view:
-        return simulate(scenario, folder, engine=engine, workers=workers, show=view.update)
-
-
 def _second_run(run: Run, folder: Path, engine: BackendName, workers: int | None) -> str | None:
     """Simulate the same again. Returns the first difference as a sentence; None if there is none."""
     with tempfile.TemporaryDirectory(prefix="reticent-simulation-") as name:
-        second = _run(run.scenario, Path(name) / "run", engine, workers)
+        second = simulate_live(run.scenario, Path(name) / "run", engine=engine, workers=workers)
         if second.trace == run.trace:
             return None
         found = first_difference(folder / TRACE_FILE, Path(name) / "run" / TRACE_FILE)

@@ -85,7 +85,7 @@ COMMANDS = (
     Command(
         name="demo",
         app="reticent_sim.demo:app",
-        help="Compare the checks on twenty people for a month.",
+        help="Simulate a thousand phones for some days, and write a report.",
         extra="sim",
     ),
     Command(

@@ -1,1 +1,1 @@
-"""The experiments: the published figures and tables, and the month of the demo, as numbers and findings."""
+"""The experiments: the published figures and tables, and a month of twenty people, as numbers and findings."""

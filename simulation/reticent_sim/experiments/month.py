@@ -92,7 +92,7 @@ class Score:
         return total / max(self.days, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """One row of the demo's table. Releases are hours a day."""
+        """One row of the table. Releases are hours a day."""
         return {
             "check": self.check,
             "readings": self.per_day(self.readings),

@@ -74,7 +74,7 @@ def _heading(figure: Figure, example: ExampleDay) -> None:
         f"the hospital rises by {rise:.2f} at most (delta = {example.delta:g})."
     )
     figure.text(MARGIN, 0.878, lines, fontsize=9.5, color=GREY, va="center", linespacing=1.5)
-    origin = f"reticent demo, seed {example.seed}: person {example.person}, day {example.day}"
+    origin = f"reticent experiment month, seed {example.seed}: person {example.person}, day {example.day}"
     figure.text(RIGHT, 0.016, origin, fontsize=TINY, color=GREY, ha="right")
 
 

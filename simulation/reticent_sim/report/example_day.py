@@ -1,4 +1,4 @@
-"""The example day of the demo: one check reveals a visit by its silence, another hides it and little else."""
+"""The example day of a month: one check reveals a visit by its silence, another hides it and little else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the demo: what each check released in a month, and what it leaked."""
+"""The table of a month: what each check released in a month, and what it leaked."""
 
 from __future__ import annotations
 
