@@ -28,7 +28,7 @@ from tests.system.documents import (
 )
 
 BIN = Path(sys.executable).parent
-SLOW = {"apps.md", "deployment.md", "experiments.md"}  # real phones and servers; a simulation
+SLOW = {"apps.md", "deployment.md", "experiments.md", "simulator.md"}  # real phones and servers; a simulation
 HERE = [["mask"], ["certs"], ["count"], ["rates"], ["experiment"]]  # run in the process of the tests
 DEADLINE = 300  # seconds, for one command
 SHOWN_ONLY = {"text", "json", "toml", "mermaid"}
