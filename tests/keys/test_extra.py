@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+from reticent.console.program import main
+
 WITHOUT = "import sys; sys.modules['phe'] = None; "
 PROGRAM = "from reticent.console.program import main; "
 
@@ -33,3 +37,8 @@ def test_the_key_server_without_phe_names_its_extra() -> None:
     assert done.returncode == 2
     assert "pip install 'reticent[keys]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_seed_needs_a_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "serve", "--seed", "1"]) == 2
+    assert "--seed needs --simulation: whoever knows the seed" in capsys.readouterr().err

@@ -274,3 +274,16 @@ def test_an_invalid_reply_is_refused_as_a_whole(payload: bytes) -> None:
     assert len(read_reply(reply_of(10), PARENTS, 1, 10)) == 10
     with pytest.raises(ValueError, match=r"\w"):
         read_reply(payload, PARENTS, 1, 10)
+
+
+@limited
+async def test_an_ad_that_was_prefetched_does_not_depend_on_the_service(tmp_path: Path) -> None:
+    service = StubService([wire_ad("shoes", {})])
+    async with ad_phone(tmp_path, service, changed={"cache_for": 600.0}) as home:
+        await home.live("home")
+        await home.runner.prefetch("latte")
+        assert len(service.requests) == 1
+        await home.runner.prefetch("latte")  # it has the reply
+        service.open.clear()
+        assert await home.show("latte", wait=False) is not None
+        assert len(service.requests) == 1

@@ -154,3 +154,28 @@ def test_joining_that_fails_is_tried_again(tmp_path: Path) -> None:
                     await _until(lambda: network.calls["Join"] == 1)
 
     _within(live())
+
+
+def test_a_phone_that_does_not_poll_makes_a_round_only_when_it_is_told_to(tmp_path: Path) -> None:
+    """It requests announcements unless it only waits for decisions."""
+
+    async def live() -> None:
+        network = Network(Servers())
+        network.again_in_ms = 1
+        network.queries = [query()]
+        with contextlib.closing(PhoneStore(tmp_path / "phone.db")) as store:
+            async with network.listening(tmp_path / "certs"), _phone(store, polling=False) as phone:
+                assert await phone.counting.round() is None
+                await phone.counting.join(network.invitation)
+                await asyncio.sleep(0.05)
+                assert dict(network.calls) == {"Join": 1}
+                done = await phone.counting.round()
+                assert done is not None
+                assert [each.state for each in done.contributions] == [ContributionState.ACKNOWLEDGED]
+                network.outcome = wire.RELEASED
+                done = await phone.counting.round(announcements=False)
+                assert done is not None
+                assert [each.state for each in done.decided] == [ContributionState.RELEASED]
+        assert (network.calls["Announcements"], network.calls["Contribute"]) == (1, 1)
+
+    _within(live())
