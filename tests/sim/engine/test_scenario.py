@@ -171,7 +171,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
         found.append(options)
         raise ValueError("started")
 
-    monkeypatch.setattr("reticent_sim.simulator._run", start)
+    monkeypatch.setattr("reticent_sim.simulator.simulate_live", start)
     return found
 
 
