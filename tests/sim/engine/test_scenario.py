@@ -167,7 +167,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
     """The scenarios that the command would simulate."""
     found: list[Scenario] = []
 
-    def start(options: Scenario, *_: object) -> None:
+    def start(options: Scenario, *_: object, **__: object) -> None:
         found.append(options)
         raise ValueError("started")
 
