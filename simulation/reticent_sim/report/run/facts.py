@@ -285,7 +285,8 @@ def malice(data: Data) -> str | None:
     noticed = sum(bool(each.get("noticed")) for each in found)
     others = Counter(str(each.get("kind")) for each in found if not each.get("noticed"))
     rest = ", ".join(f"{kind} ({number})" for kind, number in sorted(others.items()))
-    return f"{count(noticed)} of {plural(len(found), 'malicious phone')} were noticed" + (
+    verb = "was" if noticed == 1 else "were"
+    return f"{count(noticed)} of {plural(len(found), 'malicious phone')} {verb} noticed" + (
         f"; not noticed: {rest}." if rest else "."
     )
 
