@@ -244,10 +244,10 @@ class Ledger:
         return Quote(spent, _less(after, spent), self._rule.left(spent), fits)
 
     def _entries(self, run: Execute, subject: str | None) -> tuple[Entry, ...]:
-        rows = run(
-            "SELECT subject, query, cost, spent FROM entries WHERE ? IS NULL OR subject = ? ORDER BY subject, query",
-            (subject, subject),
-        )
+        if subject is None:
+            rows = run("SELECT subject, query, cost, spent FROM entries ORDER BY subject, query")
+        else:  # a statement of its own, for which SQLite uses the index: a file may hold many subjects
+            rows = run("SELECT subject, query, cost, spent FROM entries WHERE subject = ? ORDER BY query", (subject,))
         return tuple(self._entry(row) for row in rows)
 
     def _entry(self, row: tuple[str, str, str, int]) -> Entry:

@@ -347,3 +347,21 @@ def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 def test_the_number_of_the_format_is_pinned() -> None:
     assert (APPLICATION, VERSION) == (0x5245544C, 1)
+
+
+def test_what_a_subject_has_spent_is_found_without_reading_the_others() -> None:
+    """A file may hold thousands of phones, and each of them looks several times in each count."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with _open() as ledger:
+        with ledger._database.transaction() as run:
+            for number in range(2000):
+                run("INSERT INTO entries VALUES (?, 'steps', ?, 0)", (f"phone {number}", NOISY.to_text()))
+        ledger._database._connection.set_progress_handler(count, 100)
+        assert len(ledger.entries(subject="phone 77")) == 1
+    assert steps <= 2
