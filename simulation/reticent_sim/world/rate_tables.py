@@ -50,7 +50,11 @@ def exact(town: Town, frequency: Floats) -> RateTable:
 def combined(tables: Sequence[RateTable]) -> RateTable:
     """Several estimates in one: of each rate, the mean whose weights are the squared numbers of views.
 
-    The noise of each estimate is about the same, so the standard error of a rate falls with the number of views.
+    The noise of each estimate is about the same, so the standard error of a rate falls with the number of views. That
+    is the best weighting where noise is most of the error.
+
+    Phones choose from their whole logs each time, so a view may be in several estimates. The intervals hold all the
+    same: their half-widths are added, as if the errors were equal. The number of views is the sum over the estimates.
 
     Args:
         tables: The estimates, of one hierarchy.
@@ -63,7 +67,7 @@ def combined(tables: Sequence[RateTable]) -> RateTable:
     )
     weights = views**2 / np.bincount(place, views**2)[place]
     rate = np.bincount(place, weights * rates).astype(np.float64)
-    margin = np.sqrt(np.bincount(place, (weights * (highs - lows) / 2) ** 2))
+    margin = np.bincount(place, weights * (highs - lows) / 2)
     frequencies = np.array([table.frequency for table in tables])
     known = ~np.isnan(frequencies)
     with np.errstate(invalid="ignore"):
