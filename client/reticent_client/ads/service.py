@@ -75,5 +75,5 @@ class AdService:
             Unreachable: No reply came.
             TimeoutError: None came in time.
         """
-        async with asyncio.timeout(DEADLINE), self._shared.calls:
+        async with self._shared.calls, asyncio.timeout(DEADLINE):  # the wait for other phones does not count
             return await reply_of(self._shared.select(request))

@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from reticent.tls.certificates import Certificate
 from reticent_agg.ads.explanation import RankedAd, ReplyExplanation, explain
 from reticent_agg.ads.folder import AdFolder, AdSources, AdVersion, ServiceReport
 from reticent_agg.ads.service import LIMITS, REPORT_INTERVAL, AdServer
-from reticent_agg.errors import NotServed
 
 __all__ = ["app"]
 
@@ -90,8 +88,10 @@ def serve(
 
     async def serve_until(stop: asyncio.Event) -> None:
         credentials = certificate.server_credentials(mutual=False)
-        async with AdServer(opened, phones=phones, credentials=credentials, limits=limits) as service:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.check_folder)
+        service = AdServer(opened, phones=phones, credentials=credentials, limits=limits)
+        # Before it listens: whoever sees that it serves may send the signal.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.check_folder)
+        async with service:
             process.print_line(f"listening for phones at {service.address}")
             await first_of(stop.wait(), service.wait())
 
@@ -141,7 +141,7 @@ def load(
     given = {name: value for name, value in settings.items() if value is not None}
     version = opened.load(AdSources(catalogue, rates, hierarchy), given)
     if wait:
-        _wait(opened, version)
+        opened.wait_until_served(version, WAIT)
     sys.stdout.write(in_json(version.to_document()) + "\n" if as_json else _version_text(version))
 
 
@@ -193,20 +193,6 @@ def _current(folder: AdFolder) -> AdVersion:
     if version is None:
         raise ValueError(f"nothing is loaded into {folder.path}: run `reticent ads load`")
     return version
-
-
-def _wait(folder: AdFolder, version: AdVersion) -> None:
-    """Wait until the running service serves a version."""
-    deadline = time.monotonic() + WAIT
-    while True:
-        report = folder.report()
-        if report is not None and report.serving == version.name and not report.stopped:
-            return
-        if report is not None and report.rejected == version.name:
-            raise NotServed(f"the service cannot serve version {version.name}: {report.reason}")
-        if time.monotonic() > deadline:
-            raise NotServed(f"version {version.name} is loaded, and no service serves it yet: is one running?")
-        time.sleep(0.1)
 
 
 def _version_text(version: AdVersion) -> str:

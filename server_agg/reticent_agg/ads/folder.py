@@ -12,6 +12,7 @@ import datetime as dt
 import math
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from reticent.storage.documents import DocumentFormat
 from reticent.storage.files import create, drafted_folder, make_folder, replace
 from reticent_agg.ads.catalogue import Catalogue
 from reticent_agg.ads.index import AdIndex, IndexSettings
-from reticent_agg.errors import BadAdFolder
+from reticent_agg.errors import BadAdFolder, NotServed
 
 __all__ = ["AdFolder", "AdSources", "AdVersion", "ServiceReport"]
 
@@ -35,6 +36,7 @@ CATALOGUE, HIERARCHY, RATES = "catalogue.csv", "hierarchy.json", "rates.npz"
 INDEX = "index.npz"
 _CURRENT = DocumentFormat("reticent-ads", 1, "the current version of an ad service", BadAdFolder)
 _REPORT = DocumentFormat("reticent-ads-report", 1, "the report of an ad service", BadAdFolder)
+_PAUSE = 0.05  # seconds between two looks at the report
 _NAME = re.compile("[0-9]{6,9}")
 _DRAFT = re.compile(r"\.[0-9]{6,9}\.[0-9a-f]{16}\.tmp")
 
@@ -211,6 +213,23 @@ class AdFolder:
     def report(self) -> ServiceReport | None:
         """The last report of the service; None if none ever ran."""
         return _read(self._report, _REPORT, ServiceReport.from_document)
+
+    def wait_until_served(self, version: AdVersion, timeout: float) -> None:
+        """Wait until the running service serves a version.
+
+        Raises:
+            NotServed: The service cannot serve it, or does not within these seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            report = self.report()
+            if report is not None and report.serving == version.name and not report.stopped:
+                return
+            if report is not None and report.rejected == version.name:
+                raise NotServed(f"the service cannot serve version {version.name}: {report.reason}")
+            if time.monotonic() > deadline:
+                raise NotServed(f"version {version.name} is loaded, and no service serves it yet: is one running?")
+            time.sleep(_PAUSE)
 
     def write_report(self, report: ServiceReport) -> None:
         """Replace the report."""

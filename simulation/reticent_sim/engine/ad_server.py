@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from reticent.protocol.channels import channel_credentials
 from reticent.tls.certificates import Certificate
+from reticent_agg.ads.folder import AdFolder, AdVersion
 from reticent_sim.engine.addresses import free_address
 from reticent_sim.engine.endpoint import Endpoint
-from reticent_sim.engine.process import ServerProcess
+from reticent_sim.engine.process import TIMEOUT, ServerProcess
 from reticent_sim.engine.servers import RETICENT
 
 __all__ = ["AdServerProcess"]
@@ -38,3 +41,13 @@ class AdServerProcess(ServerProcess):
             ],
             endpoints=(self.endpoint,),
         )
+
+    def serve(self, version: AdVersion) -> None:
+        """Return when the service serves a version of its folder. One that does not run serves it when it starts.
+
+        Raises:
+            NotServed: It cannot serve the version, or does not in time.
+        """
+        if self.is_running:
+            os.kill(self.pid, signal.SIGHUP)
+            AdFolder(self.files).wait_until_served(version, TIMEOUT)

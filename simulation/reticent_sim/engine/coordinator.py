@@ -272,12 +272,12 @@ class Coordinator:
         )
 
     def load_rates(self, learned: RateTable | None) -> None:
-        """Let the ad service use these rates."""
+        """Let the ad service use these rates from now on."""
         path = self._folder / "rates.npz"
         self._world.served_rates(learned).save(path)
         sources = AdSources(self._folder / "catalogue.csv", path, self._folder / "hierarchy.json")
         assert self.ad_server is not None  # noqa: S101  # there are ads
-        AdFolder(self.ad_server.files).load(sources, {})
+        self.ad_server.serve(AdFolder(self.ad_server.files).load(sources, {}))
 
     def take_decisions(self) -> None:
         """End all faults, and let all phones fetch the decisions that they wait for."""
