@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from reticent.clock import SystemClock
 from reticent.tls.certificates import Certificate, create
+from reticent_client.ads import service as ads_service
 from reticent_client.ads.contexts import UserContexts
 from reticent_client.ads.reply_cache import ReplyCache
 from reticent_client.ads.service import AdService
@@ -54,6 +57,20 @@ async def test_a_phone_shows_no_certificate_and_accepts_the_ad_service_alone(rol
         assert agent.startswith("grpc-python-asyncio/")
         assert service.peers == [set()] * 3
         assert service.deadlines == [None] * 3
+
+
+@limited
+async def test_the_wait_for_other_phones_is_not_part_of_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ads_service, "DEADLINE", 0.01)
+    service = StubService(payload=b"ads")
+    async with service.running(), AdService(service.address, None) as connection:
+        async with contextlib.AsyncExitStack() as others:
+            for _ in range(ads_service.CONCURRENT_CALLS):
+                await others.enter_async_context(connection._shared.calls)
+            reply = asyncio.create_task(connection.select(b""))
+            await asyncio.sleep(0.05)
+            monkeypatch.setattr(ads_service, "DEADLINE", 30.0)  # it is read when the call begins
+        assert await reply == b"ads"
 
 
 @limited
