@@ -75,6 +75,8 @@ class PhoneWorker:
         self._setup = setup
         self._scenario = setup.scenario
         self._world = setup.scenario.world
+        self._settings = setup.scenario.phone_settings
+        self._malice = setup.scenario.malice
         self._policies = Policies(setup.folder / "policies", self._world, setup.scenario.delta)
         self._clock = ManualClock(START - BEFORE)
         self._time = SimulatedTime(self._clock)
@@ -140,14 +142,14 @@ class PhoneWorker:
         return SimulatedPhone(
             number,
             self._world,
-            self._scenario.phone_settings,
+            self._settings,
             store.of(f"phone {number}"),
             self._time,
             schedule=self._policies.schedule(self._scenario.check, routine) if has_mask else None,
             ads=None if ad_service is None else self._ad_settings(number, ad_service),
             network=PhoneNetwork(faults, lambda: self._time.moment, self._traffic),
             faults=faults,
-            malice=self._scenario.malice.get(number),
+            malice=self._malice.get(number),
         )
 
     @property

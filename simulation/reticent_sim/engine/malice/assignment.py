@@ -39,6 +39,8 @@ def assign(seed: int, phones: int, malicious: float | Mapping[str, int]) -> dict
     kinds = [kind for kind in malicious_kinds for _ in range(mix.get(kind, 0))]
     if len(kinds) > phones:
         raise ValueError(f"there are {phones} phones: {len(kinds)} cannot be malicious")
+    if not kinds:
+        return {}
     chosen = seeded(seed, "malice").permutation(phones)[: len(kinds)].tolist()
     return dict(sorted(zip(chosen, kinds, strict=True)))
 
