@@ -13,7 +13,7 @@ from reticent_sim.engine.faults.fault import CALL_KINDS, CALLS, KINDS, STEPS, Fa
 from reticent_sim.engine.faults.intervals import absences, read_intervals
 from reticent_sim.engine.faults.phones import FullDiskStore, SkewedClock
 from reticent_sim.engine.faults.processes import ProcessFaults, ProcessOutcome, fill_disk, free_disk
-from reticent_sim.engine.faults.sampling import SAMPLED, Absence, sample
+from reticent_sim.engine.faults.sampling import SAMPLED, sample
 from reticent_sim.engine.faults.schedule import FaultSchedule, PhoneFaults
 from reticent_sim.engine.faults.shrinking import ShrinkProgress, shrink
 
@@ -23,7 +23,6 @@ __all__ = [
     "KINDS",
     "SAMPLED",
     "STEPS",
-    "Absence",
     "Fault",
     "FaultSchedule",
     "FaultyServers",

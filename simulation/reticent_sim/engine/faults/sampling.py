@@ -1,9 +1,8 @@
-"""Random schedules, and random absences."""
+"""Random schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from reticent_sim.engine.faults.fault import (
 )
 from reticent_sim.engine.faults.schedule import FaultSchedule
 
-__all__ = ["SAMPLED", "Absence", "sample"]
+__all__ = ["SAMPLED", "sample"]
 
 SAMPLED: tuple[Kind, ...] = (*CALL_KINDS, "partition", "crash", "skew", "full", "slow", "absent")
 """The kinds of faults of a random schedule. Phones join and leave only where a schedule says so."""
@@ -32,28 +31,6 @@ _MOST_ROUNDS = 2
 """The longest fault of a count in rounds; it begins one round later at most."""
 _OF_COUNTS: tuple[Kind, ...] = (*CALL_KINDS, "skew", "slow")
 _SHARE = 10  # one phone of so many is concerned at most
-
-
-@dataclass(frozen=True)
-class Absence:
-    """Phones that are absent in a phase of a count with some probability, independently of all else.
-
-    >>> Absence(0.0, seed=7).is_absent(3, "visits-2", 1)
-    False
-    """
-
-    probability: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability < 1:
-            raise ValueError(f"the probability of absence lies in [0, 1): got {self.probability!r}")
-
-    def is_absent(self, phone: int, count: str, phase: int) -> bool:
-        """Whether a phone is absent in a phase of a count."""
-        if not self.probability:
-            return False
-        return bool(seeded(self.seed, "absence", phone, count, phase).random() < self.probability)
 
 
 def sample(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reticent_sim.engine.faults import KINDS, SAMPLED, Absence, Fault, FaultSchedule, Moment, sample
+from reticent_sim.engine.faults import KINDS, SAMPLED, Fault, FaultSchedule, Moment, sample
 
 TEXT = """# a day of trouble
 {"day": 0, "step": 9, "kind": "partition", "target": "phones 0-3", "server": "aggregation", "steps": 2}
@@ -158,16 +158,3 @@ def test_a_phone_that_joins_after_it_has_left_is_refused() -> None:
     schedule = FaultSchedule((Fault(1, 0, "join", "phone 3"), Fault(0, 5, "leave", "phone 3")))
     with pytest.raises(ValueError, match=r"^fault 1: phone 3 joins after it leaves$"):
         schedule.check(phones=10, days=2)
-
-
-def test_absences_by_probability_depend_on_phone_count_and_phase_only() -> None:
-    absence = Absence(0.3, seed=5)
-    found = {(phone, phase): absence.is_absent(phone, "visits-2", phase) for phase in range(2) for phone in range(600)}
-    share = sum(found.values()) / len(found)
-    assert 0.25 < share < 0.35  # 3.7 standard errors
-    both = sum(found[phone, 0] and found[phone, 1] for phone in range(600)) / 600
-    assert 0.03 < both < 0.16  # independent: 0.09
-    assert absence.is_absent(7, "visits-2", 1) == found[7, 1]
-    assert not any(Absence(0.0, seed=5).is_absent(phone, "visits-2", 0) for phone in range(100))
-    with pytest.raises(ValueError, match=r"the probability of absence lies in \[0, 1\): got 1"):
-        Absence(1, seed=5)
