@@ -80,8 +80,8 @@ class SimulatedPhone:
         self.lived: dict[int, list[str | None]] = {}
         """The real ones."""
         self.faults = faults
-        self.contributing: str | None = None
-        """The query for which the phone has done what it can."""
+        self.done_with: str | None = ""
+        """The query for which the phone has done what it can; None if that was to fetch decisions; at first neither."""
         self._world = world
         self._settings = settings
         self._time = time
@@ -202,7 +202,7 @@ class SimulatedPhone:
         self._draw("choice", self._time.moment.day)  # of the views that count
         done = await self.phone.counting.round(announcements=query is not None)
         if done is None or not done.failures:
-            self.contributing = query
+            self.done_with = query
         if done is None:
             return None, []
         records = {record.query: record for record in done.contributions}

@@ -281,7 +281,11 @@ class PhoneWorker:
         self._time.moment = request.moment
         await self._clock.move_to(request.now)
         await self._reach_servers()
-        due = [phone for phone in self._phones.values() if self._is_due(phone, request.query)]
+        due = [
+            phone
+            for phone in self._phones.values()
+            if _has_work(phone, request.query) and not self._is_absent(phone, request.query)
+        ]
         present = [phone for phone in due if not phone.faults.is_absent(request.moment)]
         for phone in present:
             if phone.malicious is not None:
@@ -308,16 +312,15 @@ class PhoneWorker:
             if query is not None and is_acknowledged(done, query) and phone.has_sent(query):
                 acknowledged.append(phone.number)
         sent = {phone.number: phone.malicious.sent for phone in present if phone.malicious is not None}
-        pending = sum(phone.contributing != request.query for phone in due)
+        pending = sum(phone.done_with != request.query for phone in due)
         return RoundReport(events, contributed, acknowledged, pending, dict(failures), sent, len(present))
 
-    def _is_due(self, phone: SimulatedPhone, query: str | None) -> bool:
-        """Whether a phone has something to do: it is on, not absent in this phase, and not done yet."""
-        if not phone.is_on or (query is not None and phone.contributing == query):
+    def _is_absent(self, phone: SimulatedPhone, query: str | None) -> bool:
+        """Whether a phone is absent by chance while a query is open. Without a query, none is."""
+        absent = self._scenario.absent
+        if query is None or not absent:
             return False
-        if query is None or not self._scenario.absent:
-            return True
-        return bool(seeded(self._scenario.seed, "absent", phone.number, query).random() >= self._scenario.absent)
+        return bool(seeded(self._scenario.seed, "absent", phone.number, query).random() < absent)
 
     async def _finish(self, _: Finish) -> CostReport:
         spent = [phone.spent for phone in self._phones.values()]
@@ -346,6 +349,11 @@ class PhoneWorker:
         timeout = TIMEOUT + TIMEOUT_PER_PHONE * len(self._phones)
         async with _within(timeout, "not all calls of the phones have ended"):
             return await asyncio.gather(*map(in_turn, work))
+
+
+def _has_work(phone: SimulatedPhone, query: str | None) -> bool:
+    """Whether a phone is on, and not done with a query, or with the decisions if there is none."""
+    return phone.is_on and phone.done_with != query
 
 
 @contextlib.asynccontextmanager
