@@ -10,7 +10,7 @@ import numpy as np
 from reticent.privacy import CohortSum, Query, QueryBurnt, Release, estimate
 from reticent_sim.engine.messages import Contributed
 
-__all__ = ["is_exact"]
+__all__ = ["NEVER_SENT", "WILD", "is_exact"]
 
 MOST_UNKNOWN = 10
 """The most contributions of which it is unknown whether they arrived; all of their subsets are tried."""

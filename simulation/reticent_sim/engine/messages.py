@@ -224,7 +224,7 @@ class MaskLeakage:
         released: The number of released steps of these days.
         steps: The number of steps with a reading.
         breaches: The sensitive states of these days whose belief rises by more than delta.
-        strayed: The days that the chain rules out, about which nothing is promised.
+        strayed: The days that the chain rules out, or on which a phone was off. Nothing is promised about them.
     """
 
     check: str
@@ -233,6 +233,11 @@ class MaskLeakage:
     steps: int
     breaches: int
     strayed: int
+
+    @property
+    def largest(self) -> float:
+        """The largest rise at any hour, wherever the user is."""
+        return max((rise for own in self.rises.values() for rise in own), default=0.0)
 
     @classmethod
     def merged(cls, parts: Sequence[MaskLeakage]) -> MaskLeakage:

@@ -84,7 +84,8 @@ def _rise(
 ) -> tuple[float, int] | None:
     """The largest rise of a belief on a day, and the sensitive states whose belief rises by more than the bound.
 
-    Without a policy, the adversary knows every context. None where a phone was off, so that its stream is impossible.
+    Without a policy, the adversary knows every context. None where the policy rules out a suppression: the phone was
+    off. A release that it rules out stays: the adversary believes it.
     """
     places = np.array([chain.find(UNKNOWN if context is None else context) for context in lived])
     columns = np.array([place for place, label in enumerate(chain.contexts) if label in sensitive], dtype=np.intp)
@@ -92,7 +93,7 @@ def _rise(
     beliefs = states.astype(np.float64)
     if policy is not None:
         every, impossible = Adversary(policy).beliefs_of_real_day(outputs)
-        if impossible:
+        if any(outputs[t] is None for t in impossible):
             return None
         beliefs = every[:, columns]
     rises = beliefs - chain.prior[:, columns]

@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from reticent.privacy import QueryBurnt
+from reticent.privacy import Query, QueryBurnt
 from reticent.rates import RateTable
+from reticent_analyst.cohort_odds import no_release
 from reticent_analyst.errors import LevelBurnt
 from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.engine.backends import BackendName, backend_of
 from reticent_sim.engine.coordinator import Coordinator, default_workers
 from reticent_sim.engine.count_outcome import CountOutcome
+from reticent_sim.engine.exactness import WILD
 from reticent_sim.engine.faults import Fault, FaultSchedule, ProcessOutcome
 from reticent_sim.engine.malice import DecidedCount, MaliceFinding, findings
 from reticent_sim.engine.messages import CostReport, LiveReport, MaskLeakage
@@ -39,6 +41,8 @@ __all__ = ["FAULTS_FILE", "RUN_FILE", "TRACE_FILE", "Run", "simulate"]
 RUN_FILE, TRACE_FILE, FAULTS_FILE = "run.json", "trace.txt", "faults.jsonl"
 LEVEL = 0.95
 """The level of intervals."""
+UNLIKELY = 1e-4
+"""A query that absent phones burn with a smaller probability must not be burnt without another cause."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class _Simulation:
             "faults": _faults(self._schedule, coordinator.faulted),
             "malice": [asdict(each) for each in _findings(costs, coordinator.outcomes)],
             "failures": dict(sorted(coordinator.failures.items())),
-            "problems": list(_problems(scenario, masks, coordinator.outcomes)),
+            "problems": list(_problems(scenario, masks, coordinator.outcomes, faults=bool(self._schedule.faults))),
         }
 
 
@@ -343,11 +347,20 @@ def _cost(
     }
 
 
-def _problems(scenario: Scenario, masks: Sequence[MaskLeakage], outcomes: Sequence[CountOutcome]) -> Iterator[str]:
-    """Broken promises, a sentence each."""
+def _problems(
+    scenario: Scenario, masks: Sequence[MaskLeakage], outcomes: Sequence[CountOutcome], *, faults: bool
+) -> Iterator[str]:
+    """Broken promises, a sentence each.
+
+    Args:
+        scenario: The scenario.
+        masks: The rises of beliefs under each check.
+        outcomes: The outcomes of all queries.
+        faults: Whether there were faults.
+    """
     for each in masks:
-        if each.check in CHECKS and CHECKS[each.check].private and each.breaches:
-            yield f"the check {each.check} let the belief rise by more than {scenario.delta} in {each.breaches} cases"
+        if each.check in CHECKS and CHECKS[each.check].private and each.largest > scenario.delta + TOLERANCE:
+            yield f"the check {each.check} let a belief rise by {each.largest:.6g}: more than delta = {scenario.delta}"
     for outcome in outcomes:
         if outcome.exact is False:
             yield f"the release of {outcome.query.id!r} is not the sum of what the phones contributed"
@@ -357,5 +370,12 @@ def _problems(scenario: Scenario, masks: Sequence[MaskLeakage], outcomes: Sequen
                 f"{outcome.query.id!r} has {counted} contributions, but {outcome.acknowledged} phones have an "
                 "acknowledgement"
             )
-        if "void" in outcome.progress.outcomes and not scenario.malice:
-            yield f"a cohort of {outcome.query.id!r} is void, but no phone is malicious"
+        if "void" in outcome.progress.outcomes and WILD not in scenario.malice.values():
+            yield f"a cohort of {outcome.query.id!r} is void, but no phone contributes wild values"
+        if outcome.burnt is not None and not scenario.malice and not faults and _is_unlikely(scenario, outcome.query):
+            yield f"{outcome.query.id!r} is burnt, but there were no faults, and too few phones were absent for that"
+
+
+def _is_unlikely(scenario: Scenario, query: Query) -> bool:
+    """Whether absent phones alone are unlikely to burn a query."""
+    return no_release(query.population, query.cohorts, query.min_contributions, scenario.absent) < UNLIKELY

@@ -1,0 +1,82 @@
+"""What an adversary learns from released streams: each leak counts, and only days without a promise are left out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from reticent_client import MarkovChain, Schedule, adaptive
+from reticent_sim.engine.messages import MaskLeakage, Measure
+from reticent_sim.engine.observer import measured
+from reticent_sim.engine.policies import KINDS, Policies
+from reticent_sim.engine.scenario import Scenario
+from reticent_sim.engine.simulation import _problems
+from reticent_sim.world.people import Day
+from reticent_sim.world.world import World
+
+HOME, OFFICE, WARD = "home", "office", "ward"
+DELTA = 0.1
+CHAIN = MarkovChain(
+    [HOME, OFFICE, WARD],
+    [0.9, 0.1, 0.0],
+    [[[0.95, 0.0, 0.05], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]]],
+)
+"""The user is at the ward with 0, 0.095 and 0.0475; the office, which often leads there, is never released."""
+POLICY = adaptive(CHAIN, sensitive={WARD}, delta=DELTA)
+
+
+def leakage(lived: Day, stream: Day, check: str = "adaptive") -> MaskLeakage:
+    """What an adversary learns about one day of one phone."""
+    person = SimpleNamespace(day=lambda _: lived, routine=0, sensitive=frozenset({WARD}))
+    policies = SimpleNamespace(
+        chain=lambda _routine, _kind: CHAIN, schedule=lambda _check, _routine: Schedule(dict.fromkeys(KINDS, POLICY))
+    )
+    request = Measure({4: {0: stream}}, "adaptive", (check,), DELTA)
+    world = cast("World", SimpleNamespace(seed=1, person=lambda _: person))
+    return measured(request, world, cast("Policies", policies))[0]
+
+
+def problems(*found: MaskLeakage) -> list[str]:
+    return list(_problems(Scenario(delta=DELTA), found, [], faults=False))
+
+
+def test_a_stream_that_the_policy_releases_keeps_the_promise() -> None:
+    found = leakage([HOME, WARD, WARD], [HOME, None, None])
+    assert found.rises[4] == [pytest.approx(DELTA)]
+    assert (found.breaches, found.strayed, found.released, found.steps) == (0, 0, 1, 3)
+    assert problems(found) == []
+
+
+def test_the_release_of_a_sensitive_context_is_the_worst_leak() -> None:
+    """Its policy rules it out."""
+    found = leakage([HOME, WARD, WARD], [HOME, None, WARD])
+    assert found.rises[4] == [pytest.approx(1 - 0.0475)]
+    assert (found.breaches, found.strayed) == (1, 0)
+    assert problems(found) == ["the check adaptive let a belief rise by 0.9525: more than delta = 0.1"]
+
+
+def test_a_rise_while_the_user_is_elsewhere_breaks_the_promise() -> None:
+    """The adversary sees the office, and wrongly expects the ward."""
+    found = leakage([OFFICE, OFFICE, OFFICE], [OFFICE, None, None])
+    assert found.largest == pytest.approx(0.5 - 0.095)
+    assert found.breaches == 0
+    assert len(problems(found)) == 1
+
+
+def test_phones_without_a_mask_promise_nothing() -> None:
+    found = leakage([HOME, WARD, HOME], [HOME, None, None], check="none")
+    assert found.rises[4] == [pytest.approx(1 - 0.095)]
+    assert found.breaches == 1
+    assert problems(found) == []
+
+
+@pytest.mark.parametrize(
+    ("lived", "stream"),
+    [([HOME, OFFICE, WARD], [HOME, None, WARD]), ([HOME, HOME, HOME], [HOME, HOME, None])],
+    ids=["the habits rule out the day", "the phone was off"],
+)
+def test_days_without_a_promise_are_left_out(lived: Day, stream: Day) -> None:
+    found = leakage(lived, stream)
+    assert (found.rises[4], found.released, found.strayed) == ([], 0, 1)
