@@ -97,7 +97,7 @@ SELECT number AS query, digest, key, deadline,
 FROM queries;
 """
 
-JOURNAL = FileFormat("a key server's journal", 0x524B4A31, 1, SCHEMA, JournalError)
+JOURNAL = FileFormat("a key server's journal", 0x524B4A31, 2, SCHEMA, JournalError)
 PAGE = 1000
 
 
