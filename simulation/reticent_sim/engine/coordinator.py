@@ -59,6 +59,8 @@ LAST_PHASE = 1000
 MEASURED = 100
 """The phones of whose streams the adversary's beliefs are computed."""
 JOIN_RATE = 100_000
+INVITATION_DAYS = 30
+"""Days after the end of the run at which invitations expire: a phone may join as late as on the last day."""
 
 
 class Coordinator:
@@ -155,7 +157,7 @@ class Coordinator:
             self.load_rates(None)
             self.ad_server.start()
         self.show("enrol the phones")
-        invitations = self.servers.invitations(scenario.phones)
+        invitations = self.servers.invitations(scenario.phones, days=scenario.days + INVITATION_DAYS)
         address = None if self.ad_server is None else self.ad_server.endpoint.address
         self._record(self._workers.start_phones(self._now, invitations, address))
         self._process_faults = ProcessFaults(
