@@ -265,7 +265,12 @@ class Participant:
         return _consistent(before, state)
 
     async def take_decision(self, decision: wire.Decision) -> ContributionState:
-        """As `decided`, in one transaction with those of other phones of the same file."""
+        """As `decided`, in one transaction with those of other phones of the same file.
+
+        It takes no lock: the event loop must not wait for a thread. `decided` holds one against threads that contribute
+        meanwhile. Here none does: a phone makes one round at a time, and takes decisions after its contributions. Where
+        a caller breaks this, `_contribution` still reserves its cost only if the budget allows it at that moment.
+        """
         before, state = await self.store.transact(partial(self._decide, decision))
         return _consistent(before, state)
 
