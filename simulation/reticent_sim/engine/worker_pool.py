@@ -78,11 +78,16 @@ class WorkerPool:
         """Kill a worker, and start it again: its phones go on from their stores. Other requests wait meanwhile.
 
         The trace does not say so, since its phones depend on the number of workers.
+
+        Raises:
+            WorkerDied: Another worker has died as well, for no fault of the run.
         """
         with self._turn:
             with contextlib.suppress(WorkerDied):
                 self._backend.call({worker: Crash()})
-            self.start()
+            for other in self._backend.start(PhoneWorker, self._setups):
+                if other != worker:
+                    raise WorkerDied(other, "died without a fault of the run: use fewer --workers if memory was short")
             self._backend.call({worker: replace(self._starts[worker], now=now, moment=moment)})
 
     def measure(self, streams: Streams, *, check: str, checks: tuple[str, ...], delta: float) -> list[MaskLeakage]:

@@ -21,8 +21,10 @@ class Backend(Protocol):
     Requests, replies, setups and the factory are pickled. Threads may share a backend: they take turns.
     """
 
-    def start(self, factory: Factory, setups: Sequence[Any]) -> None:
-        """Start one worker for each setup. Called again, it starts those workers that have died.
+    def start(self, factory: Factory, setups: Sequence[Any]) -> list[int]:
+        """Start one worker for each setup, and return the numbers of those that it has started.
+
+        Called again, it starts those workers that have died.
 
         Raises:
             WorkerDied: A worker ended instead.

@@ -44,8 +44,8 @@ class LocalBackend:
         self._turn = threading.RLock()
         """Held while workers have requests: threads take turns, for the replies of a worker have no names."""
 
-    def start(self, factory: Factory, setups: Sequence[Any]) -> None:
-        """Start one worker for each setup. Called again, it starts those workers that have died."""
+    def start(self, factory: Factory, setups: Sequence[Any]) -> list[int]:
+        """Start one worker for each setup, or those that have died; returns their numbers."""
         with self._turn:
             for number in [number for number, worker in self.workers.items() if not worker.is_running]:
                 self.workers.pop(number).close()
@@ -54,6 +54,7 @@ class LocalBackend:
                 for number in missing:
                     self.workers[number] = WorkerProcess(number, self._environment, self._output)
             self.call(missing)
+            return list(missing)
 
     def call(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """The replies of workers to their requests, by worker number."""

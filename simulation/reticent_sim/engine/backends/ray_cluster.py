@@ -56,13 +56,14 @@ class RayBackend:
         self._driver = LocalBackend(_environment(local=address is None), quiet=True)
         self._turn = threading.RLock()
 
-    def start(self, factory: Factory, setups: Sequence[Any]) -> None:
-        """Start one worker for each setup. Called again, it starts those workers that are known to have died."""
+    def start(self, factory: Factory, setups: Sequence[Any]) -> list[int]:
+        """Start one worker for each setup, or those that are known to have died; returns their numbers."""
         paths = {name: os.environ[name] for name in ["PYTHONPATH"] if name in os.environ}
         with self._turn:
             self._driver.start(RayDriver, [(self._address, paths, len(setups), self._id)])
-            missing = self._ask(len(setups))
+            missing: list[int] = self._ask(len(setups))
             self.call({number: (factory, setups[number]) for number in missing})
+            return missing
 
     def call(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """The replies of workers to their requests, by worker number."""
