@@ -119,8 +119,8 @@ PATCH = """
 import sys, time
 if any("import serve" in each for each in sys.orig_argv):
     from reticent_sim.engine.worker import PhoneWorker
-    is_due = PhoneWorker._is_due
-    PhoneWorker._is_due = lambda worker, phone, query: is_due(worker, phone, query) and not (query and {absent})
+    is_absent = PhoneWorker._is_absent
+    PhoneWorker._is_absent = lambda worker, phone, query: is_absent(worker, phone, query) or (query and {absent})
 """
 
 
