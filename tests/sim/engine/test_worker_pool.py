@@ -55,6 +55,6 @@ def test_a_worker_that_crashes_gets_its_phones_back(tmp_path: Path) -> None:
 
 def test_a_worker_that_died_by_itself_ends_the_run(tmp_path: Path) -> None:
     backend = StubBackend(dead=[2])
-    with pytest.raises(WorkerDied, match="^worker 2 died without a fault of the run") as caught:
+    with pytest.raises(WorkerDied, match=r"^worker 2 died without a fault of the run: ") as caught:
         pool_of(backend, tmp_path).crash(1, NOW, Moment(2, 7))
     assert caught.value.number == 2
