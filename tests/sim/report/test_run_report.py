@@ -67,16 +67,29 @@ def test_every_figure_is_there_with_a_sentence_and_its_numbers(tmp_path: Path) -
 
 def test_broken_promises_are_said(tmp_path: Path) -> None:
     run = copy.deepcopy(RUN)
-    run["masks"][0] |= {"breaches": 3}
+    run["masks"][0] |= {"breaches": 3, "rises": run["masks"][0]["rises"] | {"max": 0.34}}
     run["counts"][0]["exact"] = False
+    run["counts"][1]["exact"] = None
     run["budget"]["spent_epsilon_max"] = 4.25
     run["problems"] = ["the aggregation server has ended"]
     page = page_of(run, tmp_path)
-    assert sentence(page, "rises").startswith("With a mask, in 3 hours a belief rose by more than delta = 0.1")
-    assert "1 sum did not equal the contributions and their noise." in sentence(page, "intervals")
+    assert sentence(page, "rises").startswith(
+        "With a mask, a belief rose by more than delta = 0.1 (largest: 0.34), in 3 hours at a sensitive place."
+    )
+    assert "6 of 7 sums were compared with the contributions: 1 did not equal them." in sentence(page, "intervals")
     assert sentence(page, "budget").endswith("The limit is exceeded!")
     assert sentence(page, "faults").endswith("it ended with 1 problem.")
     assert "the aggregation server has ended" in text_of(page)
+    run["masks"][0]["breaches"] = 0
+    assert "in 0 hours at a sensitive place" in sentence(page_of(run, tmp_path), "rises")
+
+
+def test_a_check_that_is_not_private_promises_nothing(tmp_path: Path) -> None:
+    run = RUN | {"masks": [*RUN["masks"], RUN["masks"][0] | {"check": "mask_sensitive", "released": 0.95}]}
+    assert sentence(page_of(run, tmp_path), "shares") == (
+        "Share of contexts released within delta: optimal 84.2 %, hybrid 78.1 %. "
+        "Share of contexts released by checks that are not private: mask_sensitive 95 %."
+    )
 
 
 @pytest.mark.parametrize("part", FIGURES_OF)

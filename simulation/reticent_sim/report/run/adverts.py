@@ -94,8 +94,8 @@ def progress(data: Data) -> Markup | None:
 
 
 def precision(data: Data) -> Markup | None:
-    """The share of shown ads that are clicked."""
-    how = "Precision: clicked ads, of those that phones show."
+    """The expected share of shown ads that are clicked."""
+    how = "Precision: the expected share of clicked ads, of those that phones show, by the true probabilities."
     return _share(data, "precision", facts.precision(data), how)
 
 

@@ -119,7 +119,7 @@ def largest(data: Data) -> Markup | None:
         plot.mark(
             plot.across(float(counter["value"])), y, "circle", class_, series="value", value=float(counter["value"])
         )
-    plot.x_axis([(tick, decimal(tick, 4)) for tick in ticks(low, high, 5)], "sum over all phones")
+    plot.x_axis([(tick, decimal(tick, 4)) for tick in ticks(low, high, 5)], "sum over the phones that contributed")
     how = "Estimate / truth. The dot is the estimate in its interval, the upright line the truth."
     return figure("largest", sentence, how, plot.svg())
 
@@ -156,7 +156,10 @@ def cohorts(data: Data) -> Markup | None:
         for each in found
     ]  # fmt: skip
     head = ("count", "day", "phones", "of", "cohorts", "left out", "result", "epsilon", "delta")
-    how = "The rest was absent. A query is decided by cohort, and a short or wild one is left out. Hatched: no result."
+    how = (
+        "The rest was absent or sent nothing that counts. A query is decided by cohort, and a short or wild one is "
+        "left out. Hatched: no result."
+    )
     picture = bars("cohorts-bars", "Phones in the sums of each count", sentence, rows)
     return figure("cohorts", sentence, how, picture, NumberTable(head, table, texts=frozenset({5, 6})))
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from reticent_client.mask.checks.registry import CHECKS
 from reticent_sim.report.run.numbers import SPACE, bytes_of, count, decimal, finite, percent, plural
 
 __all__ = [
@@ -101,14 +102,22 @@ def rises(data: Data) -> str | None:
     if under:
         most = max(largest(mask) or 0.0 for mask in under)
         hours = breaches(under)
-        begin = "no belief rose by more than" if not hours else f"in {plural(hours, 'hour')} a belief rose by more than"
-        parts.append(f"With a mask, {begin} delta = {decimal(delta)} (largest: {decimal(most)}).")
+        is_kept = not hours and (delta is None or most <= delta + 1e-9)
+        begin = "no belief rose by more than" if is_kept else "a belief rose by more than"
+        end = _judged(under) if is_kept else f", in {plural(hours, 'hour')} at a sensitive place"
+        parts.append(f"With a mask, {begin} delta = {decimal(delta)} (largest: {decimal(most)}){end}.")
     if without:
         most_without = decimal(largest(without[0]))
         alone = f"Without a mask, a belief rose by more than delta = {decimal(delta)}"
         begin = "Without one, it did" if under else alone
         parts.append(f"{begin} in {plural(breaches(without), 'hour')} (largest: {most_without}).")
     return " ".join(parts) or None
+
+
+def _judged(found: Sequence[Data]) -> str:
+    """The days that the sentence is about, if some were left out: those of the check that has the fewest."""
+    days, strayed = min((int(mask.get("days") or 0), int(mask.get("strayed") or 0)) for mask in found)
+    return f" on the {count(days)} of {plural(days + strayed, 'day')} that follow the learned habits" if strayed else ""
 
 
 def breaches(found: Sequence[Data]) -> int:
@@ -122,8 +131,16 @@ def shares(data: Data) -> str | None:
     if not under:
         return None
     best = sorted(under, key=lambda mask: -float(mask["released"]))
-    parts = [f"{mask['check']} {percent(mask['released'])}" for mask in best]
-    return f"Share of contexts released within delta: {', '.join(parts)}."
+    parts = []
+    for what, private in (("within delta", True), ("by checks that are not private", False)):
+        own = [f"{mask['check']} {percent(mask['released'])}" for mask in best if _is_private(mask) is private]
+        parts += [f"Share of contexts released {what}: {', '.join(own)}."] if own else []
+    return " ".join(parts)
+
+
+def _is_private(mask: Data) -> bool:
+    check = CHECKS.get(str(mask.get("check")))
+    return check is not None and check.private
 
 
 def released(data: Data) -> str | None:
@@ -161,8 +178,8 @@ def progress(data: Data) -> str | None:
 
 
 def precision(data: Data) -> str | None:
-    """The share of clicked ads, at first and in the end."""
-    return _change(data, "precision", "of the ads that phones show are clicked")
+    """The expected share of clicked ads, at first and in the end."""
+    return _change(data, "precision", "of the ads that phones show are expected to be clicked")
 
 
 def coverage(data: Data) -> str | None:
@@ -199,11 +216,15 @@ def counts(data: Data) -> str | None:
         return None
     level = "" if finite(data.get("level")) is None else f" at {percent(data['level'])}"
     inside = f"{count(sum(map(contains, found)))} of {count(len(found))} intervals{level} contain the truth."
-    checked = [each for each in rows(data, "counts") if each.get("exact") is not None]
+    sums = [each for each in rows(data, "counts") if not each.get("burnt")]
+    checked = [each for each in sums if each.get("exact") is not None]
+    if not checked:
+        return inside
     wrong = sum(not each["exact"] for each in checked)
-    if wrong:
-        return f"{inside} {plural(wrong, 'sum')} did not equal the contributions and their noise."
-    return f"{inside} Every sum equals the contributions and their noise, to the unit." if checked else inside
+    end = f"{count(wrong)} did not equal them" if wrong else "all equal, to the unit"
+    verb = "was" if len(checked) == 1 else "were"
+    of = f"{count(len(checked))} of {plural(len(sums), 'sum')} {verb} compared with the contributions"
+    return f"{inside} {of}: {end}."
 
 
 def cohorts(data: Data) -> str | None:
@@ -253,13 +274,13 @@ def budget(data: Data) -> str | None:
 
 
 def faults(data: Data) -> str | None:
-    """The number of faults, and whether the run survived them."""
+    """The number of scheduled faults, and whether the run kept its promises."""
     found, problems = rows(data, "faults"), rows(data, "problems")
     if not found:
         return None
     kinds = plural(len({fault.get("kind") for fault in found}), "kind")
     end = f"it ended with {plural(len(problems), 'problem')}" if problems else "it ended without a problem"
-    return f"{plural(len(found), 'fault')} of {kinds} hit the run; {end}."
+    return f"{plural(len(found), 'scheduled fault')} of {kinds}; {end}."
 
 
 def reasons(data: Data) -> Counter[str]:

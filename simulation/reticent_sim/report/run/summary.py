@@ -15,8 +15,8 @@ __all__ = ["summary"]
 
 LINES = 24
 """The most lines of a screen of 80 columns."""
-PER_TOPIC = 2
-"""The most lines of a sentence."""
+PER_TOPIC, FIRST_TOPIC = 2, 3
+"""The most lines of a sentence, and of the first."""
 
 
 def summary(console: Console, data: Data) -> None:
@@ -35,7 +35,8 @@ def summary(console: Console, data: Data) -> None:
     width = console.width - max(len(topic) for topic, _ in TOPICS) - 4
     for topic, sentence in TOPICS:
         if text := sentence(data):
-            table.add_row(topic, _cut(console, Text(_plain(text)), width))
+            most = PER_TOPIC if table.rows else FIRST_TOPIC
+            table.add_row(topic, _cut(console, Text(_plain(text)), width, most))
     console.print(table)
     if problems := facts.rows(data, "problems"):
         text = f"{plural(len(problems), 'problem')}: {problems[0]}"
@@ -44,11 +45,11 @@ def summary(console: Console, data: Data) -> None:
         console.print(Text(f"trace {_plain(str(trace))}", style="dim"), no_wrap=True, overflow="ellipsis")
 
 
-def _cut(console: Console, text: Text, width: int) -> Text:
+def _cut(console: Console, text: Text, width: int, most: int) -> Text:
     """The first lines of a text."""
     lines = text.wrap(console, width)
-    if len(lines) > PER_TOPIC:
-        kept = Text("\n").join(lines[:PER_TOPIC])
+    if len(lines) > most:
+        kept = Text("\n").join(lines[:most])
         kept.right_crop(1)
         return kept.append("\N{HORIZONTAL ELLIPSIS}")
     return Text("\n").join(lines)
