@@ -9,7 +9,7 @@ import numpy as np
 
 from reticent.privacy import Query, QueryBurnt, Release
 from reticent_analyst import Handle, Progress
-from reticent_sim.engine.exactness import is_exact
+from reticent_sim.engine.exactness import NEVER_SENT, is_exact
 from reticent_sim.engine.messages import Contributed
 
 __all__ = ["CountOutcome"]
@@ -26,7 +26,8 @@ class CountOutcome:
         burnt: Why it was burnt.
         acknowledged: The phones whose contributions were acknowledged.
         exact: Whether the release is, to the unit, the sum of what the phones contributed; None if that is not known.
-        truth: (counters,): the sums of the phones' values, in units of the counters.
+        truth: (counters,): the sums of the phones' values, in units of the counters; without the malicious phones whose
+            contributions never arrive.
         seconds: Real seconds from the first round to the decision.
     """
 
@@ -69,7 +70,8 @@ class CountOutcome:
         release = result if isinstance(result, Release) else None
         contributed = sorted(contributed, key=lambda each: each.phone)
         scales = np.array([counter.scale for counter in query.counters])
-        truth = sum((each.values for each in contributed), np.zeros(query.size, dtype=np.int64))
+        sent = [each for each in contributed if each.malice not in NEVER_SENT]
+        truth = sum((each.values for each in sent), np.zeros(query.size, dtype=np.int64))
         return cls(
             progress=handle.progress,
             day=day,

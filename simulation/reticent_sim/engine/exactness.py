@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 
@@ -12,8 +13,8 @@ from reticent_sim.engine.messages import Contributed
 
 __all__ = ["NEVER_SENT", "WILD", "is_exact"]
 
-MOST_UNKNOWN = 10
-"""The most contributions of which it is unknown whether they arrived; all of their subsets are tried."""
+MOST_SUBSETS = 1024
+"""The most subsets that are tried of the contributions of which it is unknown whether they arrived."""
 NEVER_SENT = {"garbage", "silence"}
 """The kinds of malicious phones whose contributions are never accepted."""
 WILD = "wild"
@@ -42,7 +43,7 @@ def is_exact(
     counted = [each for each in (*certain, *unknown) if each.cohort not in left_out]
     if any(each.malice == WILD for each in counted):
         return None
-    if missing and len(unknown) > MOST_UNKNOWN:
+    if math.comb(len(unknown), missing) > MOST_SUBSETS:
         return None
     return any(_equals(query, release, [*certain, *chosen]) for chosen in combinations(unknown, missing))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,7 +13,10 @@ from hypothesis import strategies as st
 
 from reticent.privacy import CohortSum, Query, Release, estimate
 from reticent.randomness import seeded
-from reticent_sim.engine.exactness import MOST_UNKNOWN, is_exact
+from reticent_analyst import Handle
+from reticent_sim.engine import exactness
+from reticent_sim.engine.count_outcome import CountOutcome
+from reticent_sim.engine.exactness import is_exact
 from reticent_sim.engine.messages import Contributed
 from tests.parties.queries import bits
 
@@ -93,10 +98,20 @@ def test_a_contribution_without_an_acknowledgement_may_count_or_not(arrived: set
     )
 
 
-def test_too_many_unknown_arrivals_are_not_tried() -> None:
+@pytest.mark.parametrize(("most", "expected"), [(54, None), (55, True)])
+def test_too_many_unknown_arrivals_are_not_tried(most: int, expected: bool | None) -> None:
+    """Two of eleven have arrived."""
     contributed = made()
-    assert len(contributed[1:]) > MOST_UNKNOWN
-    assert is_exact(query(), released(contributed[:COHORTS]), contributed, [0]) is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exactness, "MOST_SUBSETS", most)
+        assert is_exact(query(), released(contributed[:COHORTS]), contributed, [0]) is expected
+
+
+def test_any_number_of_unknown_arrivals_is_tried_if_all_have_arrived() -> None:
+    contributed = made()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exactness, "MOST_SUBSETS", 1)
+        assert is_exact(query(), released(contributed), contributed, [0]) is True
 
 
 @pytest.mark.parametrize("kind", ["garbage", "silence"])
@@ -106,6 +121,18 @@ def test_contributions_that_are_never_accepted_must_not_count(kind: str) -> None
     acknowledged = [each.phone for each in honest]
     assert is_exact(query(), released(honest), contributed, acknowledged) is True
     assert is_exact(query(), released(contributed), contributed, acknowledged) is False
+
+
+@pytest.mark.parametrize("kind", ["garbage", "silence"])
+def test_the_truth_is_that_of_the_phones_that_contributed(kind: str) -> None:
+    contributed = made({4: kind})
+    honest = [each for each in contributed if each.phone != 4]
+    assert contributed[4].values.any()
+    handle = cast("Handle", SimpleNamespace(query=query(), progress=None))
+    acknowledged = [each.phone for each in honest]
+    outcome = CountOutcome.of(handle, released(honest), contributed, acknowledged, day=0, seconds=1.0)
+    assert outcome.exact is True
+    assert outcome.truth == tuple(np.sum([each.values for each in honest], axis=0).tolist())
 
 
 def test_wild_values_leave_it_open_unless_their_cohort_is_left_out() -> None:
