@@ -17,12 +17,13 @@ from rich.console import Console
 
 from reticent.console.configuration import configured
 from reticent.console.options import AsJson
-from reticent.errors import ExitCode
+from reticent.errors import ExitCode, MissingExtra, ReticentError
 from reticent.storage.documents import parse_json, parse_toml
 from reticent_sim.engine.backends import BackendName
+from reticent_sim.engine.coordinator import SCENARIO_FILE
 from reticent_sim.engine.faults import FaultSchedule, ShrinkProgress, shrink
 from reticent_sim.engine.scenario import Scenario
-from reticent_sim.engine.simulation import FAULTS_FILE, RUN_FILE, TRACE_FILE, Run, simulate
+from reticent_sim.engine.simulation import FAULTS_FILE, TRACE_FILE, Run, simulate
 from reticent_sim.engine.trace import first_difference
 from reticent_sim.report.progress import progress_bar
 from reticent_sim.report.run.command import print_run, simulate_live, write_files
@@ -91,7 +92,8 @@ def simulate_command(
         engine: Where the workers run: processes of this machine, or a Ray cluster, which is that of RAY_ADDRESS or new.
         workers: The number of workers, by default one for each processor. It changes no result.
         twice: Simulate twice, and name the first event that differs.
-        shrink_run: The folder of a run that broke a promise. Find the few faults that matter, and draw them.
+        shrink_run: The folder of a run that broke a promise or ended with an error. Find the few faults that matter,
+            and draw them.
         as_json: Print JSON.
     """
     if shrink_run is not None:
@@ -129,14 +131,21 @@ def _second_run(run: Run, folder: Path, engine: BackendName, workers: int | None
 
 
 def _shrink(folder: Path, engine: BackendName, workers: int | None) -> int:
-    """Reduce the faults of a run that broke a promise."""
-    scenario = Scenario.of(parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))["scenario"])
+    """Reduce the faults of a run that broke a promise, or ended with an error."""
+    content = parse_json((folder / SCENARIO_FILE).read_text(encoding="utf-8"))
+    scenario = Scenario.of(content["scenario"])
+    number = content["workers"] if workers is None else workers
     schedule = FaultSchedule.from_text((folder / FAULTS_FILE).read_text(encoding="utf-8"), FAULTS_FILE)
     with progress_bar() as bar:
         task = bar.add_task(f"{len(schedule)} faults", total=MAX_RUNS)
 
         def fails(faults: FaultSchedule) -> bool:
-            return bool(simulate(scenario, engine=engine, workers=workers, faults=faults).problems)
+            try:
+                return bool(simulate(scenario, engine=engine, workers=number, faults=faults).problems)
+            except MissingExtra:
+                raise
+            except (ReticentError, TimeoutError):
+                return True
 
         def show(progress: ShrinkProgress) -> None:
             bar.update(task, completed=progress.runs, description=f"{progress.faults} faults")

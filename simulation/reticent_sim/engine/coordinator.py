@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -42,7 +43,10 @@ from reticent_sim.engine.times import START, STEPS, instant_of, order_of
 from reticent_sim.engine.trace import SERVERS, Event, Trace
 from reticent_sim.engine.worker_pool import WorkerPool
 
-__all__ = ["Coordinator", "CountOutcome", "Snapshot"]
+__all__ = ["SCENARIO_FILE", "Coordinator", "CountOutcome", "Snapshot"]
+
+SCENARIO_FILE = "scenario.json"
+"""What a run needs to begin again, also if it does not end: its scenario and its number of workers."""
 
 RESULT_TIMEOUT = 600.0
 """Real seconds in which the servers must decide a query after it has closed."""
@@ -128,6 +132,8 @@ class Coordinator:
 
     def _begin(self, stack: contextlib.ExitStack) -> None:
         scenario = self.scenario
+        content = {"scenario": scenario.to_json(), "workers": self._workers.number}
+        (self._folder / SCENARIO_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         self.show("start the servers")
         self.servers = stack.enter_context(
             ServerPair(

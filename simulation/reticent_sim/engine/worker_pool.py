@@ -35,6 +35,8 @@ class WorkerPool:
     def __init__(
         self, backend: Backend, number: int, *, scenario: Scenario, folder: Path, faults: FaultSchedule
     ) -> None:
+        self.number = number
+        """The number of workers."""
         self._backend = backend
         self._setups = [
             Setup(worker, scenario, folder, tuple(range(worker, scenario.phones, number)), faults)

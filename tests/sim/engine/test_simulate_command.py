@@ -1,0 +1,52 @@
+"""`reticent simulate --shrink` also reduces a run that ended with an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reticent.console import program
+from reticent.errors import ExitCode, MissingExtra
+from reticent_sim import Scenario, simulator
+from reticent_sim.engine.errors import ServerExited
+from reticent_sim.engine.faults import Fault, FaultSchedule
+from reticent_sim.engine.simulation import Run
+
+SCENARIO = Scenario(phones=10, days=1)
+HARMFUL = Fault(0, 3, "crash", "worker 2", steps=0)
+HARMLESS = Fault(0, 4, "absent", "phone 3")
+
+
+def shrink(folder: Path) -> int:
+    """The exit code of a reduction in a folder that has no run.json."""
+    (folder / "scenario.json").write_text(json.dumps({"scenario": SCENARIO.to_json(), "workers": 3}))
+    (folder / "faults.jsonl").write_text(FaultSchedule((HARMFUL, HARMLESS)).to_text())
+    return program.main(["simulate", "--shrink", str(folder)])
+
+
+@pytest.mark.parametrize("error", [ServerExited("the server keys exited"), TimeoutError("no reply within 300 s")])
+def test_a_run_that_ends_with_an_error_fails(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate(scenario: Scenario, *, workers: int, faults: FaultSchedule, **_: Any) -> Run:
+        assert (scenario, workers) == (SCENARIO, 3)  # a fault may name the last worker
+        if any(each.target == HARMFUL.target for each in faults.faults):
+            raise error
+        return Run(scenario, "", {"problems": []}, None)
+
+    monkeypatch.setattr(simulator, "simulate", simulate)
+    monkeypatch.setattr(simulator, "draw_timeline", lambda *_: None)
+    assert shrink(tmp_path) == ExitCode.DONE
+    assert FaultSchedule.from_text((tmp_path / "shrunk.jsonl").read_text(), "") == FaultSchedule((HARMFUL,))
+
+
+def test_an_engine_that_is_not_installed_is_no_failure_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def simulate(*_: Any, **__: Any) -> Run:
+        raise MissingExtra("the engine ray", "cluster", "ray")
+
+    monkeypatch.setattr(simulator, "simulate", simulate)
+    assert shrink(tmp_path) == ExitCode.BAD_INPUT
+    assert "the engine ray needs ray" in capsys.readouterr().err
