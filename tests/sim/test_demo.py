@@ -45,7 +45,9 @@ def test_the_demo_tells_its_whole_story_on_one_screen(tmp_path: Path) -> None:
         kind for kind, number in SCENARIO.attacks.items() for _ in range(number)
     )
     noticed = {each["kind"] for each in data["malice"] if each["noticed"]}
-    assert {"garbage", "replay"} <= noticed
+    assert {"garbage", "replay", "wild"} <= noticed
+    assert any(each["counters"] for each in data["counts"])
+    assert all(each["exact"] is not False for each in data["counts"])
     assert {each["check"] for each in data["masks"]} == {"optimal", "hybrid", "none"}
 
 
