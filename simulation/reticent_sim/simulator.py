@@ -7,7 +7,7 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import cyclopts
 from cyclopts.argument import ArgumentCollection
@@ -30,6 +30,8 @@ from reticent_sim.report.run.command import print_run, simulate_live, write_file
 from reticent_sim.report.timeline import draw_timeline
 
 SHRUNK_FILE, TIMELINE_FILE = "shrunk.jsonl", "shrunk.png"
+RESULTS = ("days", "masks", "rates", "budget", "counts")
+"""What two simulations must have in common besides the trace."""
 MAX_RUNS = 60
 """The most runs of a reduction."""
 
@@ -83,7 +85,7 @@ def simulate_command(
     the scenario, the simulation ends with an error.
 
     Exits with 1 if a promise is broken: a private check lets a belief rise by more than delta, a release is not the
-    sum of what the phones contributed, or two traces differ.
+    sum of what the phones contributed, or two simulations differ.
 
     Args:
         scenario: A TOML file with options of the scenario, such as phones = 1000. Those on the command line win.
@@ -91,7 +93,7 @@ def simulate_command(
         out: An empty folder for all files. Without it, no files are kept.
         engine: Where the workers run: processes of this machine, or a Ray cluster, which is that of RAY_ADDRESS or new.
         workers: The number of workers, by default one for each processor. It changes no result.
-        twice: Simulate twice, and name the first event that differs.
+        twice: Simulate twice, and name the first event or result that differs.
         shrink_run: The folder of a run that broke a promise or ended with an error. Find the few faults that matter,
             and draw them.
         as_json: Print JSON.
@@ -104,7 +106,7 @@ def simulate_command(
         difference = _second_run(run, folder, engine, workers) if twice else None
     print_run(run, out, as_json=as_json)
     if twice and difference is None and not as_json:
-        Console().print("a second simulation has the same trace", highlight=False)
+        Console().print("a second simulation has the same trace and results", highlight=False)
     if difference is not None:
         Console(stderr=True).print(difference, soft_wrap=True, highlight=False, markup=False)
     return ExitCode.BAD_ANSWER if run.problems or difference is not None else ExitCode.DONE
@@ -124,10 +126,32 @@ def _second_run(run: Run, folder: Path, engine: BackendName, workers: int | None
     with tempfile.TemporaryDirectory(prefix="reticent-simulation-") as name:
         second = simulate_live(run.scenario, Path(name) / "run", engine=engine, workers=workers)
         if second.trace == run.trace:
-            return None
+            return _different_results(run, second)
         found = first_difference(folder / TRACE_FILE, Path(name) / "run" / TRACE_FILE)
     lines = [each or "the end of the trace" for each in found or ("", "")]
     return f"the traces differ, first in these events:\n  {lines[0]}\n  {lines[1]}"
+
+
+def _different_results(first: Run, second: Run) -> str | None:
+    """The first result that differs, as a sentence; None if there is none. Real seconds and costs may differ."""
+    for name in RESULTS:
+        found = _first_difference(name, first.data[name], second.data[name])
+        if found is not None:
+            return f"the traces are the same, and the results differ, first in {found}"
+    return None
+
+
+def _first_difference(place: str, one: Any, other: Any) -> str | None:
+    """The first place in which two documents differ, with both values."""
+    if one == other:
+        return None
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        parts = [(f"{place}.{key}", one[key], other[key]) for key in one if key != "seconds"]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        parts = [(f"{place}[{number}]", *pair) for number, pair in enumerate(zip(one, other, strict=True))]
+    else:
+        return f"{place}: {one!r} and {other!r}"
+    return next((found for part in parts if (found := _first_difference(*part)) is not None), None)
 
 
 def _shrink(folder: Path, engine: BackendName, workers: int | None) -> int:

@@ -1,4 +1,4 @@
-"""`reticent simulate --shrink` also reduces a run that ended with an error."""
+"""`reticent simulate`: a second simulation must have the same results; a run that ends with an error can be reduced."""
 
 from __future__ import annotations
 
@@ -50,3 +50,32 @@ def test_an_engine_that_is_not_installed_is_no_failure_of_the_run(
     monkeypatch.setattr(simulator, "simulate", simulate)
     assert shrink(tmp_path) == ExitCode.BAD_INPUT
     assert "the engine ray needs ray" in capsys.readouterr().err
+
+
+RESULTS: dict[str, Any] = {
+    "days": [{"day": 0, "ads": None}, {"day": 1, "ads": {"shown": 5, "precision": 0.5}}],
+    "masks": [{"check": "none", "breaches": 0}],
+    "rates": [],
+    "budget": {"spent_epsilon_max": 9.0},
+    "counts": [{"id": "counters-1", "seconds": 0.2}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({}, None),
+        ({"counts": [{"id": "counters-1", "seconds": 0.3}]}, None),
+        ({"rates": [{"pairs": 3}]}, "rates: [] and [{'pairs': 3}]"),
+        ({"budget": {"spent_epsilon_max": 8.0}}, "budget.spent_epsilon_max: 9.0 and 8.0"),
+        ({"days": [RESULTS["days"][0], {"day": 1, "ads": None}]}, f"days[1].ads: {RESULTS['days'][1]['ads']} and None"),
+    ],
+)
+def test_a_second_simulation_must_have_the_same_results(
+    changes: dict[str, Any], difference: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (Run(SCENARIO, "a1", data, None) for data in (RESULTS, RESULTS | changes))
+    monkeypatch.setattr(simulator, "simulate_live", lambda *_, **__: second)
+    found = simulator._second_run(first, tmp_path, "local", 1)
+    sentence = None if difference is None else f"the traces are the same, and the results differ, first in {difference}"
+    assert found == sentence
