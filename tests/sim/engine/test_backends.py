@@ -10,8 +10,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -142,6 +143,23 @@ def test_workers_run_on_an_existing_cluster(monkeypatch: pytest.MonkeyPatch) -> 
                 assert backend.call({0: "threads"}) == {0: ["1"] * len(ONE_THREAD)}
         with pytest.raises(LaunchError, match="has 1 CPUs: got 2 workers"), started("ray", 1, 2, address=address):
             pass
+
+
+@pytest.mark.parametrize(("other", "refused"), [("10.0.0.2", True), ("10.0.0.1", False)])
+def test_a_cluster_of_several_machines_is_refused(other: str, refused: bool) -> None:
+    nodes = [{"NodeID": "a", "Alive": True, "NodeManagerAddress": "10.0.0.1"}]
+    nodes += [{"NodeID": "b", "Alive": True, "NodeManagerAddress": other}]
+    nodes += [{"NodeID": "c", "Alive": False, "NodeManagerAddress": "10.0.0.3"}]
+    driver = object.__new__(ray_cluster.RayDriver)
+    driver._ray = SimpleNamespace(
+        init=lambda **_: None,
+        cluster_resources=lambda: {"CPU": 8},
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "a"),
+        nodes=lambda: nodes,
+    )
+    sentence = r"^the Ray cluster at auto must be of this machine alone, .*: got 10.0.0.2$"
+    with pytest.raises(LaunchError, match=sentence) if refused else nullcontext():
+        driver._connect("auto", {}, 2)
 
 
 @contextmanager

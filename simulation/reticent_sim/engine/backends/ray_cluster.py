@@ -35,8 +35,8 @@ _SHORT = "/tmp"  # noqa: S108  # the path of a socket has at most 103 characters
 class RayBackend:
     """A `Backend` whose workers are actors of a Ray cluster.
 
-    Every machine of the cluster needs the same version of `reticent[cluster]`. Ray's driver runs in a process of its
-    own, because it prints, forks and handles signals.
+    All nodes of the cluster run on this machine: the servers of a simulation listen on its loopback address, and
+    workers share its files. Ray's driver runs in a process of its own, because it prints, forks and handles signals.
 
     Args:
         address: Of a cluster: "HOST:PORT", or "auto" for one that runs on this machine. By default, a cluster of this
@@ -122,6 +122,13 @@ class RayDriver:
             raise LaunchError(f"no Ray cluster answers at {address}") from error
         if (processors := self._ray.cluster_resources().get("CPU", 0)) < count:
             raise LaunchError(f"the Ray cluster at {address} has {processors:g} CPUs: got {count} workers")
+        own = self._ray.get_runtime_context().get_node_id()
+        addresses = {each["NodeID"]: each["NodeManagerAddress"] for each in self._ray.nodes() if each["Alive"]}
+        if others := sorted({each for each in addresses.values() if each != addresses[own]}):
+            raise LaunchError(
+                f"the Ray cluster at {address} must be of this machine alone, where the servers listen: "
+                f"got {', '.join(others)}"
+            )
 
     def __call__(self, request: int | Mapping[int, bytes]) -> Any:
         """Start missing workers up to a number, and return their numbers; or pass on requests."""
