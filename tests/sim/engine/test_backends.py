@@ -169,6 +169,7 @@ def existing_cluster(address: str) -> Iterator[None]:
     with tempfile.TemporaryDirectory(dir=ray_cluster._SHORT, ignore_cleanup_errors=True) as folder:
         command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--num-cpus", "1"]
         options = ["--node-ip-address", host, "--port", port, "--include-dashboard", "false", "--temp-dir", folder]
+        options += ["--min-worker-port", "0", "--max-worker-port", "0"]  # the range by default may contain the address
         head = subprocess.Popen(
             [*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
