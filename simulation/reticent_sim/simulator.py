@@ -31,7 +31,7 @@ from reticent_sim.report.timeline import draw_timeline
 
 SHRUNK_FILE, TIMELINE_FILE = "shrunk.jsonl", "shrunk.png"
 RESULTS = ("days", "masks", "rates", "budget", "counts")
-"""What two simulations must have in common besides the trace."""
+"""The results that two simulations must have in common besides the trace."""
 MAX_RUNS = 60
 """The most runs of a reduction."""
 

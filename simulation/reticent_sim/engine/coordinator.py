@@ -46,7 +46,7 @@ from reticent_sim.engine.worker_pool import WorkerPool
 __all__ = ["SCENARIO_FILE", "Coordinator", "CountOutcome", "Snapshot"]
 
 SCENARIO_FILE = "scenario.json"
-"""What a run needs to begin again, also if it does not end: its scenario and its number of workers."""
+"""The scenario and the number of workers, from the start of the run: it may end with an error."""
 
 RESULT_TIMEOUT = 600.0
 """Real seconds in which the servers must decide a query after it has closed."""
