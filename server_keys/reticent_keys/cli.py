@@ -105,11 +105,11 @@ def serve(
         log_level: The lowest level that is logged on standard error: debug, info, warning or error.
         log_json: Log as JSON.
     """
+    if seed is not None and not simulation:
+        raise ValueError("--seed needs --simulation: whoever knows the seed knows which phones share a cohort")
     start_logging(log_level, log_json)
     _check_days("a membership", membership_days)
     _check_days("the time for a decision", decision_days)
-    if seed is not None and not simulation:
-        raise ValueError("--seed needs --simulation: whoever knows the seed knows which phones share a cohort")
     clock, others = clock_from(simulated_clock, phones, decisions)
     certificate = Certificate.load(certs, "keys")
     opened = Folder(folder, bits=key_bits, simulation=simulation)

@@ -106,10 +106,6 @@ def simulate(
     Raises:
         ValueError: The folder is not empty, or a file of the scenario is wrong.
         WorkerDied: A worker died.
-
-    >>> run = simulate(Scenario(phones=20, days=1, ads=False, check="none", counters=2))  # doctest: +SKIP
-    >>> run.counts[0]["exact"]  # doctest: +SKIP
-    True
     """
     workers = min(scenario.phones, default_workers() if workers is None else workers)
     if workers < 1:

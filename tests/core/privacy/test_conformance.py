@@ -17,6 +17,7 @@ from reticent.privacy._counts import AlreadyDecided, Counts, QueryBurnt
 from reticent.privacy._ledger import BudgetExceeded, Composition, Contradiction
 from reticent.randomness import seeded
 from reticent_analyst.analyst import Analyst
+from reticent_sim.engine.coordinator import Coordinator
 from reticent_sim.local_counts import LocalCounts
 from tests.parties.counting_server import CountsOverTls
 from tests.parties.queries import bits
@@ -33,6 +34,8 @@ MAKERS: dict[type, Maker] = {
     LocalCounts: lambda ledger, absent: LocalCounts(seeded("conformance"), ledger=ledger, absent=absent),
 }
 """How to make each that counts: with this ledger, and with phones that are absent with this probability."""
+DRIVERS: dict[type, type] = {Coordinator: Analyst}
+"""What lets simulated phones contribute to the queries of another that counts."""
 
 
 def _implementations() -> set[str]:
@@ -56,7 +59,8 @@ def _place(each: type) -> str:
 
 
 def test_all_that_count_are_checked() -> None:
-    assert _implementations() == {_place(each) for each in MAKERS}
+    assert _implementations() == {_place(each) for each in [*MAKERS, *DRIVERS]}
+    assert set(DRIVERS.values()) <= MAKERS.keys()
 
 
 def _query(name: str = "gym", epsilon: float = 1.0) -> Query:
