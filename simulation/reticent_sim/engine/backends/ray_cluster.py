@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = ["RayBackend", "RayDriver"]
 _OBJECT_STORE = 100 * 2**20
 """Bytes of shared memory, for requests and replies of more than 100 kB."""
 _CONNECT_SECONDS = 5.0
+_REMOVALS, _PAUSE = 20, 0.1  # the attempts to delete a folder, and the seconds in between
 _SHORT = "/tmp"  # noqa: S108  # the path of a socket has at most 103 characters
 
 
@@ -77,7 +79,7 @@ class RayBackend:
             driver.terminate()
         self._driver.stop()
         for folder in Path(_SHORT).glob(f"reticent-{self._id}-*"):  # of a driver that was too slow, and killed
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
     def _ask(self, request: int | dict[int, bytes]) -> Any:
         try:
@@ -93,7 +95,7 @@ class RayDriver:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # until Ray's own handler, which does the same
         address, paths, count, name = setup
         folder = tempfile.mkdtemp(prefix=f"reticent-{name}-", dir=_SHORT)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after Ray, which registers itself later
+        atexit.register(_remove, folder)  # after Ray, which registers itself later
         self._ray: Any = importlib.import_module("ray")  # in an extra
         self._actors: dict[int, Any] = {}
         self._dead: set[int] = set()
@@ -152,6 +154,15 @@ class RayDriver:
             self._dead.add(number)
             return None
         return content
+
+
+def _remove(folder: str | Path) -> None:
+    """Delete a folder of Ray, whose processes may still write to it for a moment."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            return
+        time.sleep(_PAUSE)
 
 
 def _outcome(number: int, reply: bytes | None) -> tuple[Any, Exception | None]:
