@@ -23,7 +23,7 @@ help: ## list the targets
 demo: $(STAMP) ## a thousand phones for some days: masks, ads, counts and malicious phones, and a report
 	.venv/bin/reticent demo $(ARGS)
 
-test: $(STAMP) ## the fast tests: two and a half minutes on two cores
+test: $(STAMP) ## the fast tests: under four minutes on two cores
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) $(NODE_MODULES) ## all tests
