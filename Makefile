@@ -14,7 +14,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 # The tests start many processes, which would each compile all sources.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all mutants check bench stubs lock python clean
+.PHONY: help demo test test-all mutants check bench soak stubs lock python clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -23,7 +23,7 @@ help: ## list the targets
 demo: $(STAMP) ## a thousand phones for some days: masks, ads, counts and malicious phones, and a report
 	.venv/bin/reticent demo $(ARGS)
 
-test: $(STAMP) ## the fast tests: under four minutes on two cores
+test: $(STAMP) ## the fast tests: two and a half minutes on two cores
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 test-all: $(STAMP) $(NODE_MODULES) ## all tests
@@ -45,6 +45,9 @@ check: $(STAMP) .stubs/.installed ## lint, format, types, import contracts, and 
 
 bench: $(STAMP) ## times, as ratios to what they are compared with
 	$(PY) -m benchmarks $(ARGS)
+
+soak: $(STAMP) ## a thousand contributions a second for 20 minutes on PostgreSQL, while servers are killed
+	$(PY) -m benchmarks.soak $(ARGS)
 
 stubs: .stubs/.installed ## generate the code in core/reticent/v1 from protos/
 	$(call GENERATE,core)

@@ -26,6 +26,7 @@ BASE = {
     "keys": "cli",
     "frames": "",
     "plot": "",
+    "postgres": "",
     "server": "cli",
     "cluster": "cli",
 }
@@ -155,6 +156,11 @@ def check_plot() -> None:
     )
 
 
+def check_postgres() -> None:
+    """The driver of PostgreSQL, without a server."""
+    run_python("postgres", "from reticent.storage._postgres import PostgresDatabase")
+
+
 def check_analyst(extra: str = "analyst") -> None:
     """A plan, without a server."""
     plan = reticent(extra, "count", "plan", ROOT / "examples" / "queries" / "walking.toml", "--population", 1000)
@@ -177,7 +183,7 @@ def check_keys(extra: str = "keys") -> None:
     serve(
         *(extra, "keys", "serve", "--folder", FOLDER / extra / "keyfolder", "--certs", FOLDER / "certs"),
         *("--passphrase-file", passphrase, "--phones", address(), "--decisions", address()),
-        *("--simulation", "--key-bits", 1024),
+        *("--simulation", "--key-bits", 1024, "--metrics", "127.0.0.1:0"),
     )
 
 
@@ -186,6 +192,7 @@ def check_agg(extra: str = "agg") -> None:
     serve(
         *(extra, "agg", "serve", "--folder", FOLDER / extra / "aggfolder", "--certs", FOLDER / "certs"),
         *("--identity", "ab" * 32, "--key-server", address(), "--phones", address(), "--analysts", address()),
+        *("--metrics", "127.0.0.1:0"),
     )
     serve(
         *(extra, "ads", "serve", "--folder", FOLDER / extra / "adsfolder", "--certs", FOLDER / "certs"),
@@ -224,6 +231,7 @@ CHECKS = {
     "keys": check_keys,
     "frames": check_frames,
     "plot": check_plot,
+    "postgres": check_postgres,
     "server": check_server,
     "cluster": check_cluster,
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 
 import grpc
 
 from reticent.errors import ExitCode, ReticentError
 
-__all__ = ["AddressError", "bind", "check_address", "is_local", "network"]
+__all__ = ["AddressError", "bind", "check_address", "is_local", "network", "socket_address"]
 
 _HOST_AND_PORT = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]+)")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
@@ -40,6 +41,30 @@ def bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredenti
     except RuntimeError as error:
         raise AddressError(f"cannot listen at {address}: is it taken, or not an address?") from error
     return address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
+
+
+def socket_address(address: str) -> tuple[socket.AddressFamily, str, int]:
+    """The family, the host and the port of an address, for a socket that listens there.
+
+    >>> socket_address("127.0.0.1:0")
+    (<AddressFamily.AF_INET: 2>, '127.0.0.1', 0)
+
+    Raises:
+        AddressError: It is not an address.
+    """
+    parts = _HOST_AND_PORT.fullmatch(address)
+    if (
+        parts is None
+        or not _is_host(parts["six"], parts["host"])
+        or not (parts["port"] == "0" or _is_port(parts["port"]))
+    ):
+        raise AddressError(f"cannot listen at {address}: an address is host:port, such as 127.0.0.1:9461")
+    try:
+        found = socket.getaddrinfo(parts["six"] or parts["host"], int(parts["port"]), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise AddressError(f"cannot listen at {address}: {error}") from error
+    family, *_, (host, port, *_) = found[0]
+    return family, str(host), int(port)
 
 
 def is_local(address: str) -> bool:

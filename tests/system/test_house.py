@@ -60,7 +60,7 @@ OFFENCES = [
     ("analyst/reticent_analyst", "reticent_agg"),
     ("core/reticent/privacy", "reticent.paillier"),
     ("client/reticent_client/mask", "reticent_client.habits"),
-    ("server_agg/reticent_agg/counting", "reticent_agg.sqlite_store"),
+    ("server_agg/reticent_agg/counting", "reticent_agg.sql_store"),
     ("simulation/reticent_sim/world", "reticent_sim.experiments"),
     ("simulation/reticent_sim/rivals", "reticent_sim.experiments"),
     ("simulation/reticent_sim/experiments", "reticent_sim.report"),

@@ -6,16 +6,15 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reticent.errors import ExitCode, ReticentError
 from reticent.storage.files import OWNER_ONLY, drafted, sync_file, sync_folder
+from reticent.storage.sql import Claim, Execute, FileFormat, InUse, statements
 
-__all__ = ["Database", "Execute", "FileFormat", "InUse", "Reader", "claimed", "named_errors"]
+__all__ = ["Database", "Reader", "claimed", "columns_of", "named_errors"]
 
 _BUSY = 10.0  # seconds to wait for another process that writes
 _ERASING = 1000  # milliseconds to wait for other processes before deleted content is overwritten
@@ -29,41 +28,6 @@ _ERRNO = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 
-Execute = Callable[..., sqlite3.Cursor]
-"""Runs a statement of SQL."""
-
-
-class InUse(ReticentError):
-    """Another process serves from the same file."""
-
-    exit_code = ExitCode.IN_USE
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """The format of a file. A file of another format or version is refused.
-
-    Args:
-        name: With an article, as in "is not a ledger".
-        application: SQLite's application id.
-        version: Of the schema. A program reads its own version only.
-        schema: In SQL.
-        refused: What is raised with a sentence about a file that is damaged, foreign or of another version.
-    """
-
-    name: str
-    application: int
-    version: int
-    schema: str
-    refused: Callable[[str], Exception]
-
-    def create(self, run: Execute) -> None:
-        """Make the tables in an empty file, and mark it."""
-        for statement in _statements(self.schema):
-            run(statement)
-        run(f"PRAGMA user_version = {self.version}")
-        run(f"PRAGMA application_id = {self.application}")
-
 
 class Database:
     """A file, or a database in memory, that threads and processes share.
@@ -74,8 +38,9 @@ class Database:
     Args:
         path: Of the file, which is made if there is none; None for a database in memory.
         file_format: Of the file.
+        migrate: Upgrade a file of an older version.
 
-    >>> notes = FileFormat("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
+    >>> notes = FileFormat("a notebook", 0x4E4F5445, "CREATE TABLE notes (text TEXT);", ValueError)
     >>> database = Database(None, notes)
     >>> with database.transaction() as run:
     ...     _ = run("INSERT INTO notes VALUES (?)", ["hello"])
@@ -85,9 +50,10 @@ class Database:
     >>> database.close()
     """
 
-    def __init__(self, path: Path | None, file_format: FileFormat) -> None:
+    def __init__(self, path: Path | None, file_format: FileFormat, *, migrate: bool = False) -> None:
         self.path = path
         self._format = file_format
+        self._migrate = migrate
         self._lock = threading.RLock()
         self._owner: int | None = None  # the thread of the transaction that runs
         with contextlib.nullcontext() if path is None else _opening(path):
@@ -101,6 +67,11 @@ class Database:
             except BaseException:
                 self._connection.close()
                 raise
+
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        return str(self.path)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Execute]:
@@ -150,15 +121,22 @@ class Database:
         """Execute one statement."""
         return self._connection.execute(statement, values)
 
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> list[Any]:
+        """Run a statement for each row, within a transaction of this thread; returns all rows that it returns."""
+        return [returned for row in rows for returned in self._execute(statement, row).fetchall()]
+
+    def lock(self, name: bytes, *, shared: bool = False) -> None:
+        """Do nothing: a transaction excludes all others."""
+
     @contextlib.contextmanager
-    def claim(self) -> Iterator[None]:
+    def claim(self, slots: int = 1) -> Iterator[Claim]:  # a file has one slot
         """Be the one process that serves from the file; other processes may still read and change it.
 
         Raises:
             InUse: Another process does.
         """
         with contextlib.nullcontext() if self.path is None else claimed(self.path):
-            yield
+            yield _FileClaim()
 
     def backup(self, path: Path) -> None:
         """Copy the present content to a new file, whole or not at all.
@@ -215,12 +193,15 @@ class Database:
             if is_new or application == own.application:
                 self._keep_private()
             if is_new:
-                own.create(run)
+                _create_tables(own, run)
             elif application != own.application:
                 raise own.refused(f"{self.path} is not {own.name}")
+            elif self._migrate and 0 < version < own.version:
+                own.upgrade(run, version)
+                run(f"PRAGMA user_version = {own.version}")
             elif version != own.version:
-                raise own.refused(f"{self.path} has format version {version}: this program reads {own.version}")
-            if missing := _columns_of(own) - _columns(run):
+                raise own.refused_version(self.path, version)
+            if missing := columns_of(own) - _columns(run):
                 raise own.refused(
                     f"{self.path} has no {'.'.join(min(missing))}: it is damaged, or another program made it"
                 )
@@ -244,6 +225,15 @@ class Database:
         for end in () if self.path is None else ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's, which we may use
                 Path(f"{self.path}{end}").chmod(OWNER_ONLY)
+
+
+class _FileClaim:
+    """A claim of a file ends with its process only."""
+
+    slot = 0
+
+    def check(self) -> None:
+        """The claim cannot be lost."""
 
 
 class Reader:
@@ -328,11 +318,19 @@ def _os_error(error: sqlite3.OperationalError, path: Path | None) -> OSError:
     return OSError(_ERRNO.get(code, errno.EIO), str(error), str(path))
 
 
+def _create_tables(file_format: FileFormat, run: Execute) -> None:
+    """Make the tables in an empty file, and mark it."""
+    for statement in statements(file_format.schema):
+        run(statement)
+    run(f"PRAGMA user_version = {file_format.version}")
+    run(f"PRAGMA application_id = {file_format.application}")
+
+
 @lru_cache
-def _columns_of(file_format: FileFormat) -> frozenset[tuple[str, str]]:
-    """The columns of a new file."""
+def columns_of(file_format: FileFormat) -> frozenset[tuple[str, str]]:
+    """The columns of a new file, each with its table."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-        file_format.create(empty.execute)
+        _create_tables(file_format, empty.execute)
         return _columns(empty.execute)
 
 
@@ -341,22 +339,9 @@ def _columns(run: Execute) -> frozenset[tuple[str, str]]:
     return frozenset(
         run(
             "SELECT tables.name, columns.name FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
-            " WHERE tables.type = 'table'"
+            " WHERE tables.type = 'table' AND tables.name NOT LIKE 'sqlite%'"
         ).fetchall()
     )
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, of which some may hold others, as triggers do."""
-    begun = ""
-    for part in script.split(";"):
-        begun += f"{part};"
-        if sqlite3.complete_statement(begun):
-            if begun.strip("; \n"):
-                yield begun
-            begun = ""
-    if begun.strip("; \n"):
-        raise ValueError(f"this is no SQL: {begun.strip()}")
 
 
 def _private(name: str, flags: int) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from reticent.storage.database import Database, Execute, FileFormat, Reader, named_errors
+from reticent.storage.database import Database, Reader, named_errors
+from reticent.storage.sql import Execute, FileFormat
 
 if TYPE_CHECKING:
     import asyncio

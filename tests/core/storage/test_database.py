@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 from reticent.errors import ReticentError
-from reticent.storage.database import Database, FileFormat, InUse
+from reticent.storage.database import Database
+from reticent.storage.databases import migrate
+from reticent.storage.sql import FileFormat, InUse
 
 
 class BadNotes(ReticentError):
@@ -34,7 +36,12 @@ CREATE TRIGGER noted AFTER INSERT ON notes BEGIN
 END;
 """
 
-ONE = FileFormat("a notebook", 0x4E4F5445, 1, FIRST, BadNotes)
+ONE = FileFormat("a notebook", 0x4E4F5445, FIRST, BadNotes)
+TWO = replace(
+    ONE,
+    schema=FIRST.replace("text TEXT NOT NULL", "text TEXT NOT NULL, author TEXT"),
+    migrations=("ALTER TABLE notes ADD COLUMN author TEXT; UPDATE notes SET author = 'ann'",),
+)
 
 
 @contextlib.contextmanager
@@ -69,13 +76,29 @@ class TestVersions:
     @pytest.mark.parametrize("version", [1, 3])
     def test_another_version_is_refused_with_both_numbers_and_left_alone(self, tmp_path: Path, version: int) -> None:
         path = tmp_path / "notes.db"
-        with opened(path, replace(ONE, version=version)):
+        with opened(path, replace(ONE, migrations=("",) * (version - 1))):
             pass
         before = path.read_bytes()
         with pytest.raises(BadNotes) as caught:
-            Database(path, replace(ONE, version=2))
-        assert str(caught.value) == f"{path} has format version {version}: this program reads 2"
+            Database(path, replace(ONE, migrations=("",), migrate="notes migrate"))
+        hint = "; run `notes migrate` to upgrade it" if version == 1 else ""
+        assert str(caught.value) == f"{path} has format version {version}: this program reads 2{hint}"
         assert path.read_bytes() == before
+
+    def test_a_filled_file_of_an_older_version_becomes_as_a_new_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        with opened(path) as database:
+            write(database, "a")
+            with database.claim(), pytest.raises(InUse):
+                migrate(path, TWO)
+        broken = replace(TWO, migrations=(f"{TWO.migrations[0]}; DROP TABLE lost",))
+        with pytest.raises(OSError, match="no such table"):
+            migrate(path, broken)
+        with opened(path) as database:
+            assert texts(database) == ["a"]
+        migrate(path, TWO)
+        with opened(path, TWO) as database, database.reading() as run:
+            assert run("SELECT text, author FROM notes").fetchall() == [("a", "ann")]
 
     def test_a_file_that_cannot_be_made_stays_empty(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.db"

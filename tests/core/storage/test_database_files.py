@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from reticent.storage import database as module
-from reticent.storage.database import Database, FileFormat
+from reticent.storage.database import Database
+from reticent.storage.sql import FileFormat
 
 NOTES = FileFormat(
-    "a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT); CREATE TABLE log (at INTEGER);", ValueError
+    "a notebook", 0x4E4F5445, "CREATE TABLE notes (text TEXT); CREATE TABLE log (at INTEGER);", ValueError
 )
 
 

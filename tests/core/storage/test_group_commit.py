@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from reticent.storage.database import FileFormat
 from reticent.storage.group_commit import GroupedDatabase
+from reticent.storage.sql import FileFormat
 
-KIND = FileFormat("notes", 7, 1, "CREATE TABLE notes (number INTEGER PRIMARY KEY);", ValueError)
+KIND = FileFormat("notes", 7, "CREATE TABLE notes (number INTEGER PRIMARY KEY);", ValueError)
 THREADS = 16
 LIMIT = 20.0  # seconds
 
