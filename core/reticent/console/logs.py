@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from reticent.console.text import printable
 
-__all__ = ["LEVELS", "start_logging"]
+__all__ = ["LEVELS", "change_level", "start_logging"]
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -44,6 +44,15 @@ def start_logging(level: str, as_json: bool) -> None:
     logging.captureWarnings(capture=True)
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_in_a_thread
+
+
+def change_level(steps: int) -> None:
+    """Log in more detail from now on, or in less if the number of steps is negative."""
+    root = logging.getLogger()
+    place = LEVELS.index(logging.getLevelName(root.level).lower()) - steps
+    level = LEVELS[min(max(place, 0), len(LEVELS) - 1)]
+    root.setLevel(level.upper())
+    _log.log(root.level, "the log level is %s", level)
 
 
 class _Text(logging.Formatter):

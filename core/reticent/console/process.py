@@ -14,7 +14,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-__all__ = ["open_many_files", "passphrase", "print_line", "run"]
+from reticent.console.logs import change_level
+
+__all__ = ["handle_signals", "open_many_files", "passphrase", "print_line", "run"]
 
 _MAX_BYTES = 4096
 """Bytes of the longest passphrase."""
@@ -25,10 +27,18 @@ _FILES = 65536
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
+def handle_signals() -> None:
+    """Handle signals until `run` does: SIGTERM exits with code 0, SIGUSR1 and SIGUSR2 change the level of the log."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGUSR1, lambda *_: change_level(1))
+    signal.signal(signal.SIGUSR2, lambda *_: change_level(-1))
+
+
 def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run a server until it ends.
 
-    SIGINT or SIGTERM sets the event: the server should then stop. A second signal ends the process at once.
+    SIGINT or SIGTERM sets the event: the server should then stop. A second signal ends the process at once. SIGUSR1
+    has it log in more detail, SIGUSR2 in less.
     """
     open_many_files()
     asyncio.run(_run_until_signal(main))
@@ -47,6 +57,8 @@ async def _run_until_signal(main: Callable[[asyncio.Event], Coroutine[Any, Any, 
 
     for each in ends:
         loop.add_signal_handler(each, on_signal)
+    loop.add_signal_handler(signal.SIGUSR1, change_level, 1)
+    loop.add_signal_handler(signal.SIGUSR2, change_level, -1)
     await main(stop)
 
 

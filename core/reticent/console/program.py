@@ -110,14 +110,15 @@ COMMANDS = (
 
 # The libraries of each extra, by the names under which they are imported.
 _CLI = ("cyclopts", "rich", "tzdata")
-_SERVER = ("scipy", "grpc_health", "phe")
+_SERVER = ("scipy", "grpc_health", "phe", "prometheus_client", "psycopg")
 EXTRAS = {
     "plan": ("scipy",),
     "cli": _CLI,
     "analyst": (*_CLI, "scipy"),
     "plot": ("matplotlib",),
-    "agg": (*_CLI, "grpc_health"),
-    "keys": (*_CLI, "grpc_health", "phe"),
+    "agg": (*_CLI, "grpc_health", "prometheus_client"),
+    "keys": (*_CLI, "grpc_health", "phe", "prometheus_client"),
+    "postgres": ("psycopg",),
     "server": (*_CLI, *_SERVER),
     "sim": (*_CLI, *_SERVER, "matplotlib"),
     "cluster": (*_CLI, *_SERVER, "matplotlib", "ray"),
@@ -166,7 +167,7 @@ def _ended_by(error: BaseException) -> ExitCode:
         print_note("stopped")
     elif code is ExitCode.DEFECT:
         sys.excepthook(type(error), error, error.__traceback__)  # a traceback, or a line in the log of a server
-    elif code is not ExitCode.BROKEN_PIPE:
+    elif code not in {ExitCode.DONE, ExitCode.BROKEN_PIPE}:
         print_note(_sentence(error))
     return code
 
@@ -182,6 +183,8 @@ def _code_of(error: BaseException) -> ExitCode:
         return ExitCode.STOPPED
     if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # rich raises SystemExit
         return ExitCode.BROKEN_PIPE
+    if isinstance(error, SystemExit) and not error.code:  # a server was stopped before it served
+        return ExitCode.DONE
     if isinstance(error, ReticentError):
         return error.exit_code
     if isinstance(error, OSError) and not isinstance(error, _BAD_FILE):

@@ -1,7 +1,9 @@
 """The mathematics of private counting: mechanisms of noise, queries, releases, and budgets."""
 
 from reticent.privacy._bins import Bin
+from reticent.privacy._canonical import MAX_INTEGER
 from reticent.privacy._cost import Cost, Noise, composed, sum_of_costs
+from reticent.privacy._counter import Counter
 from reticent.privacy._counts import (
     OUTLIER_DEVIATIONS,
     OUTLIER_PHONES,
@@ -27,7 +29,7 @@ from reticent.privacy._ledger import (
     UnreadableLedger,
 )
 from reticent.privacy._limits import DEFAULT_BUDGET, QueryLimits, min_liars
-from reticent.privacy._query import COST_RANGES, MAX_FRACTION_BITS, MAX_INTEGER, Counter, Query
+from reticent.privacy._query import COST_RANGES, MAX_FRACTION_BITS, Query
 from reticent.privacy._release import Release
 from reticent.privacy._sparse import SparseRows
 from reticent.privacy.mechanisms import MECHANISMS, Mechanism, NoiseKind, Unit, mechanism_of

@@ -7,8 +7,32 @@ of its UTF-8 encoding as an integer, then the encoding.
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+from reticent.arguments import checked_integer
 
 INTEGER_BYTES = 8
+
+MAX_INTEGER = 2**63 - 1
+"""The largest integer of the encoding."""
+
+
+def encodable_integer(name: str, value: Any, minimum: int) -> int:
+    """A whole number that is at least `minimum`, and at most the largest integer of the encoding."""
+    number = checked_integer(name, value, minimum)
+    if number > MAX_INTEGER:
+        raise ValueError(f"{name} must fit 64 bits: got {number!r:.40}")
+    return number
+
+
+def check_text(name: str, value: Any) -> None:
+    """Refuse what is not text, is empty, or has no UTF-8 encoding."""
+    try:
+        good = isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        raise ValueError(f"{name} must be text that is not empty: got {value!r}")
 
 
 def integer(value: int) -> bytes:

@@ -22,7 +22,8 @@ from typing import Literal, get_args
 from reticent.arguments import checked_positive
 from reticent.errors import ExitCode, ReticentError
 from reticent.privacy._cost import REMEMBERED, Cost, decimal, epsilon_of, log_delta_of, renyi_of, sum_of_costs
-from reticent.storage.database import Database, Execute, FileFormat
+from reticent.storage.database import Database
+from reticent.storage.sql import Execute, FileFormat
 
 Composition = Literal["addition", "renyi"]
 """The rule by which a ledger adds up costs."""
@@ -33,7 +34,6 @@ SELF = "self"
 """The default subject: the owner of the ledger, as on a phone."""
 
 APPLICATION = 0x5245544C  # "RETL"
-VERSION = 1
 
 _SCHEMA = """
 CREATE TABLE entries (
@@ -113,7 +113,7 @@ class BudgetExceeded(LedgerError):
         return type(self), (self.subject, self.query, self.quote, self.entries)  # so that it crosses processes
 
 
-_KIND = FileFormat("a ledger", APPLICATION, VERSION, _SCHEMA, UnreadableLedger)
+_KIND = FileFormat("a ledger", APPLICATION, _SCHEMA, UnreadableLedger)
 
 
 class Ledger:

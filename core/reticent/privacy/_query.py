@@ -12,23 +12,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from reticent.arguments import checked_integer, checked_positive
-from reticent.privacy._canonical import INTEGER_BYTES, CanonicalReader, integer, real, text
+from reticent.arguments import checked_positive
+from reticent.privacy._canonical import (
+    INTEGER_BYTES,
+    CanonicalReader,
+    check_text,
+    encodable_integer,
+    integer,
+    real,
+    text,
+)
 from reticent.privacy._cost import Cost, Noise
+from reticent.privacy._counter import Counter, checked_counters
 from reticent.privacy._fitting import NOTHING, Integers, Norms, within
 from reticent.privacy.mechanisms import Mechanism, NoiseKind, mechanism_of
 from reticent.privacy.mechanisms.mechanism import share_variance
 
 FORMAT = b"reticent.query.1\n"
 """The beginning of the canonical bytes of every query."""
-
-MAX_INTEGER = 2**63 - 1
-"""The largest integer of the encoding."""
 
 COST_RANGES = {"epsilon": (1e-6, 100.0), "delta": (1e-100, 0.5)}
 """The accepted ranges; beyond them a promise means nothing, or cannot be computed."""
@@ -40,34 +46,6 @@ MAX_FRACTION_BITS = 52
 """The most fraction bits: those of a float."""
 
 _MAX_COHORTS = 100_000  # every reader of a query computes the size of each
-
-
-class Counter(NamedTuple):
-    """One number that each phone contributes; by default 0.
-
-    Args:
-        name: The name of what is counted.
-        low: The smallest value of one phone, at most 0.
-        high: The largest value of one phone, at least 0.
-        scale: The phone multiplies its value by this, before the bounds on the whole vector and the noise; whoever
-            reads the sum divides by it. All counters of a query get the same noise, so a counter with a larger scale
-            has a smaller error, and a larger part in the bounds on the vector.
-    """
-
-    name: str
-    low: int
-    high: int
-    scale: int = 1
-
-    @property
-    def scaled(self) -> tuple[int, int]:
-        """The bounds of one phone's contribution, scaled."""
-        return self.low * self.scale, self.high * self.scale
-
-    @property
-    def most(self) -> int:
-        """The most that one phone contributes in either direction, scaled."""
-        return max(-self.low, self.high) * self.scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +104,19 @@ class Query:
     sequence: str | None = None
 
     def __post_init__(self) -> None:
-        _refuse_bad_text("id", self.id)
+        check_text("id", self.id)
         if self.id.startswith(_SEQUENCE):
             raise ValueError(f"ids that begin with {_SEQUENCE!r} are those of sequences in ledgers: got {self.id!r}")
-        _refuse_bad_text("key_id", self.key_id)
-        object.__setattr__(self, "counters", _checked_counters(self.counters))
+        check_text("key_id", self.key_id)
+        object.__setattr__(self, "counters", checked_counters(self.counters))
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, checked_positive(name, getattr(self, name)))
         for name, least in _INTEGERS.items():
-            object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+            object.__setattr__(self, name, encodable_integer(name, getattr(self, name), least))
         if self.enough is not None:
-            object.__setattr__(self, "enough", _whole("enough", self.enough, 1))
+            object.__setattr__(self, "enough", encodable_integer("enough", self.enough, 1))
         if self.sequence is not None:
-            _refuse_bad_text("sequence", self.sequence)
+            check_text("sequence", self.sequence)
         for name, (low, high) in COST_RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must lie in [{low:g}, {high:g}]: got {getattr(self, name)!r}")
@@ -378,41 +356,6 @@ _INTEGERS = {
     "liars": 0,
     "closes_after": 1,
 }
-
-
-def _checked_counters(counters: Sequence[Counter]) -> tuple[Counter, ...]:
-    checked = []
-    for name, low, high, scale in (Counter(*counter) for counter in counters):
-        _refuse_bad_text("a counter's name", name)
-        least, most = (
-            _whole(f"the low of {name!r}", low, -MAX_INTEGER),
-            _whole(f"the high of {name!r}", high, -MAX_INTEGER),
-        )
-        if not least <= 0 <= most or least == most:
-            raise ValueError(f"a counter's bounds enclose 0 and one more number: {name!r} has {low} and {high}")
-        checked.append(Counter(name, least, most, _whole(f"the scale of {name!r}", scale, 1)))
-    if not checked:
-        raise ValueError("a query has at least one counter: got none")
-    names = [counter.name for counter in checked]
-    if len(set(names)) < len(names):
-        raise ValueError(f"counters have different names: {max(names, key=names.count)!r} occurs twice")
-    return tuple(checked)
-
-
-def _whole(name: str, value: Any, minimum: int) -> int:
-    number = checked_integer(name, value, minimum)
-    if number > MAX_INTEGER:
-        raise ValueError(f"{name} must fit 64 bits: got {number!r:.40}")
-    return number
-
-
-def _refuse_bad_text(name: str, value: Any) -> None:
-    try:
-        good = isinstance(value, str) and bool(value.encode())
-    except UnicodeEncodeError:
-        good = False
-    if not good:
-        raise ValueError(f"{name} must be text that is not empty: got {value!r}")
 
 
 def _shortened(values: object) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from reticent.protocol.keys import KEY_BYTES
 from reticent.storage.documents import DocumentFormat
 
-__all__ = ["TOKEN_BYTES", "Invitation"]
+__all__ = ["RENEWED_AT", "TOKEN_BYTES", "Invitation"]
 
 FORMAT = DocumentFormat("reticent-invitation", 1, "an invitation")
 TOKEN_BYTES = 16
+RENEWED_AT = 3
+"""A phone renews its membership when less than one part in so many is left of it."""
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,11 @@ class CallLimits:
         self._admitted: Counter[str] = Counter()  # by network
         self._waiting: dict[str, _WaitingCalls] = {}  # by network
 
+    @property
+    def waiting(self) -> int:
+        """The number of admitted calls that wait for their caller. Any thread may read it."""
+        return sum(each.size for each in list(self._waiting.values()))
+
     @contextmanager
     def admit(self, peer: Peer) -> Iterator[AdmittedCall]:
         """Count one more call of a connection inside this block; it waits for its message at first.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -26,13 +27,28 @@ from reticent.rpc._connections import CONNECTIONS, Peer
 from reticent.rpc._rate_limits import RateLimit, RateLimits
 from reticent.rpc._reply_limits import ReplyLimits
 
-__all__ = ["MAX_CALLS_OF_PHONE", "Admission", "Caller", "Handler", "Limits", "stream_in", "stream_out", "unary"]
+__all__ = [
+    "INTERNAL",
+    "MAX_CALLS_OF_PHONE",
+    "Admission",
+    "Caller",
+    "Handler",
+    "Limits",
+    "stream_in",
+    "stream_out",
+    "unary",
+]
 
 _log = logging.getLogger(__name__)
 
 MAX_CALLS_OF_PHONE = 16
 """Concurrent calls of a phone's connection: anybody may open one, and all calls wait for admission in one queue.
 Clients must make fewer: gRPC counts a call until the server has freed it, and refuses the next one."""
+
+INTERNAL = "INTERNAL"
+"""In place of the code of a refusal: an internal error."""
+RETRY_AFTER_FAILURE = 1.0
+"""Seconds after which a caller tries again when a disk or a database fails."""
 
 _MAX_DETAIL = 400  # characters: the detail of a refusal must fit a header
 
@@ -115,6 +131,8 @@ class Admission:
         self.replies = ReplyLimits(
             self.limits.reply_bytes, self.limits.reply_bytes_per_connection, cut=CONNECTIONS.cut, now=monotonic
         )
+        self.refusals: Counter[str] = Counter()
+        """The number of refused calls, by code."""
 
     @contextmanager
     def admit(self, context: Context, peer: Peer) -> Iterator[tuple[Caller, AdmittedCall]]:
@@ -179,6 +197,7 @@ class Admission:
         """Serve a call, or refuse it with a reason that the caller may know."""
         failure = await _failure(request_type, handling)
         if failure is not None:
+            self.refusals[dict(failure[2]).get(REFUSAL, INTERNAL)] += 1
             written = self.replies.add_refusal(peer)
             await self._written(peer, context.abort(*failure), written)
 
@@ -326,6 +345,13 @@ def _has_role(name: str | None, role: str) -> bool:
     return name is not None and (name == role or name.startswith(f"{role} "))
 
 
+def _refusal(refused: Refused) -> tuple[grpc.StatusCode, str, Trailing]:
+    trailing = [(REFUSAL, refused.refusal.name)]
+    if refused.retry_after is not None:
+        trailing.append((RETRY_AFTER, str(int(refused.retry_after * 1000) + 1)))
+    return grpc.StatusCode[refused.refusal.status], refused.detail[:_MAX_DETAIL], tuple(trailing)
+
+
 async def _failure(
     request_type: type[Message], handling: Awaitable[None]
 ) -> tuple[grpc.StatusCode, str, Trailing] | None:
@@ -337,10 +363,10 @@ async def _failure(
     try:
         await handling
     except Refused as refused:
-        trailing = [(REFUSAL, refused.refusal.name)]
-        if refused.retry_after is not None:
-            trailing.append((RETRY_AFTER, str(int(refused.retry_after * 1000) + 1)))
-        return grpc.StatusCode[refused.refusal.status], refused.detail[:_MAX_DETAIL], tuple(trailing)
+        return _refusal(refused)
+    except OSError as error:  # a disk or a database that cannot be used now
+        _log.error("a call failed: %s", error, extra={"request": request_type.DESCRIPTOR.name})
+        return _refusal(Refused(Refusal.UNAVAILABLE, retry_after=RETRY_AFTER_FAILURE))
     except Exception as error:  # noqa: BLE001  # whatever the error, the caller gets a status
         _log.error("a call failed", exc_info=error, extra={"request": request_type.DESCRIPTOR.name})
         return grpc.StatusCode.INTERNAL, "internal error of the server", ()

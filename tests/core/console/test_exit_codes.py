@@ -65,6 +65,7 @@ FAILURES = {
     "an address in use": (OSError(errno.EADDRINUSE, "in use"), ExitCode.IN_USE),
     "a full disk": (OSError(errno.ENOSPC, "no space"), ExitCode.SYSTEM),
     "a mistake of our own": (KeyError("x"), ExitCode.DEFECT),
+    "a server that is stopped before it serves": (SystemExit(), ExitCode.DONE),
     "a ctrl-C": (KeyboardInterrupt(), ExitCode.STOPPED),
 }
 

@@ -11,7 +11,6 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,17 +23,6 @@ from reticent.v1 import counting_pb2 as wire
 
 KEY = bytes(range(32))
 CIPHERTEXT = 3**3000
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    root, hooks = logging.getLogger(), (sys.excepthook, threading.excepthook)
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    sys.excepthook, threading.excepthook = hooks
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

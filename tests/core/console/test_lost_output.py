@@ -80,7 +80,7 @@ def home(tmp_path: Path) -> dict[str, str]:
     ("lost_in", "code", "sentences"),
     [
         ("/dev/full", ExitCode.SYSTEM, ["reticent: [Errno 28] No space left on device"]),
-        ("pipe", ExitCode.BROKEN_PIPE, []),
+        pytest.param("pipe", ExitCode.BROKEN_PIPE, [], marks=pytest.mark.slow),  # `test_exit_codes` has all help texts
     ],
 )
 def test_lost_output_is_an_error_of_a_command_that_ends(

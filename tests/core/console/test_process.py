@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pty
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from reticent.console.process import passphrase
+from reticent.console.process import handle_signals, passphrase
 
 SERVER = """
     import asyncio, sys
@@ -40,6 +41,27 @@ def start(code: str, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_signals_are_handled_before_a_server_runs() -> None:
+    """Such as while a standby waits."""
+    handled = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    before, level = [signal.getsignal(each) for each in handled], logging.getLogger().level
+    try:
+        logging.getLogger().setLevel("INFO")
+        handle_signals()
+        levels = []
+        for each in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR2):
+            os.kill(os.getpid(), each)
+            levels.append(logging.getLogger().level)
+        assert levels == [logging.DEBUG, logging.INFO, logging.WARNING]
+        with pytest.raises(SystemExit) as ended:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert not ended.value.code
+    finally:
+        logging.getLogger().setLevel(level)
+        for each, handler in zip(handled, before, strict=True):
+            signal.signal(each, handler)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -223,3 +245,42 @@ def at_a_terminal(how: str, typed: list[str]) -> Iterator[str]:
                     os.write(ours, f"{waiting.pop(0)}\n".encode())
         process.wait(timeout=20)
     os.close(ours)
+
+
+LOGGING = """
+    import logging
+    from reticent.console.logs import start_logging
+    from reticent.console.process import print_line, run
+
+    async def main(stop):
+        print_line("ready")
+        await stop.wait()
+        for level in ("debug", "info", "warning", "error"):
+            logging.getLogger("test").log(getattr(logging, level.upper()), "a line")
+
+    start_logging("info", False)
+    run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("signals", "levels", "written"),
+    [
+        (["USR1"], ["debug"], ["debug", "info", "warning", "error"]),
+        (["USR1", "USR1", "USR2"], ["debug", "debug", "info"], ["info", "warning", "error"]),
+        (["USR2"] * 3 + ["USR1"], ["warning", "error", "error", "warning"], ["warning", "error"]),
+    ],
+    ids=["more", "more and less", "less and more"],
+)
+def test_a_signal_changes_the_detail_of_the_logs(signals: list[str], levels: list[str], written: list[str]) -> None:
+    with start(LOGGING) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        for name, level in zip(signals, levels, strict=True):
+            process.send_signal(getattr(signal, f"SIG{name}"))
+            assert process.stderr.readline().endswith(f" {level} reticent.console.logs: the log level is {level}\n")
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read().splitlines()
+        process.wait(timeout=20)
+    assert [line.split()[1] for line in rest] == written

@@ -192,7 +192,8 @@ def test_the_extra_named_for_a_library_brings_it() -> None:
         assert set(libraries) == set(_brought(extra, extras))
 
 
-MODULES = {"grpcio-health-checking": "grpc_health"}  # libraries that are imported by another name
+MODULES = {"grpcio-health-checking": "grpc_health", "prometheus-client": "prometheus_client"}
+"""Libraries that are imported by another name."""
 
 
 def _brought(extra: str, extras: dict[str, list[str]]) -> Iterator[str]:

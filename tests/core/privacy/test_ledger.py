@@ -16,7 +16,6 @@ from reticent.privacy._cost import Cost, Noise, epsilon_of
 from reticent.privacy._ledger import (
     APPLICATION,
     SELF,
-    VERSION,
     BudgetExceeded,
     Composition,
     Contradiction,
@@ -24,7 +23,8 @@ from reticent.privacy._ledger import (
     Ledger,
     UnreadableLedger,
 )
-from reticent.storage.database import Database, FileFormat
+from reticent.storage.database import Database
+from reticent.storage.sql import FileFormat
 
 LIMIT = Cost(1.0, 1e-5)
 DEADLINE = 60.0  # seconds a process of a test may take
@@ -177,7 +177,7 @@ def test_queries_and_subjects_have_names(bad: Any) -> None:
 
 
 def test_a_ledger_in_another_file_changes_with_it() -> None:
-    kind = FileFormat("notes", 7, 1, f"CREATE TABLE notes (text TEXT); {Ledger.SCHEMA};", ValueError)
+    kind = FileFormat("notes", 7, f"CREATE TABLE notes (text TEXT); {Ledger.SCHEMA};", ValueError)
     with contextlib.closing(Database(None, kind)) as database:
         ann, ben = (Ledger(LIMIT, database, subject=subject) for subject in ("ann", "ben"))
         with contextlib.suppress(RuntimeError), database.transaction() as run:
@@ -346,7 +346,7 @@ def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_the_number_of_the_format_is_pinned() -> None:
-    assert (APPLICATION, VERSION) == (0x5245544C, 1)
+    assert APPLICATION == 0x5245544C
 
 
 def test_what_a_subject_has_spent_is_found_without_reading_the_others() -> None:

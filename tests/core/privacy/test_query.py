@@ -12,9 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from reticent.privacy import Counter, Query
 from reticent.privacy._cost import Noise
 from reticent.privacy._fitting import Norms
-from reticent.privacy._query import FORMAT, Counter, Query
+from reticent.privacy._query import FORMAT
 from reticent.privacy.mechanisms import NoiseKind
 from reticent.privacy.mechanisms.gaussian import fixed_point_delta, gaussian_delta, sequence_sigma
 from reticent.privacy.mechanisms.skellam import skellam_variance

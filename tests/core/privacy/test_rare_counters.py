@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from reticent.privacy import Counter, Query
 from reticent.privacy._counts import OUTLIER_DEVIATIONS, OUTLIER_PHONES, CohortSum, estimate
-from reticent.privacy._query import Counter, Query
 from reticent.privacy._release import Release
 from reticent.randomness import seeded
 from tests.parties.queries import bits

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from reticent.privacy import Counter, Query
 from reticent.privacy._counts import (
     OUTLIER_DEVIATIONS,
     OUTLIER_PHONES,
@@ -15,7 +16,6 @@ from reticent.privacy._counts import (
     estimate,
     variance_of_normal_median,
 )
-from reticent.privacy._query import Counter, Query
 from reticent.privacy._release import Release
 from reticent.randomness import seeded
 from tests.parties.queries import bits

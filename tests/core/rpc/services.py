@@ -67,6 +67,8 @@ class Echo:
     async def _once(self, request: wire.KeyRequest, caller: Caller) -> wire.KeyReply:
         self.callers.append(caller)
         self.came += 1
+        if request.key_id == b"disk":
+            raise OSError(28, "No space left on device", "the secret place")
         if request.key_id == b"fail":
             raise KeyError("a secret of the server")
         if request.key_id == b"refuse":

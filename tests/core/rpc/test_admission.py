@@ -212,6 +212,20 @@ def test_an_internal_error_is_logged_and_not_sent(
     assert isinstance(record.exc_info[1], KeyError)
 
 
+def test_a_disk_or_database_that_fails_has_the_caller_retry_later(
+    folder: Path, phone: grpc.ChannelCredentials, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with served(folder) as (echo, listener), calling(listener, phone) as calls:
+            refused = await refusal(calls.once(wire.KeyRequest(key_id=b"disk")))
+            assert (refused.refusal, "secret" in str(refused)) == (Refusal.UNAVAILABLE, False)
+            assert refused.retry_after == pytest.approx(1.0, abs=0.01)
+            assert echo.inside == 0
+
+    play(scene())
+    assert "No space left on device" in caplog.text
+
+
 def test_a_method_may_have_a_smaller_limit_than_its_listener(folder: Path, phone: grpc.ChannelCredentials) -> None:
     """What is larger is not parsed, nor does anybody see it."""
 

@@ -24,7 +24,8 @@ from reticent.rpc import Limits, listener
 from reticent.rpc import _connections as connections
 from reticent.rpc._connections import CONNECTIONS, Peer
 from reticent.rpc.listener import Listener
-from reticent.storage.database import Database, FileFormat
+from reticent.storage.database import Database
+from reticent.storage.sql import FileFormat
 from tests.core.rpc.addresses import calling_from
 from tests.core.rpc.nonreader import NonReader, unverified_tls
 from tests.core.rpc.scenes import HELLO, play
@@ -195,7 +196,7 @@ def test_a_descriptor_that_belongs_to_another_connection_by_now_is_left_alone() 
         second.close()
 
 
-NOTES = FileFormat("a notebook", 0x4E4F5445, 1, "CREATE TABLE notes (text TEXT);", ValueError)
+NOTES = FileFormat("a notebook", 0x4E4F5445, "CREATE TABLE notes (text TEXT);", ValueError)
 ADD = """
 import sqlite3, sys
 
