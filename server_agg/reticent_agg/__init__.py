@@ -2,7 +2,7 @@
 
 from reticent_agg.errors import AggregationError, BadAdFolder, BadKeyServerReply, BadStore, NotServed
 from reticent_agg.server import AggregationServer
-from reticent_agg.sqlite_store import SqliteStore
+from reticent_agg.sql_store import SqlStore
 from reticent_agg.store import AggregationStore
 
 __all__ = [
@@ -13,5 +13,5 @@ __all__ = [
     "BadKeyServerReply",
     "BadStore",
     "NotServed",
-    "SqliteStore",
+    "SqlStore",
 ]

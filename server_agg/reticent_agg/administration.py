@@ -27,6 +27,7 @@ class QuerySummary:
         closes: When collecting ends, or ended, at the latest; None before the countersignature.
         refusal: Why the key server refuses to countersign it, or to decide it.
         pruned: Whether its phones and receipts are deleted.
+        attempts: The attempts to have it countersigned or a cohort decided, the most of one that has not succeeded.
     """
 
     id: str
@@ -38,6 +39,7 @@ class QuerySummary:
     closes: dt.datetime | None
     refusal: str | None
     pruned: bool
+    attempts: int
 
 
 def summaries(store: AggregationStore) -> list[QuerySummary]:
@@ -58,4 +60,5 @@ def _summary(store: AggregationStore, query: StoredQuery) -> QuerySummary:
         closes=None if query.closes is None else instant(query.closes),
         refusal=None if query.refused is None else str(query.refused),
         pruned=query.pruned,
+        attempts=store.attempts(query.digest),
     )

@@ -1,4 +1,4 @@
-"""The driver of the link to the key server: has queries countersigned and cohorts decided, and retries.
+"""The driver of the link to the key server: has queries countersigned and cohorts decided, several at a time.
 
 Several drivers may share a store. A driver leases an item before it works on it, renews the lease meanwhile, and
 releases it afterwards; the leases of a driver that was killed expire. Leases only save work: the bytes that are sent
@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from time import monotonic
 from typing import Any, TypeVar
 
 import grpc
@@ -20,37 +21,35 @@ import grpc
 from reticent.clock import Clock
 from reticent.errors import ReticentError
 from reticent.privacy import Query
-from reticent.protocol import Refusal, Refused, Remedy, Unreachable
+from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
 from reticent.protocol.phases import KEY_SERVER_UNAVAILABLE
 from reticent.retry import Backoff
 from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg.counting.closing import FINAL_REFUSALS
-from reticent_agg.retry_queue import RetryQueue
+from reticent_agg import metrics
 from reticent_agg.server import AggregationServer
 from reticent_agg.store import Lease, WorkItem
+from reticent_agg.work_pool import WorkPool, is_away, is_temporary
 
 __all__ = ["Driver"]
 
 _log = logging.getLogger(__name__)
 
-MIN_PAUSE, MAX_PAUSE = 0.1, 30.0
-"""Seconds between two attempts."""
-MAX_PAUSE_REFUSED = 3600.0
-"""Seconds between two attempts after the key server has refused to decide; at once if the refusal is final."""
+MAX_CALLS = 8
+"""Queries that are countersigned at a time, and cohorts that are decided at a time."""
 POLL_INTERVAL = 30.0
 """Seconds between two looks for work that nobody has announced: of another driver, or aborted by the operator."""
-RETRY_INTERVAL = 5.0
-"""The most seconds between two looks for work while the key server is unavailable."""
+FIRST_RETRY, RETRY_INTERVAL = 0.1, 5.0
+"""The fewest and the most seconds between two looks for work while the key server is unavailable."""
 CALLER_TIMEOUT = 10.0
 """Seconds that a caller waits for the key server."""
 REPLY_TIMEOUT = 3600.0
 """Seconds that the key server may take to countersign a query, or to decide a cohort.
 
-Many times what the receipts of a million phones need. A key server that never answers one request delays the others
-by no more.
+Many times what the receipts of a million phones need. Calls that the key server never answers delay others only if
+there are `MAX_CALLS` of them, and by no more than this.
 """
 LEASE, RENEWAL = dt.timedelta(seconds=60), dt.timedelta(seconds=20)
 """How long a lease lasts, and after what time it is renewed."""
@@ -87,13 +86,10 @@ class Driver:
         self._clock = clock
         self._owner = owner
         self._on_collecting = on_collecting
-        self._must_countersign = asyncio.Event()
-        self._must_decide = asyncio.Event()
+        self._countersigning = WorkPool(self._uncountersigned, self._countersign, size=MAX_CALLS)
+        self._decisions = WorkPool(self._undecided, self._decide, size=MAX_CALLS)
         self._trouble: ReticentError | None = None
         self._became_unavailable = asyncio.Event()
-        self._uncountersigned = RetryQueue[WorkItem]()
-        self._undecided = RetryQueue[WorkItem]()
-        self._waiting: list[asyncio.Future[None]] = []  # for the end of an attempt to have queries countersigned
 
     @property
     def is_key_server_unavailable(self) -> bool:
@@ -120,28 +116,24 @@ class Driver:
 
     async def countersign_now(self, query: Query) -> None:
         """Have a query countersigned. If that takes long, it happens later."""
-        self._uncountersigned.forget(WorkItem(query.digest))
-        attempted = asyncio.get_running_loop().create_future()
-        self._waiting.append(attempted)
-        self.countersign()
         try:
-            await asyncio.wait_for(attempted, CALLER_TIMEOUT)
+            await asyncio.wait_for(self._countersigning.attempted(WorkItem(query.digest)), CALLER_TIMEOUT)
         except TimeoutError:
             _log.info("%r waits for its countersignature", query.id)
 
     def countersign(self) -> None:
         """There is something to countersign."""
-        self._must_countersign.set()
+        self._countersigning.wake()
 
     def decide(self) -> None:
         """There is something to decide."""
-        self._must_decide.set()
+        self._decisions.wake()
 
     async def run(self) -> None:
         """Work, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_repeat(self._must_countersign, self._countersign_all))
-            tasks.create_task(_repeat(self._must_decide, self._decide_all))
+            tasks.create_task(self._countersigning.run())
+            tasks.create_task(self._decisions.run())
             tasks.create_task(self._poll())
 
     async def _poll(self) -> None:
@@ -167,7 +159,7 @@ class Driver:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._became_unavailable.wait(), POLL_INTERVAL)
         if self.is_key_server_unavailable:
-            await asyncio.sleep(Backoff(MIN_PAUSE, RETRY_INTERVAL).delay(max(1, failures)))
+            await asyncio.sleep(Backoff(FIRST_RETRY, RETRY_INTERVAL).delay(max(1, failures)))
 
     def _note(self, trouble: ReticentError | None) -> None:
         """Log when the key server becomes unavailable, and when it is back; once each."""
@@ -179,29 +171,20 @@ class Driver:
         if self.is_key_server_unavailable:
             self._became_unavailable.set()
 
-    async def _countersign_all(self) -> float | None:
-        """Try all queries that are due. Returns the seconds until the next one is due; None if none has failed."""
-        waiting, self._waiting = self._waiting, []
-        try:
-            queries = dict(await self._write(self._server.queries.to_countersign))
-            for item in self._uncountersigned.due(queries, _now()):
-                query = queries[item]
-                failure = f"{query.id!r} is not countersigned"
-                await self._attempt(self._uncountersigned, item, failure, self._countersign(item, query))
-            return self._uncountersigned.next_due(_now())
-        finally:
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+    async def _uncountersigned(self) -> Mapping[WorkItem, str]:
+        queries = await self._write(self._server.queries.to_countersign)
+        return {item: query.id for item, query in queries}
 
-    async def _countersign(self, item: WorkItem, query: Query) -> None:
+    async def _countersign(self, item: WorkItem) -> None:
         async with self._leased(item) as request:
             if not isinstance(request, wire.CountersignRequest):
                 return
+            query = Query.from_bytes(request.query)
             try:
-                deals = await reply_of(_all(self._deciding.Countersign(request, timeout=REPLY_TIMEOUT)))
+                call = self._deciding.Countersign(request, timeout=REPLY_TIMEOUT)
+                deals = await self._reply(_all(call))
             except Refused as refused:
-                if _is_temporary(refused):
+                if is_temporary(refused):
                     raise
                 _log.warning("the key server refuses to countersign %r: %s", query.id, refused)
                 await self._write(self._server.store.reject, query.digest, refused)
@@ -211,13 +194,8 @@ class Driver:
         self._on_collecting()
         self.decide()  # if it was aborted before
 
-    async def _decide_all(self) -> float | None:
-        """Try all cohorts that are due. Returns the seconds until the next one is due; None if none has failed."""
-        for item in self._undecided.due(await self._write(self._server.store.to_decide), _now()):
-            announced = await self._write(self._server.queries.announced, item.query)
-            failure = f"cohort {item.cohort} of {announced.query.id!r} is not decided"
-            await self._attempt(self._undecided, item, failure, self._decide(item))
-        return self._undecided.next_due(_now())
+    async def _undecided(self) -> Mapping[WorkItem, str]:
+        return await self._write(self._server.closing.to_decide)
 
     async def _connected(self) -> None:
         """Wait until the key server is connected: from its lease on, a request counts as sent."""
@@ -225,7 +203,20 @@ class Driver:
             async with asyncio.timeout(CALLER_TIMEOUT):
                 await self._channel.channel_ready()
         except TimeoutError as error:
-            raise Unreachable(KEY_SERVER_UNAVAILABLE) from error
+            unreachable = Unreachable(KEY_SERVER_UNAVAILABLE)
+            self._note(unreachable)
+            raise unreachable from error
+
+    async def _reply(self, call: Awaitable[Result]) -> Result:
+        """The reply to a call, which shows whether the key server can be reached."""
+        try:
+            reply = await reply_of(call)
+        except Unreachable as error:
+            if is_away(error):
+                self._note(error)
+            raise
+        self._note(None)
+        return reply
 
     async def _decide(self, item: WorkItem) -> None:
         await self._connected()
@@ -233,8 +224,9 @@ class Driver:
             if not isinstance(head, wire.DecideHead):
                 return
             faults: list[Exception] = []
+            started = monotonic()
             try:
-                decision = await reply_of(self._deciding.Decide(self._messages(head, faults), timeout=REPLY_TIMEOUT))
+                decision = await self._reply(self._deciding.Decide(self._messages(head, faults), timeout=REPLY_TIMEOUT))
             except Refused as refused:
                 await self._write(self._server.closing.refuse, head, refused)
                 raise
@@ -244,6 +236,7 @@ class Driver:
                     raise faults[0] from None  # gRPC cancels a call whose messages it cannot read
                 raise
             await self._write(self._server.closing.decide, decision)
+            metrics.DECIDE_SECONDS.observe(monotonic() - started)
 
     async def _messages(self, head: wire.DecideHead, faults: list[Exception]) -> AsyncIterator[wire.DecideRequest]:
         try:
@@ -269,91 +262,28 @@ class Driver:
             await self._write(self._server.store.release, item, self._owner)
 
     async def _renew(self, item: WorkItem) -> None:
-        request: object = item
-        while request is not None:
+        is_ours = True
+        while is_ours:
             await self._clock.wait_until(self._clock.now() + RENEWAL)
             with contextlib.suppress(OSError):  # then the next renewal may still be in time
-                request = await self._write(self._claim, item)
+                is_ours = await self._write(self._extend, item)
+        metrics.LEASES_LOST.inc()
+        _log.warning("a lease is lost: it expired, and another process has the request now. Both send the same bytes")
 
     def _claim(self, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
-        now = self._clock.now()
-        return self._server.store.claim(item, Lease(self._owner, milliseconds(now), milliseconds(now + LEASE)))
+        return self._server.store.claim(item, self._lease())
 
-    async def _attempt(
-        self, queue: RetryQueue[WorkItem], item: WorkItem, failure: str, work: Coroutine[Any, Any, None]
-    ) -> None:
-        """Work on an item. If that fails, only this item waits, unless the key server is away, or the disk fails."""
-        try:
-            await work
-        except OSError:
-            queue.failed(item, _now(), Backoff(MIN_PAUSE, MAX_PAUSE))  # the disk may fail because of this one
-            raise
-        except Exception as error:
-            is_new, backoff = item not in queue, _backoff(error)
-            pause = queue.failed(item, _now(), backoff, error.retry_after if isinstance(error, Refused) else None)
-            if isinstance(error, Unreachable) and _is_away(error):
-                self._note(error)
-                raise
-            level = logging.ERROR if is_new or backoff.limit == MAX_PAUSE_REFUSED else logging.DEBUG
-            ours = None if isinstance(error, ReticentError) else error
-            _log.log(level, "%s; retry in %.1f s: %s", failure, pause, error, exc_info=ours)
-        else:
-            queue.forget(item)
-            self._note(None)
+    def _extend(self, item: WorkItem) -> bool:
+        """Run by the writer, which may be busy until the lease has almost expired."""
+        return self._server.store.renew(item, self._lease())
+
+    def _lease(self) -> Lease:
+        now = self._clock.now()
+        return Lease(self._owner, milliseconds(now), milliseconds(now + LEASE))
 
     async def _write(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *arguments)
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-def _backoff(error: Exception) -> Backoff:
-    """The pauses of an item that fails like this."""
-    if isinstance(error, Unreachable) or (isinstance(error, Refused) and _is_temporary(error)):
-        return Backoff(MIN_PAUSE, MAX_PAUSE)
-    if isinstance(error, Refused) and error.refusal in FINAL_REFUSALS:
-        return Backoff(MAX_PAUSE_REFUSED, MAX_PAUSE_REFUSED)
-    return Backoff(MIN_PAUSE, MAX_PAUSE_REFUSED)
-
-
-def _is_temporary(refused: Refused) -> bool:
-    """Whether the same request may succeed later, at most after the operator has corrected certificates."""
-    return refused.refusal.remedy in {Remedy.TIME, Remedy.PERMISSION}
-
-
-def _is_away(error: Unreachable) -> bool:
-    """Whether the key server cannot be reached at all: then other requests fail, too."""
-    cause = error.__cause__
-    return isinstance(cause, TimeoutError) or (
-        isinstance(cause, grpc.aio.AioRpcError) and cause.code() is grpc.StatusCode.UNAVAILABLE
-    )
-
-
 async def _all(stream: AsyncIterable[Result]) -> list[Result]:
     return [each async for each in stream]
-
-
-async def _repeat(wanted: asyncio.Event, attempt: Callable[[], Awaitable[float | None]]) -> None:
-    """Attempt it whenever it is wanted, and after the seconds that it returns; after a failure, with longer pauses."""
-    failures = 0
-    while True:
-        wanted.clear()
-        try:
-            wait, failures = await attempt(), 0
-        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the attempts
-            failures += 1
-            wait = Backoff(MIN_PAUSE, MAX_PAUSE).delay(failures)
-            _log_failure(error, wait)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(wanted.wait(), wait)
-
-
-def _log_failure(error: Exception, wait: float) -> None:
-    if isinstance(error, ReticentError):
-        _log.debug("retry in %.1f s: %s", wait, error)
-    elif isinstance(error, OSError):
-        _log.error("the key server's reply cannot be stored; retry in %.1f s: %s", wait, error)
-    else:
-        _log.exception("asking the key server failed")

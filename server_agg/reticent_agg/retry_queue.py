@@ -52,9 +52,10 @@ class RetryQueue(Generic[Item]):
         """The item has succeeded, or is wanted at once."""
         self._pauses.pop(item, None)
 
-    def next_due(self, now: float) -> float | None:
-        """The seconds until an item that has failed is due; None if none has failed."""
-        return max(0.0, min(each.until for each in self._pauses.values()) - now) if self._pauses else None
+    def next_due(self, now: float, after: float = float("-inf")) -> float | None:
+        """The seconds until an item is due whose delay ends after this time; None if there is none."""
+        ends = [each.until for each in self._pauses.values() if each.until > after]
+        return max(0.0, min(ends) - now) if ends else None
 
     def _pause(self, item: Item) -> _Pause:
         return self._pauses.get(item, _Pause(float("-inf"), 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +25,14 @@ from reticent.rpc import MAX_CALLS_OF_PHONE, Admission, Caller, Limits, RateLimi
 from reticent.rpc.admission import Handler
 from reticent.rpc.listener import Listener
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg import metrics
 from reticent_agg.counting.batches import Batches
 from reticent_agg.counting.closing import abort
 from reticent_agg.counting.collection import ContributionResult, refuse_odd_phone
 from reticent_agg.counting.replies import refuse_too_many
 from reticent_agg.driver import Driver
+from reticent_agg.errors import BadStore
+from reticent_agg.retention import prune_while_serving
 from reticent_agg.server import AggregationServer
 
 __all__ = ["COLLECTING", "COUNTING", "AggregationService"]
@@ -45,7 +49,7 @@ MAX_PHONES_TRACKED = 4096
 MAX_REQUEST_BYTES = 1 << 16
 """Bytes of a phone's other requests: enough for the largest request for decisions."""
 CLOSE_AGAIN = Backoff(first=1.0, limit=10.0)
-"""The delays before closing is tried again when the disk fails."""
+"""The delays before closing is tried again after a failure."""
 
 Methods = Mapping[str, Handler]
 Result = TypeVar("Result")
@@ -67,6 +71,7 @@ class AggregationService:
         others: Further services at the analysts' address.
         lease_owner: The owner of this process's leases of work for the key server; a new name unless given. Two
             processes that run over one store must have different names.
+        keep: How long it is kept which phones contributed, from the decision on; None to keep it.
     """
 
     def __init__(
@@ -82,7 +87,9 @@ class AggregationService:
         limits: Limits | None = None,
         others: Mapping[str, Methods] | None = None,
         lease_owner: str | None = None,
+        keep: dt.timedelta | None = None,
     ) -> None:
+        self._keep = keep
         self._server = server
         self._clock = clock
         self._writer = ThreadPoolExecutor(1, "writer")
@@ -97,15 +104,21 @@ class AggregationService:
             owner=lease_owner or secrets.token_hex(8),
             on_collecting=self._must_close.set,
         )
+        metrics.KEY_SERVER_UP.set_function(lambda: not self._driver.is_key_server_unavailable)
         self._rates = RateLimits(PHONE_RATE, MAX_PHONES_TRACKED)
         of_phones = limits or Limits(message_bytes=MAX_CONTRIBUTION_BYTES, in_flight_per_connection=MAX_CALLS_OF_PHONE)
-        self._phones = Listener(
-            phones, {COLLECTING: self._collecting(of_phones)}, credentials=phones_credentials, limits=of_phones
-        )
         names = None if analysts_credentials is None else (ANALYST,)
+        self.admissions = {"phones": Admission(limits=of_phones), "analysts": Admission(names, limits)}
+        """Of the calls of each listener."""
+        self._phones = Listener(
+            phones,
+            {COLLECTING: self._collecting(self.admissions["phones"])},
+            credentials=phones_credentials,
+            limits=of_phones,
+        )
         self._analysts = Listener(
             analysts,
-            {COUNTING: self._counting(Admission(names, limits)), **(others or {})},
+            {COUNTING: self._counting(self.admissions["analysts"]), **(others or {})},
             credentials=analysts_credentials,
             limits=limits,
         )
@@ -130,6 +143,9 @@ class AggregationService:
             stack.push_async_callback(asyncio.to_thread, self._reader.shutdown, cancel_futures=True)
             stack.push_async_callback(asyncio.to_thread, self._writer.shutdown)
             self._tasks = [asyncio.create_task(self._driver.run()), asyncio.create_task(self._close_in_time())]
+            if self._keep is not None:
+                pruning = prune_while_serving(self._server.store, self._write, self._clock, self._keep)
+                self._tasks.append(asyncio.create_task(pruning))
             stack.push_async_callback(self._stop_tasks)
             await stack.enter_async_context(self._phones)
             await stack.enter_async_context(self._analysts)
@@ -151,9 +167,8 @@ class AggregationService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _collecting(self, limits: Limits) -> Methods:
+    def _collecting(self, admission: Admission) -> Methods:
         """The methods for phones."""
-        admission = Admission(limits=limits)
 
         async def announcements(request: wire.AnnouncementsRequest, _: Caller) -> wire.AnnouncementsReply:
             return await self._read(self._server.replies.announcements, request)
@@ -194,8 +209,8 @@ class AggregationService:
         async def status(request: wire.StatusRequest, caller: Caller) -> wire.QueryStatus:
             return await self._status(request, caller)
 
-        async def queries(_: wire.ListRequest, caller: Caller) -> wire.ListReply:
-            reply = await self._read(self._server.replies.list_queries, caller.name)
+        async def queries(request: wire.ListRequest, caller: Caller) -> wire.ListReply:
+            reply = await self._read(self._server.replies.list_queries, caller.name, request.after)
             for each in reply.queries:
                 self._note_outage(each)
             return reply
@@ -263,8 +278,11 @@ class AggregationService:
                 if await self._write(self._server.closing.close_due):
                     self._driver.decide()
                 due = await self._write(self._server.closing.next_due)
-            except OSError:
+            except BadStore:
+                raise
+            except Exception:  # noqa: BLE001  # a fault of ours must not end the closing
                 _log.exception("queries cannot be closed")
+                self._driver.decide()  # others may be closed
                 failures += 1
                 await asyncio.sleep(CLOSE_AGAIN.delay(failures))
                 continue

@@ -1,8 +1,10 @@
 """The aggregation server's store, as an interface: all that is kept, and what is atomic.
 
 Each method that writes is one transaction, unless it says otherwise. It takes effect as a whole and is durable when
-the method returns, or it raises and nothing has changed. Transactions are serialisable: of two calls that race, from
-any threads or processes, one sees all that the other did. Methods that read see what was committed last.
+the method returns, or it raises and nothing has changed. If the connection to a database is lost while it commits, a
+method raises `OSError` and may have taken effect; called again, it has the same effect as once. Transactions are
+serialisable: of two calls that race, from any threads or processes, one sees all that the other did. Methods that read
+see what was committed last.
 
 A store decides nothing about the protocol. Where a transaction needs arithmetic or a check in its middle, the caller
 passes a function; what the function raises rolls the transaction back.
@@ -130,11 +132,11 @@ class DealtPhone(NamedTuple):
 
 
 class EncryptedSum(NamedTuple):
-    """The encrypted sum of a cohort, with the number of its contributors."""
+    """The encrypted sum of a cohort, as partial sums to be added, with the number of its contributors in all."""
 
     cohort: int
     contributors: int
-    ciphertexts: bytes
+    partial_sums: tuple[bytes, ...]
 
 
 class CohortState(NamedTuple):
@@ -235,8 +237,14 @@ class AggregationStore(Protocol):
     def query_ids(self) -> list[str]:
         """The ids of all queries, the latest first."""
 
-    def query_ids_of(self, owner: str | None) -> list[str]:
-        """The ids of an analyst's queries, the latest first."""
+    def queries_of(self, owner: str | None, below: int, limit: int) -> list[tuple[int, str]]:
+        """So many of an analyst's queries below a number: their numbers and ids, the latest first.
+
+        Queries are numbered from 1 on, in the order of their announcements.
+        """
+
+    def open_queries(self, limit: int) -> list[StoredQuery]:
+        """So many queries that are neither decided nor rejected, the latest first."""
 
     def countersign(self, digest: bytes, deal: CountersignedDeal) -> bool:
         """Begin to collect, or, if the query was aborted, close it at once with all cohorts to be burnt.
@@ -247,16 +255,21 @@ class AggregationStore(Protocol):
     def reject(self, digest: bytes, refused: Refused) -> None:
         """Keep why the key server does not countersign a query. Changes nothing unless it is ANNOUNCED."""
 
-    def prune(self, before: int) -> list[str]:
-        """Delete phones and receipts of queries decided before then, and queries rejected and announced before then.
+    def prune(self, before: int, rows: int) -> list[str] | None:
+        """Delete so many rows at most of phones and receipts of queries decided before then, or rejected queries.
 
-        Returns the ids of these queries. One transaction a query, so that a server can write in between.
+        Returns the ids of the queries that are done with this, or None if there is nothing to delete. Rejected queries
+        go as a whole if they were announced before then. A query is pruned from its first deleted row on, and its
+        decisions stay.
         """
 
     # Phones and their contributions.
 
-    def dealt_to(self, phone: bytes, now: int) -> list[DealtQuery]:
-        """The queries that collect from a phone: those without its contribution first, then by their end."""
+    def dealt_to(self, phone: bytes, now: int, after: int, limit: int) -> tuple[list[DealtQuery], int | None]:
+        """A phone's queries among the next so many that collect, above a number, by their numbers.
+
+        Returns them, and the number after which to continue; None if no other queries collect.
+        """
 
     def dealt(self, digest: bytes, phones: Sequence[bytes]) -> dict[bytes, DealtPhone]:
         """Those of the phones to which a query was dealt."""
@@ -326,12 +339,18 @@ class AggregationStore(Protocol):
     def claim(self, item: WorkItem, lease: Lease) -> wire.CountersignRequest | wire.DecideHead | None:
         """Lease an item, and return what is to be sent; None where it is done, or leased to another owner.
 
-        An expired lease counts for nothing. Claimed again by its owner, a lease gets the new expiry. If ciphertexts are
-        about to be sent, that is durable when this returns.
+        An expired lease counts for nothing, and neither does one of the same owner. Each claim is an attempt, and is
+        counted. If ciphertexts are about to be sent, that is durable when this returns.
         """
+
+    def renew(self, item: WorkItem, lease: Lease) -> bool:
+        """Prolong the owner's lease of an item; False if the item is done, or leased to another owner now."""
 
     def release(self, item: WorkItem, owner: str) -> None:
         """End the owner's lease of an item. The countersignature, rejection or decision ends every lease of it."""
+
+    def attempts(self, digest: bytes) -> int:
+        """The most attempts at one item of a query that is not done; failures and restarts do not reset the number."""
 
     def close(self) -> None:
         """Close the store."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from reticent.rpc.listener import Listener
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_agg.service import AggregationService
 from tests.parties.aggregation import START, KeyServer
 
@@ -60,6 +61,10 @@ class Deciding:
     heads: list[wire.DecideHead] = field(default_factory=list)
     countersigned: list[bytes] = field(default_factory=list)
     """The digests of the queries that it was asked to countersign."""
+    deciding: int = 0
+    """The calls that are being decided."""
+    most_at_a_time: int = 0
+    """The most such calls."""
     keys: KeyServer = field(default_factory=KeyServer)
 
     def listener(self, address: str = LOCAL) -> Listener:
@@ -91,9 +96,14 @@ class Deciding:
         head, receipts = found[0].head, [each for more in found[1:] for each in more.receipts.receipts]
         self.heads.append(head)
         self._fail(head.query)
-        await self._hang(head.query)
-        if self.decides is not None:
-            await self.decides.wait()
+        self.deciding += 1
+        self.most_at_a_time = max(self.most_at_a_time, self.deciding)
+        try:
+            await self._hang(head.query)
+            if self.decides is not None:
+                await self.decides.wait()
+        finally:
+            self.deciding -= 1
         decision = self.keys.decision(head, receipts)
         if head.query in self.forges:
             decision.signature = bytes(64)
@@ -136,7 +146,11 @@ class Network:
 
 @contextlib.asynccontextmanager
 async def network(
-    folder: Path, certs: Path, key_server: str, store: type[SqliteStore] = SqliteStore
+    folder: Path,
+    certs: Path,
+    key_server: str,
+    store: type[SqlStore] = SqlStore,
+    keep: dt.timedelta | None = None,
 ) -> AsyncIterator[Network]:
     clock = ManualClock(START)
     server = AggregationServer(
@@ -158,6 +172,7 @@ async def network(
                 analysts=LOCAL,
                 phones_credentials=mine.server_credentials(mutual=False),
                 analysts_credentials=mine.server_credentials(mutual=True),
+                keep=keep,
             ) as service,
             contextlib.AsyncExitStack() as stack,
         ):
@@ -172,3 +187,7 @@ async def refusal_of(call: Any) -> Refused:
     with pytest.raises(Refused) as caught:
         await reply_of(call)
     return caught.value
+
+
+def phase(net: Network, query: Query) -> wire.Phase.ValueType:
+    return net.server.replies.status(wire.StatusRequest(id=query.id), ANN).phase

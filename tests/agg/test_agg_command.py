@@ -19,6 +19,7 @@ from reticent.protocol import Refusal, Refused, SigningKey
 from reticent.tls.certificates import Certificate, create
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
+from reticent_agg.store import Lease, WorkItem
 from tests.parties import aggregation
 from tests.parties.aggregation import KeyServer, Phone, Time
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow  # real processes and connections, some seconds in
 
 DEADLINE = 60.0
 IDENTITY = KeyServer.identity.public.hex()
-FREE = ["--phones", "127.0.0.1:0", "--analysts", "127.0.0.1:0", "--key-server", "127.0.0.1:1"]
+FREE = ["--phones", "127.0.0.1:0", "--analysts", "127.0.0.1:0", "--key-server", "127.0.0.1:1", "--metrics", ""]
 
 
 @pytest.fixture
@@ -137,13 +138,15 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.Capture
     for each in (waiting, unwanted):
         aggregation.announce(server, each)
     server.store.reject(unwanted.digest, Refused(Refusal.BAD_QUERY, "too dear"))
+    for _ in range(17):
+        assert server.store.claim(WorkItem(waiting.digest), Lease("one", 0, 1)) is not None
     server.close()
     assert main(["agg", "prune"]) == 0
     assert main(["agg", "status"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{query.id}  pruned",
         f"{unwanted.id}  refused  BAD_QUERY: too dear",
-        f"{waiting.id}  announced  waits for the key server",
+        f"{waiting.id}  announced  waits for the key server, attempt 17",
         f"{collecting.id}  collecting  0 of 6 phones, until 2027-02-01 01:00:00 UTC",
         f"{query.id}  released  2 of 6 phones, pruned",
     ]
@@ -152,6 +155,7 @@ def test_the_operator_sees_queries_and_prunes_what_is_old(capsys: pytest.Capture
     assert main(["agg", "status", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(each["id"], each["contributors"], each["outcomes"]) for each in found][-1] == (query.id, [2], ["released"])
+    assert [each["attempts"] for each in found] == [0, 17, 0, 0]
     for days in ("-1", "1e12", "nan", "inf"):
         assert main(["agg", "prune", "--days", days]) == 2
         assert "--days must lie between 0 and 36,500" in capsys.readouterr().err

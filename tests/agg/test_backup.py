@@ -11,7 +11,7 @@ import pytest
 from reticent.console.program import main
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from tests.parties import aggregation
 from tests.parties.aggregation import KeyServer, Phone, Time
 
@@ -89,7 +89,7 @@ def test_a_copy_that_is_made_while_phones_contribute_is_of_one_moment(served: Ag
     assert codes == [0] * 5
     numbers = []
     for number in range(5):
-        store = SqliteStore(Path(f"copy {number}/aggregation.db"))
+        store = SqlStore(Path(f"copy {number}/aggregation.db"))
         (cohort,) = store.cohorts(query.digest)
         assert len(store.receipts(query.digest, 0, b"", PHONES)) == cohort.contributors
         numbers.append(cohort.contributors)
@@ -114,7 +114,7 @@ def test_a_backup_overwrites_nothing_and_is_there_whole_or_not_at_all(
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(SqliteStore, "abort_restored", broken)
+    monkeypatch.setattr(SqlStore, "abort_restored", broken)
     assert main(["agg", "backup", "other"]) != 0
     assert "No space left" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["aggregation", "copy"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -14,11 +16,11 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import ciphertexts_from
 from reticent.randomness import is_seeded, secure, seeded
 from reticent.storage.database import Database
-from reticent.times import milliseconds
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadKeyServerReply, SqliteStore
+from reticent_agg import AggregationServer, BadKeyServerReply, SqlStore
 from reticent_agg.administration import summaries
-from reticent_agg.store import WorkItem
+from reticent_agg.retention import prune
+from reticent_agg.store import EncryptedSum, WorkItem
 from tests.parties import aggregation
 from tests.parties.aggregation import START, KeyServer, Phone, Time
 from tests.parties.key_pairs import pair
@@ -209,7 +211,7 @@ def test_an_abort_of_what_was_not_countersigned_is_refused_and_changes_nothing(
     server.store.reject(query.digest, Refused(Refusal.TOO_FEW_ENROLLED, "there are 3"))
 
     def rows() -> list[object]:
-        with closing(SqliteStore(path)) as store, store.database.reading() as run:
+        with closing(SqlStore(path)) as store, store.database.reading() as run:
             return run("SELECT * FROM queries").fetchall()
 
     before = rows()
@@ -292,7 +294,7 @@ def decisions_for_phones(server: AggregationServer, query: Query) -> list[wire.D
 
 
 def prune_all(server: AggregationServer, time: Time) -> None:
-    server.store.prune(milliseconds(time() + dt.timedelta(seconds=1)))
+    list(prune(server.store, time() + dt.timedelta(seconds=1)))
 
 
 def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
@@ -303,10 +305,10 @@ def test_pruning_forgets_who_took_part_and_keeps_what_was_decided(
     contribute(server, late, 0, 1)
     decision = decide(server, aggregation.closed(server, time, query)[0])
     when = time()
-    store = SqliteStore(path)
-    assert store.prune(milliseconds(when)) == []
-    assert store.prune(milliseconds(when + dt.timedelta(seconds=1))) == [query.id]
-    assert store.prune(milliseconds(when + dt.timedelta(days=1))) == []
+    store = SqlStore(path)
+    assert list(prune(store, when)) == []
+    assert list(prune(store, when + dt.timedelta(seconds=1))) == [query.id]
+    assert list(prune(store, when + dt.timedelta(days=1))) == []
     assert [(each.id, each.pruned) for each in summaries(store)] == [(late.id, False), (query.id, True)]
     store.close()
     assert status_of(server, query).cohorts[0].decision == decision
@@ -341,6 +343,26 @@ def test_nothing_is_closed_by_a_commit_that_fails(
     assert aggregation.phones_in(aggregation.requests(server)[0]) == {0, 1}
 
 
+def test_a_query_that_cannot_be_closed_now_does_not_keep_others_from_closing(
+    server: AggregationServer, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, other = (aggregation.collecting(server, aggregation.make_query()) for _ in range(2))
+    time.pass_(other.closes_after)
+    close = server.store.close_query
+
+    def close_query(digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
+        if digest == locked.digest:
+            raise OSError(errno.EBUSY, "lock timeout")
+        return close(digest, make_request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server.store, "close_query", close_query)
+        with pytest.raises(OSError, match="lock timeout"):
+            server.closing.close_due()
+    assert [status_of(server, query).phase for query in (locked, other)] == [wire.COLLECTING, wire.CLOSING]
+    assert server.closing.close_due() == [locked.id]
+
+
 @pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])
 def test_what_will_never_be_decided_is_told_and_its_name_is_not_free(
     server: AggregationServer, time: Time, refusal: Refusal
@@ -369,8 +391,8 @@ def test_pruning_forgets_what_was_refused(path: Path, server: AggregationServer,
     for query in (refused, waiting):
         aggregation.announce(server, query)
     server.store.reject(refused.digest, Refused(Refusal.BAD_QUERY, "too dear"))
-    store = SqliteStore(path)
-    assert store.prune(milliseconds(time())) == []
-    assert store.prune(milliseconds(time() + dt.timedelta(seconds=1))) == [refused.id]
+    store = SqlStore(path)
+    assert list(prune(store, time())) == []
+    assert list(prune(store, time() + dt.timedelta(seconds=1))) == [refused.id]
     assert [each.id for each in summaries(store)] == [waiting.id]
     store.close()

@@ -192,7 +192,7 @@ def test_late_is_what_comes_when_the_time_is_over_whether_or_not_anybody_has_clo
 def test_a_batch_may_be_of_many_queries_and_cohorts(
     path: Path, time: Time, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.sqlite_contributions._PHONES_AT_ONCE", at_once)
+    monkeypatch.setattr("reticent_agg.sql_contributions._PHONES_AT_ONCE", at_once)
     server = aggregation.opened(path, time)
     queries = [
         aggregation.collecting(server, aggregation.make_query(population=8, cohorts=cohorts)) for cohorts in (1, 2, 4)

@@ -12,8 +12,8 @@ import pytest
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import SqliteStore
-from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, refusal_of, run
+from reticent_agg import SqlStore
+from tests.agg.network import ANN, Deciding, network, phase, refusal_of, run
 from tests.parties import aggregation
 from tests.parties.aggregation import KeyServer, Phone
 from tests.parties.waiting import until
@@ -222,124 +222,64 @@ def test_a_query_that_cannot_be_countersigned_keeps_no_other_waiting(tmp_path: P
     run(countersign())
 
 
-def test_what_is_aborted_before_it_is_countersigned_is_burnt_then(
+def test_a_key_server_that_hangs_over_one_query_delays_no_other(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.CALLER_TIMEOUT", 0.2)
-
-    async def abort() -> None:
-        keys = Deciding(certs, gate=asyncio.Event())
-        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, query = await net.analyst(), aggregation.make_query()
-            assert keys.gate is not None
-            assert (await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))).phase == wire.ANNOUNCED
-            assert (await analyst.Abort(wire.AbortRequest(id=query.id))).phase == wire.ANNOUNCED
-            keys.gate.set()
-            await until(lambda: phase(net, query) == wire.DECIDED)
-
-    run(abort())
-
-
-def test_an_abort_is_not_kept_waiting_by_what_was_refused_before(
-    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reticent_agg.driver.MIN_PAUSE", 2 * DEADLINE)
-    monkeypatch.setattr("reticent_agg.driver.MAX_PAUSE", 2 * DEADLINE)
-
-    async def abort() -> None:
-        keys = Deciding(certs)
-        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, phones, query = await net.analyst(), await net.phones(), aggregation.make_query(enough=2)
-            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
-            keys.refuses = Refusal.BAD_RECEIPTS
-            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
-            await until(lambda: len(keys.heads) == 1)
-            keys.refuses = None
-            await analyst.Abort(wire.AbortRequest(id=query.id))
-            await until(lambda: phase(net, query) == wire.DECIDED)
-
-    run(abort())
-
-
-def test_what_was_not_asked_before_an_abort_is_burnt(tmp_path: Path, certs: Path) -> None:
-    """Also where the key server was about to be asked for it, and has another cohort in hand."""
-
-    async def abort() -> None:
-        keys = Deciding(certs, decides=asyncio.Event())
-        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
-            analyst, phones, query = (
-                await net.analyst(),
-                await net.phones(),
-                aggregation.make_query(cohorts=3, enough=2),
-            )
-            assert keys.decides is not None
-            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
-            await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(6)))
-            await until(lambda: len(keys.heads) == 1)
-            assert (await analyst.Abort(wire.AbortRequest(id=query.id))).phase == wire.CLOSING
-            keys.decides.set()
-            await until(lambda: phase(net, query) == wire.DECIDED)
-            assert [(head.cohort, bool(head.ciphertexts)) for head in keys.heads] == [(0, True), (1, False), (2, False)]
-            cohorts = net.server.replies.status(wire.StatusRequest(id=query.id), ANN).cohorts
-            assert [each.decision.outcome for each in cohorts] == [wire.RELEASED, wire.BURNT, wire.BURNT]
-
-    run(abort())
-
-
-def test_what_is_aborted_while_the_key_server_is_away_costs_phones_nothing(tmp_path: Path, certs: Path) -> None:
-    """Its request was never sent, so *burnt* is believed and passed on to phones."""
-
-    async def abort() -> None:
-        keys = Deciding(certs)
-        async with keys.listener() as listener:
-            address, query = listener.address, aggregation.make_query(enough=2)
-            async with network(tmp_path, certs, address) as net:
-                analyst, phones = await net.analyst(), await net.phones()
-                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
-                await listener.__aexit__(None, None, None)
-                for number in range(2):
-                    await phones.Contribute(Phone(number).contribution(query))
-                await until(lambda: phase(net, query) == wire.CLOSING)
-                await asyncio.sleep(0.5)  # the driver tries
-                await analyst.Abort(wire.AbortRequest(id=query.id))
-                async with keys.listener(address):
-                    await until(lambda: phase(net, query) == wire.DECIDED)
-                wanted = wire.DecisionsRequest(wanted=[wire.DecisionWanted(query=query.digest, cohort=0)])
-                [decision] = (await phones.Decisions(wanted)).decisions
-                assert decision.outcome == wire.BURNT
-
-    run(abort())
-
-
-def test_a_key_server_that_hangs_over_one_query_keeps_no_other_waiting_for_ever(
-    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is there, and says who is enrolled, but does not answer."""
+    """It never answers about one query; the others are countersigned and decided meanwhile, a few at a time."""
     monkeypatch.setattr("reticent_agg.driver.CALLER_TIMEOUT", 0.5)
-    monkeypatch.setattr("reticent_agg.driver.REPLY_TIMEOUT", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.MAX_CALLS", 3)
 
     async def hang() -> None:
         keys = Deciding(certs)
         async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
             analyst, phones = await net.analyst(), await net.phones()
-            first, second = aggregation.make_query(enough=2), aggregation.make_query(enough=2)
+            first, *others = (aggregation.make_query(enough=2) for _ in range(11))
             keys.hangs.add(first.digest)
-            for query in (first, second):
-                await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
-            await until(lambda: phase(net, second) == wire.COLLECTING)
-            keys.hangs.clear()
-            await until(lambda: phase(net, first) == wire.COLLECTING)
-            keys.hangs.add(first.digest)
-            for query in (first, second):
+            net.server.queries.learn(keys.keys.terms())
+            for query in (first, *others):
+                aggregation.announce(net.server, query, ANN)
+            assert (await analyst.Announce(wire.AnnounceRequest(query=first.to_bytes()))).phase == wire.ANNOUNCED
+            await until(lambda: all(phase(net, query) == wire.COLLECTING for query in others))
+            assert phase(net, first) == wire.ANNOUNCED
+            net.server.queries.countersign(first, keys.keys.deals(first))
+            for query in (first, *others):
                 await asyncio.gather(*(phones.Contribute(Phone(number).contribution(query)) for number in range(2)))
-            await until(lambda: phase(net, second) == wire.DECIDED)
-            keys.hangs.clear()
-            await until(lambda: phase(net, first) == wire.DECIDED)
+            await until(lambda: all(phase(net, query) == wire.DECIDED for query in others))
+            assert phase(net, first) == wire.CLOSING
+            assert [head.query for head in keys.heads].count(first.digest) == 1
+            assert keys.most_at_a_time <= 3
 
     run(hang())
 
 
-class FailsOnce(SqliteStore):
+def test_calls_that_hang_end_and_what_failed_comes_last(
+    tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many calls as run at a time hang: the others wait until these time out, and come before they are repeated."""
+    monkeypatch.setattr("reticent_agg.driver.REPLY_TIMEOUT", 0.5)
+    monkeypatch.setattr("reticent_agg.driver.MAX_CALLS", 2)
+
+    async def hang() -> None:
+        keys = Deciding(certs)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address) as net:
+            net.server.queries.learn(keys.keys.terms())
+            queries = [aggregation.make_query(enough=2) for _ in range(4)]
+            keys.hangs.update(query.digest for query in queries[:2])
+            for query in queries:
+                aggregation.announce(net.server, query, ANN)
+                net.server.queries.countersign(query, keys.keys.deals(query))
+                net.server.collection.contribute([Phone(number).contribution(query) for number in range(2)])
+            net.service._must_close.set()
+            await until(lambda: all(phase(net, query) == wire.DECIDED for query in queries[2:]))
+            assert {head.query for head in keys.heads[:2]} == keys.hangs
+            assert keys.most_at_a_time == 2
+            keys.hangs.clear()
+            await until(lambda: all(phase(net, query) == wire.DECIDED for query in queries[:2]))
+
+    run(hang())
+
+
+class FailsOnce(SqlStore):
     """A store whose disk fails once, while a request is read from it."""
 
     has_failed = False
@@ -361,10 +301,6 @@ def test_a_request_that_cannot_be_read_is_read_again(tmp_path: Path, certs: Path
             await until(lambda: phase(net, query) == wire.DECIDED)
 
     run(decide())
-
-
-def phase(net: Network, query: Query) -> wire.Phase.ValueType:
-    return net.server.replies.status(wire.StatusRequest(id=query.id), ANN).phase
 
 
 @pytest.mark.parametrize("refusal", [Refusal.KEY_RETIRED, Refusal.UNKNOWN_QUERY])

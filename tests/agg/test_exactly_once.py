@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from reticent.privacy import Query
 from reticent.protocol import Refused, statements
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from reticent_agg.counting.collection import ContributionResult
 from tests.agg.broken_stores import AcknowledgesBeforeCommit, CommitsLate, ForgetsReceipts
 from tests.parties import aggregation
@@ -130,8 +131,8 @@ def test_what_is_acknowledged_is_counted_exactly_once_for_many_schedules(schedul
 
 
 @pytest.mark.parametrize("broken", [AcknowledgesBeforeCommit, ForgetsReceipts, CommitsLate])
-def test_the_check_above_finds_a_broken_store(broken: type[SqliteStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.parties.aggregation.SqliteStore", broken)
+def test_the_check_above_finds_a_broken_store(broken: type[SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.parties.aggregation.SqlStore", broken)
 
     def is_found(schedule: list[Step]) -> bool:
         try:
@@ -151,19 +152,25 @@ def test_the_check_above_finds_a_broken_store(broken: type[SqliteStore], monkeyp
 
 
 class Workers:
-    """Processes that have the same contributions taken in, over one file."""
+    """Processes that have the same contributions taken in, over one file or PostgreSQL database."""
 
-    def __init__(self, folder: Path, phones: int) -> None:
-        self.folder, self.time = folder, Time()
-        server = aggregation.opened(folder / "aggregation.db", self.time)
+    def __init__(self, folder: Path, phones: int, database: str | None = None) -> None:
+        self.folder, self.time, self.database = folder, Time(), database
+        server = self.opened()
         self.query = aggregation.collecting(server, aggregation.make_query(population=phones))
         server.close()
         for number in range(phones):
             (folder / f"{number}.message").write_bytes(Phone(number).contribution(self.query).SerializeToString())
 
+    def opened(self) -> AggregationServer:
+        return aggregation.opened(self.database or self.folder / "aggregation.db", self.time)
+
+    def _database(self) -> list[str]:
+        return [] if self.database is None else [self.database]
+
     def start(self, seed: int, most: int) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.agg.worker", str(self.folder), str(seed), str(most)],
+            [sys.executable, "-m", "tests.agg.worker", str(self.folder), str(seed), str(most), *self._database()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -171,7 +178,7 @@ class Workers:
 
     def check(self, acknowledged: set[int]) -> None:
         """All that was acknowledged is in the sum, and nothing is in it twice."""
-        server = aggregation.opened(self.folder / "aggregation.db", self.time)
+        server = self.opened()
         (head,) = aggregation.closed(server, self.time, self.query)
         assert acknowledged <= aggregation.phones_in(head)
         assert len(aggregation.phones_in(head)) == head.contributors == len(aggregation.receipts_of(server, head))
@@ -189,8 +196,7 @@ def acknowledged_in(lines: Sequence[str], workers: Workers) -> set[int]:
     return {int(place) for place, _ in whole}
 
 
-def test_two_processes_may_race(tmp_path: Path) -> None:
-    workers = Workers(tmp_path, 60)
+def check_two_processes_may_race(workers: Workers) -> None:
     running = [workers.start(seed, 4) for seed in (1, 2)]
     for each in running:
         lines = each.communicate("", timeout=DEADLINE)[0].splitlines(keepends=True)
@@ -199,22 +205,45 @@ def test_two_processes_may_race(tmp_path: Path) -> None:
     workers.check(set(range(60)))
 
 
+def test_two_processes_may_race(tmp_path: Path) -> None:
+    check_two_processes_may_race(Workers(tmp_path, 60))
+
+
 @pytest.mark.slow
-def test_a_process_may_be_killed_at_any_moment(tmp_path: Path) -> None:
-    workers = Workers(tmp_path, 120)
+def test_two_processes_may_race_on_postgresql(tmp_path: Path, postgres: str) -> None:
+    check_two_processes_may_race(Workers(tmp_path, 60, postgres))
+
+
+def check_processes_may_be_killed(workers: Workers, side_by_side: int) -> None:
+    """Several at a time; each is killed at a moment of its own, and followed by another one."""
     chance = random.Random(7)  # noqa: S311  # moments
     acknowledged: set[int] = set()
     interrupted = 0
-    for seed in range(25):
-        process = workers.start(seed, 3)
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]
-        wall.sleep(chance.random() * 0.004)  # the length of a transaction
-        process.kill()
-        lines += process.stdout.readlines()
-        process.communicate(timeout=DEADLINE)
-        interrupted += "done\n" not in lines
-        acknowledged |= acknowledged_in(lines, workers)
-    assert interrupted >= 15
+    for first in range(0, 24, side_by_side):
+        processes = [workers.start(seed, 3) for seed in range(first, first + side_by_side)]
+        for process in processes:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(chance.randint(1, 12))]
+            wall.sleep(chance.random() * 0.004)  # the length of a transaction
+            process.kill()
+            lines += process.stdout.readlines()
+            process.communicate(timeout=DEADLINE)
+            interrupted += "done\n" not in lines
+            acknowledged |= acknowledged_in(lines, workers)
+    assert interrupted >= 24 // side_by_side // 2
     assert len(acknowledged) >= 60
     workers.check(acknowledged)
+
+
+@pytest.mark.slow
+def test_a_process_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    check_processes_may_be_killed(Workers(tmp_path, 120), 1)
+
+
+@pytest.mark.slow
+def test_processes_on_postgresql_may_be_killed_at_any_moment(tmp_path: Path, postgres: str) -> None:
+    workers = Workers(tmp_path, 120, postgres)
+    check_processes_may_be_killed(workers, 3)
+    with psycopg.connect(postgres) as raw:
+        (shards,) = raw.execute("SELECT count(DISTINCT shard) FROM reticent_agg.sums").fetchone() or (0,)
+        assert 1 < shards <= 3  # a process that is killed early may have added nothing

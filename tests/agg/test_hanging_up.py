@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from reticent.privacy import Query
 from reticent.protocol import Refusal
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import SqliteStore
+from reticent_agg import SqlStore
 from reticent_agg.store import CountersignedDeal, NewQuery, StoredQuery
-from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, run
+from tests.agg.network import ANN, DEADLINE, Deciding, Network, network, phase, run
 from tests.parties import aggregation
 from tests.parties.aggregation import START
 from tests.parties.waiting import until
@@ -23,7 +22,7 @@ from tests.parties.waiting import until
 pytestmark = pytest.mark.slow  # real connections
 
 
-class Held(SqliteStore):
+class Held(SqlStore):
     """A store that waits in the method that a test holds, until it may go on."""
 
     holds = ""
@@ -49,9 +48,9 @@ class Held(SqliteStore):
         self._pass("countersign")
         return super().countersign(digest, deal)
 
-    def query_ids_of(self, owner: str | None) -> list[str]:
-        self._pass("query_ids_of")
-        return super().query_ids_of(owner)
+    def queries_of(self, owner: str | None, below: int, limit: int) -> list[tuple[int, str]]:
+        self._pass("queries_of")
+        return super().queries_of(owner, below, limit)
 
 
 def held(net: Network, method: str) -> Held:
@@ -67,10 +66,6 @@ async def hang_up(store: Held, analyst: Any, call: Any) -> None:
     for _ in range(3):
         await analyst.List(wire.ListRequest())
     store.let_go.set()
-
-
-def phase(net: Network, query: Query) -> wire.Phase.ValueType:
-    return net.server.replies.status(wire.StatusRequest(id=query.id), ANN).phase
 
 
 def test_what_is_aborted_is_burnt_though_the_analyst_hangs_up(tmp_path: Path, certs: Path) -> None:
@@ -101,8 +96,8 @@ def test_what_is_announced_is_countersigned_though_the_analyst_hangs_up(tmp_path
 def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
     tmp_path: Path, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reticent_agg.driver.MIN_PAUSE", 2 * DEADLINE)
-    monkeypatch.setattr("reticent_agg.driver.MAX_PAUSE", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.work_pool.MIN_PAUSE", 2 * DEADLINE)
+    monkeypatch.setattr("reticent_agg.work_pool.MAX_PAUSE", 2 * DEADLINE)
 
     async def announce() -> None:
         keys = Deciding(certs, refuses=Refusal.UNAVAILABLE)
@@ -128,7 +123,7 @@ def test_what_is_countersigned_is_closed_in_time_though_the_analyst_hangs_up(
 def test_a_server_stops_without_reading_what_nobody_waits_for_any_more(tmp_path: Path, certs: Path) -> None:
     async def stop() -> None:
         async with network(tmp_path, certs, "127.0.0.1:1", Held) as net:
-            store, analyst = held(net, "query_ids_of"), await net.analyst()
+            store, analyst = held(net, "queries_of"), await net.analyst()
             calls = [analyst.List(wire.ListRequest()) for _ in range(3)]
             await until(store.is_inside.is_set)
             for call in calls:

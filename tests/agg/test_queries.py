@@ -12,7 +12,9 @@ from reticent.protocol import Refusal, Refused
 from reticent.protocol.layout import contribution_bytes
 from reticent.randomness import seeded
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, BadKeyServerReply, BadStore, SqliteStore
+from reticent_agg import AggregationServer, BadKeyServerReply, BadStore, SqlStore
+from reticent_agg import sql_schema as sql
+from reticent_agg.counting.replies import ANONYMOUS_REPLY_BYTES, OPEN_QUERIES_AT_ONCE
 from tests.parties import aggregation
 from tests.parties.aggregation import KeyServer, Phone, Time
 from tests.parties.key_pairs import pair
@@ -68,20 +70,56 @@ def test_time_counts_from_when_phones_can_hear_of_it(server: AggregationServer, 
     assert announcements_to(server, 0)[0].closes_in_ms == query.closes_after * 1000
 
 
-def test_what_a_phone_has_answered_comes_last(server: AggregationServer) -> None:
-    first, second = (aggregation.collecting(server, aggregation.make_query()) for _ in range(2))
-    server.collection.contribute([Phone(0).contribution(first)])
-    assert [each.query for each in announcements_to(server, 0)] == [second.digest, first.digest]
-    assert [each.query for each in announcements_to(server, 1)] == [first.digest, second.digest]
+def test_announcements_are_paged_by_open_queries(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reticent_agg.counting.replies.OPEN_QUERIES_AT_ONCE", 2)
+    queries = [aggregation.collecting(server, aggregation.make_query(population=size)) for size in (6, 3, 3, 3, 6, 6)]
+    pages: list[list[bytes]] = []
+    after = 0
+    while not pages or after:
+        reply = server.replies.announcements(wire.AnnouncementsRequest(phone=Phone(4).id, after=after))
+        pages.append([each.query for each in reply.announcements])
+        assert reply.again_in_ms
+        after = reply.next
+    dealt = [queries[place].digest for place in (0, 4, 5)]
+    assert pages == [dealt[:1], [], dealt[1:], []]
+    assert not server.replies.announcements(wire.AnnouncementsRequest(phone=Phone(4).id, after=1 << 62)).next
 
 
-def test_a_reply_has_as_many_announcements_as_fit(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = [aggregation.collecting(server, aggregation.make_query()) for _ in range(4)]
-    size = announcements_to(server, 0)[0].ByteSize()
-    monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 2 * size + 8)
-    assert len(announcements_to(server, 0)) == 2
-    monkeypatch.setattr("reticent_agg.counting.replies.ANONYMOUS_REPLY_BYTES", 1)
-    assert [each.query for each in announcements_to(server, 0)] == [queries[0].digest]
+def test_a_full_page_of_announcements_fits_a_reply(server: AggregationServer) -> None:
+    aggregation.collecting(server, aggregation.make_query(closes_after=366 * 86400))
+    (announcement,) = announcements_to(server, 0)
+    announcement.cohort = (1 << 32) - 1
+    page = wire.AnnouncementsReply(announcements=[announcement] * OPEN_QUERIES_AT_ONCE)
+    assert page.ByteSize() <= ANONYMOUS_REPLY_BYTES
+
+
+def test_an_analyst_gets_the_list_in_pages(server: AggregationServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reticent_agg.counting.replies.LISTED_AT_ONCE", 3)
+    queries = [aggregation.make_query() for _ in range(7)]
+    for number, query in enumerate(queries):
+        aggregation.announce(server, query, "bob" if number == 5 else "ann")
+    size = server.replies.list_queries("bob").queries[0].ByteSize()
+    for most, lengths in ((1 << 20, [3, 3, 0]), (2 * size + 8, [2, 2, 2]), (1, [1] * 6)):
+        monkeypatch.setattr("reticent_agg.counting.replies.REPLY_BYTES", most)
+        pages = [server.replies.list_queries("ann")]
+        while pages[-1].next:
+            pages.append(server.replies.list_queries("ann", pages[-1].next))
+        assert [len(page.queries) for page in pages] == lengths
+        listed = [each.query for page in pages for each in page.queries]
+        assert listed == [queries[number].to_bytes() for number in (6, 4, 3, 2, 1, 0)]
+
+
+def test_pages_are_read_by_an_index(server: AggregationServer) -> None:
+    """However many queries are decided, and whoever has announced them."""
+    with aggregation.database_of(server).reading() as run:
+        for statement, values in (
+            (sql.ANNOUNCED_TO, (2, 5, 256, b"phone")),
+            (sql.QUERIES_OF.format("= ?"), ("ann", 5, 100)),
+            (sql.QUERIES_OF.format("IS NULL"), (5, 100)),
+        ):
+            steps = [row[-1] for row in run(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()]
+            assert any("SEARCH queries USING" in step and "number" in step for step in steps), steps
+            assert not any("SCAN queries" in step for step in steps), steps
 
 
 def test_the_same_announcement_again_gets_the_status_and_another_of_that_name_a_conflict(
@@ -202,7 +240,7 @@ def test_what_was_written_down_and_is_no_query_any_more_is_refused_and_keeps_no_
     strange, later = aggregation.make_query(), aggregation.make_query()
     for query in (strange, later):
         announce(server, query)
-    with closing(SqliteStore(path)) as store, store.database.transaction() as run:
+    with closing(SqlStore(path)) as store, store.database.transaction() as run:
         run("UPDATE queries SET content = ? WHERE digest = ?", (b"{}", strange.digest))
     assert aggregation.uncountersigned(server) == [later]
     assert [each.phase for each in server.replies.list_queries().queries] == [wire.ANNOUNCED, wire.REFUSED]
@@ -239,7 +277,7 @@ def test_keys_are_kept_and_strange_ones_refused(server: AggregationServer, time:
         assert not server.queries.can_judge(aggregation.make_query(population=10, key_id=each.key_id.hex()))
     with pytest.raises(BadKeyServerReply):
         server.queries.learn(wire.Terms(population=9, public_key=other.to_bytes()[:-1]))
-    strict = AggregationServer(SqliteStore(None), identity=KeyServer.identity.public, now=time, rng=seeded(1))
+    strict = AggregationServer(SqlStore(None), identity=KeyServer.identity.public, now=time, rng=seeded(1))
     with pytest.raises(BadKeyServerReply, match="bits"):
         strict.queries.learn(KeyServer().terms())  # 2048 bits are for simulation
     strict.close()
@@ -288,7 +326,7 @@ def test_a_foreign_file_is_refused(path: Path, time: Time) -> None:
     with pytest.raises(BadStore):
         aggregation.opened(path, time)
     with pytest.raises(ValueError, match="32 bytes: got 3"):
-        AggregationServer(SqliteStore(None), identity=b"key", now=time, rng=seeded(1))
+        AggregationServer(SqlStore(None), identity=b"key", now=time, rng=seeded(1))
 
 
 def test_no_more_phones_are_asked_than_the_key_server_has_said(server: AggregationServer, path: Path) -> None:
@@ -305,7 +343,7 @@ def test_no_more_phones_are_asked_than_the_key_server_has_said(server: Aggregati
     assert server.queries.can_judge(known)
     assert announce(server, known).phase == wire.COLLECTING  # what was announced before is
     again = AggregationServer(
-        SqliteStore(path), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
+        SqlStore(path), identity=KeyServer.identity.public, now=Time(), rng=seeded(1), simulation=True
     )
     with pytest.raises(Refused, match="UNAVAILABLE: the key server cannot be reached"):
         announce(again, aggregation.make_query())

@@ -6,13 +6,13 @@ import datetime as dt
 
 from reticent.times import instant
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import SqliteStore
+from reticent_agg import SqlStore
 from reticent_agg.counting.replies import ANONYMOUS_REPLY_BYTES, MAX_WANTED, Replies
 
 FITTING = 3  # decisions in a reply
 
 
-class Full(SqliteStore):
+class Full(SqlStore):
     """A store in which everything is decided, and which counts what is read from it."""
 
     read = 0

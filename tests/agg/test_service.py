@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from reticent.privacy import Query
 from reticent.protocol import Refusal, Refused, Unreachable
 from reticent.protocol.calls import reply_of
+from reticent.retry import Backoff
 from reticent.v1 import counting_pb2 as wire
 from reticent.v1 import counting_pb2_grpc
-from reticent_agg import SqliteStore
+from reticent_agg import BadStore, SqlStore
 from tests.agg.network import Deciding, network, refusal_of, run
 from tests.parties import aggregation
 from tests.parties.aggregation import START, KeyServer, Phone
@@ -82,6 +83,53 @@ def test_queries_are_closed_by_the_clock(tmp_path: Path, certs: Path) -> None:
     run(close())
 
 
+class Faulty(SqlStore):
+    """A store in which searches for queries to close, and to prune, fail once each."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.faults: dict[str, Exception] = {"due": KeyError("of ours"), "prune": KeyError("of ours")}
+        self.prunings = 0
+
+    def due(self, now: int) -> list[bytes]:
+        if "due" in self.faults:
+            raise self.faults.pop("due")
+        return super().due(now)
+
+    def prune(self, before: int, rows: int) -> list[str] | None:
+        if "prune" in self.faults:
+            raise self.faults.pop("prune")
+        self.prunings += 1
+        return super().prune(before, rows)
+
+
+def test_a_fault_ends_neither_closing_nor_pruning_and_a_damaged_database_ends_the_service(
+    tmp_path: Path, certs: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reticent_agg.service.CLOSE_AGAIN", Backoff(first=0.01))
+
+    async def close() -> None:
+        keys = Deciding(certs)
+        keep = dt.timedelta(days=1)
+        async with keys.listener() as listener, network(tmp_path, certs, listener.address, Faulty, keep=keep) as net:
+            store = net.server.store
+            assert isinstance(store, Faulty)
+            await until(lambda: not store.faults)
+            analyst, query = await net.analyst(), aggregation.make_query(closes_after=60)
+            await analyst.Announce(wire.AnnounceRequest(query=query.to_bytes()))
+            await until(lambda: "cannot be pruned" in caplog.text)
+            await asyncio.sleep(0.1)  # the server goes to wait for its clock
+            assert store.prunings == 0
+            await net.clock.move_to(START + dt.timedelta(seconds=60))
+            await until(lambda: bool(keys.heads) and store.prunings == 1)
+            store.faults["due"] = BadStore("it is damaged")
+            await analyst.Announce(wire.AnnounceRequest(query=aggregation.make_query().to_bytes()))
+            with pytest.raises(BadStore, match="it is damaged"):
+                await net.service.wait()
+
+    run(close())
+
+
 def test_more_phones_are_asked_as_soon_as_they_are_there(tmp_path: Path, certs: Path) -> None:
     async def call() -> None:
         keys = Deciding(certs)
@@ -122,6 +170,7 @@ METHODS = {
     "Counting/Announce": "analysts",
     "Counting/Status": "analysts",
     "Counting/Abort": "analysts",
+    "Counting/List": "analysts",
 }
 """All methods whose requests have content."""
 
@@ -179,7 +228,7 @@ def test_a_phone_that_calls_too_often_waits_and_no_other_does(tmp_path: Path, ce
     run(flood())
 
 
-class Counted(SqliteStore):
+class Counted(SqlStore):
     """A store that counts how often a decision is looked for."""
 
     looked = 0

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import random
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from reticent.protocol import Refused
 from reticent.randomness import secure
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import AggregationServer, SqliteStore
+from reticent_agg import AggregationServer, SqlStore
 from tests.parties import aggregation
 
 
-def main(folder: Path, seed: int, most: int) -> None:
+def main(folder: Path, seed: int, most: int, database: str | None) -> None:
     """Send the messages of a folder in an order of this process's own, some twice; then wait to be killed."""
+    store = SqlStore(folder / "aggregation.db" if database is None else database)
     chance = random.Random(seed)  # noqa: S311  # an order
-    with closing(
-        AggregationServer(
-            SqliteStore(folder / "aggregation.db"),
-            identity=aggregation.KeyServer.identity.public,
-            now=aggregation.Time(),
-            rng=secure(),
-            simulation=True,
-        )
-    ) as server:
+    server = AggregationServer(
+        store,
+        identity=aggregation.KeyServer.identity.public,
+        now=aggregation.Time(),
+        rng=secure(),
+        simulation=True,
+    )
+    with closing(server), nullcontext() if database is None else store.serving():
         places = list(range(len(list(folder.glob("*.message")))))
         messages = {place: wire.Contribution.FromString((folder / f"{place}.message").read_bytes()) for place in places}
         chance.shuffle(places)
@@ -44,4 +44,4 @@ def main(folder: Path, seed: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)

@@ -366,6 +366,8 @@ Global___DecideHead: _TypeAlias = DecideHead  # noqa: Y015
 
 @_typing.final
 class Receipts(_message.Message):
+    """In the order of the phones' ids, one of each phone, also across messages."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     RECEIPTS_FIELD_NUMBER: _builtins.int
@@ -475,15 +477,19 @@ class AnnouncementsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PHONE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     phone: _builtins.bytes
+    after: _builtins.int
+    """The `next` of the page before; 0 for the first page."""
     def __init__(
         self,
         *,
         phone: _builtins.bytes = ...,
+        after: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["phone", b"phone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "phone", b"phone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,8 +501,11 @@ class AnnouncementsReply(_message.Message):
 
     ANNOUNCEMENTS_FIELD_NUMBER: _builtins.int
     AGAIN_IN_MS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     again_in_ms: _builtins.int
-    """The delay before the next request."""
+    """The delay before all pages are requested again."""
+    next: _builtins.int
+    """The `after` of a request for the next page; 0 if this is the last one."""
     @_builtins.property
     def announcements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Announcement]: ...
     def __init__(
@@ -504,10 +513,11 @@ class AnnouncementsReply(_message.Message):
         *,
         announcements: _abc.Iterable[Global___Announcement] | None = ...,
         again_in_ms: _builtins.int = ...,
+        next: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again_in_ms", b"again_in_ms", "announcements", b"announcements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again_in_ms", b"again_in_ms", "announcements", b"announcements", "next", b"next"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -823,12 +833,17 @@ Global___AbortRequest: _TypeAlias = AbortRequest  # noqa: Y015
 class ListRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """The `next` of the page before; 0 for the first page."""
     def __init__(
         self,
+        *,
+        after: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -839,16 +854,20 @@ class ListReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     QUERIES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.int
+    """The `after` of a request for the next page; 0 if this is the last one."""
     @_builtins.property
     def queries(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueryStatus]: ...
     def __init__(
         self,
         *,
         queries: _abc.Iterable[Global___QueryStatus] | None = ...,
+        next: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queries", b"queries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next", b"next", "queries", b"queries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -429,7 +429,7 @@ class CollectingServicer(object):
     """
 
     def Announcements(self, request, context):
-        """The open queries that were dealt to a phone.
+        """The open queries that were dealt to a phone, in pages. A page may be empty, and others may follow it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -710,7 +710,7 @@ class CountingServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """The analyst's queries, the latest first.
+        """The analyst's queries, the latest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

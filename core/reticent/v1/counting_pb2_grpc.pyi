@@ -186,7 +186,7 @@ class CollectingStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> CollectingAsyncStub: ...
     Announcements: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AnnouncementsRequest, _counting_pb2.AnnouncementsReply]
-    """The open queries that were dealt to a phone."""
+    """The open queries that were dealt to a phone, in pages. A page may be empty, and others may follow it."""
     Query: _grpc.UnaryUnaryMultiCallable[_counting_pb2.QueryRequest, _counting_pb2.QueryReply]
     """A query, for a phone to which it was dealt. The phone signs its request, because a query may be large."""
     Key: _grpc.UnaryUnaryMultiCallable[_counting_pb2.KeyRequest, _counting_pb2.KeyReply]
@@ -204,7 +204,7 @@ class CollectingAsyncStub(CollectingStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Announcements: _aio.UnaryUnaryMultiCallable[_counting_pb2.AnnouncementsRequest, _counting_pb2.AnnouncementsReply]  # type: ignore[assignment]
-    """The open queries that were dealt to a phone."""
+    """The open queries that were dealt to a phone, in pages. A page may be empty, and others may follow it."""
     Query: _aio.UnaryUnaryMultiCallable[_counting_pb2.QueryRequest, _counting_pb2.QueryReply]  # type: ignore[assignment]
     """A query, for a phone to which it was dealt. The phone signs its request, because a query may be large."""
     Key: _aio.UnaryUnaryMultiCallable[_counting_pb2.KeyRequest, _counting_pb2.KeyReply]  # type: ignore[assignment]
@@ -225,7 +225,7 @@ class CollectingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.AnnouncementsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.AnnouncementsReply, _abc.Awaitable[_counting_pb2.AnnouncementsReply]]:
-        """The open queries that were dealt to a phone."""
+        """The open queries that were dealt to a phone, in pages. A page may be empty, and others may follow it."""
 
     @_abc_1.abstractmethod
     def Query(
@@ -279,7 +279,7 @@ class CountingStub:
     Abort: _grpc.UnaryUnaryMultiCallable[_counting_pb2.AbortRequest, _counting_pb2.QueryStatus]
     """Close one of the analyst's own queries now, and burn its undecided cohorts."""
     List: _grpc.UnaryUnaryMultiCallable[_counting_pb2.ListRequest, _counting_pb2.ListReply]
-    """The analyst's queries, the latest first."""
+    """The analyst's queries, the latest first, in pages."""
 
 @_typing.type_check_only
 class CountingAsyncStub(CountingStub):
@@ -295,7 +295,7 @@ class CountingAsyncStub(CountingStub):
     Abort: _aio.UnaryUnaryMultiCallable[_counting_pb2.AbortRequest, _counting_pb2.QueryStatus]  # type: ignore[assignment]
     """Close one of the analyst's own queries now, and burn its undecided cohorts."""
     List: _aio.UnaryUnaryMultiCallable[_counting_pb2.ListRequest, _counting_pb2.ListReply]  # type: ignore[assignment]
-    """The analyst's queries, the latest first."""
+    """The analyst's queries, the latest first, in pages."""
 
 class CountingServicer(metaclass=_abc_1.ABCMeta):
     """Of the aggregation server, for analysts, whose certificates identify them."""
@@ -338,7 +338,7 @@ class CountingServicer(metaclass=_abc_1.ABCMeta):
         request: _counting_pb2.ListRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_counting_pb2.ListReply, _abc.Awaitable[_counting_pb2.ListReply]]:
-        """The analyst's queries, the latest first."""
+        """The analyst's queries, the latest first, in pages."""
 
 def add_CountingServicer_to_server(servicer: CountingServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -70,7 +70,8 @@ def serve(
         call_rate: The limit of calls per second from one network, with bursts of twice as many.
         in_flight: The limit of concurrent calls; one network may have half of them.
         connections: The limit of concurrent connections; one network may have a quarter of them.
-        log_level: The lowest level that is logged on standard error: debug, info, warning or error.
+        log_level: The lowest level that is logged on standard error: debug, info, warning or error. SIGUSR1
+            logs one level more, SIGUSR2 one less, while the server runs.
         log_json: Log as JSON.
     """
     start_logging(log_level, log_json)

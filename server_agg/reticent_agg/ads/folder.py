@@ -23,9 +23,10 @@ import numpy as np
 from reticent.clock import SystemClock
 from reticent.hierarchy import Hierarchy
 from reticent.rates import RateTable
-from reticent.storage.database import InUse, claimed
+from reticent.storage.database import claimed
 from reticent.storage.documents import DocumentFormat
 from reticent.storage.files import create, drafted_folder, make_folder, replace
+from reticent.storage.sql import InUse
 from reticent_agg.ads.catalogue import Catalogue
 from reticent_agg.ads.index import AdIndex, IndexSettings
 from reticent_agg.errors import BadAdFolder, NotServed

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from reticent.protocol import Refusal, Refused
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg import metrics
 from reticent_agg.counting.collection import ContributionResult
 
 __all__ = ["Batches"]
@@ -50,6 +51,7 @@ class Batches:
             raise Refused(Refusal.BUSY, "too many contributions at a time", retry_after=RETRY_AFTER)
         result: asyncio.Future[ContributionResult] = asyncio.get_running_loop().create_future()
         self._waiting.append((contribution, result))
+        metrics.CONTRIBUTIONS_WAITING.inc()
         self._bytes += len(contribution.ciphertexts)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
@@ -63,6 +65,8 @@ class Batches:
         try:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
+                metrics.CONTRIBUTIONS_WAITING.dec(len(batch))
+                metrics.BATCH_SIZE.observe(len(batch))
                 self._bytes -= sum(len(contribution.ciphertexts) for contribution, _ in batch)
                 await self._write_batch(batch)
         finally:
@@ -77,6 +81,7 @@ class Batches:
             results = [Refused(Refusal.UNAVAILABLE, retry_after=RETRY_AFTER)] * len(batch)
         except Exception as error:  # noqa: BLE001  # each caller gets it, and the next batch is written
             results = [error] * len(batch)
+        metrics.CONTRIBUTIONS.inc(sum(isinstance(each, wire.Acknowledgement) for each in results))
         for (_, result), outcome in zip(batch, results, strict=True):
             if result.done():  # the caller has hung up
                 continue

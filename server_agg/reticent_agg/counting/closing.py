@@ -14,9 +14,10 @@ from reticent.protocol.layout import ciphertexts_from, ciphertexts_to
 from reticent.protocol.phases import OUTCOMES
 from reticent.times import Now, instant, milliseconds
 from reticent.v1 import counting_pb2 as wire
+from reticent_agg import metrics
 from reticent_agg.counting.queries import AnnouncedQuery, Queries
 from reticent_agg.errors import BadKeyServerReply
-from reticent_agg.store import AggregationStore, EncryptedSum, StoredQuery, StoredRequest
+from reticent_agg.store import AggregationStore, EncryptedSum, StoredQuery, StoredRequest, WorkItem
 
 __all__ = ["FINAL_REFUSALS", "Closing", "abort"]
 
@@ -52,19 +53,38 @@ class Closing:
         self._rng = rng
 
     def close_due(self) -> list[str]:
-        """Close the queries whose time is over, and those with enough contributions; returns their ids."""
+        """Close the queries whose time is over, and those with enough contributions; returns their ids.
+
+        Raises:
+            OSError: At least one query cannot be closed now. All others are closed.
+        """
         closed = []
+        errors: list[OSError] = []
         for digest in self._store.due(milliseconds(self._now())):
-            announced = self._queries.announced(digest)
-            if self._store.close_query(digest, partial(self._request, announced)):
+            try:
+                announced = self._queries.announced(digest)
+                with metrics.CLOSE_SECONDS.time():
+                    is_closed = self._store.close_query(digest, partial(self._request, announced))
+            except OSError as error:  # such as a query that another process has locked
+                errors.append(error)
+                continue
+            if is_closed:
                 _log.info("%r is closed", announced.query.id)
                 closed.append(announced.query.id)
+        if errors:
+            raise errors[0]
         return closed
 
     def next_due(self) -> dt.datetime | None:
         """The next time at which a query closes."""
         due = self._store.next_due()
         return None if due is None else instant(due)
+
+    def to_decide(self) -> dict[WorkItem, str]:
+        """The cohorts to decide, in the order of their queries, each with the name of its query."""
+        items = self._store.to_decide()
+        names = {digest: self._queries.announced(digest).query.id for digest in {item.query for item in items}}
+        return {item: names[item.query] for item in items}
 
     def messages(self, head: wire.DecideHead) -> Iterator[wire.DecideRequest]:
         """The messages of a request to decide: the head, then the receipts, always in the same order."""
@@ -106,7 +126,8 @@ class Closing:
         query, key = announced.query, announced.key
         head = wire.DecideHead(query=query.digest, cohort=cohort.cohort, contributors=cohort.contributors)
         if cohort.contributors >= query.min_contributions:
-            sums = ciphertexts_from(cohort.ciphertexts, key)
+            partial_sums = [ciphertexts_from(each, key) for each in cohort.partial_sums]
+            sums = [key.add(column) for column in zip(*partial_sums, strict=True)]
             head.ciphertexts = ciphertexts_to(key.rerandomise(sums, self._rng), key)
         return head
 

@@ -22,8 +22,14 @@ REPLY_BYTES = 3 << 20
 """The most bytes of a reply: gRPC's clients take messages of 4 MiB unless told otherwise."""
 ANONYMOUS_REPLY_BYTES = 1 << 16
 """The most bytes of a reply to a phone that has not proved who it is. One item is sent in any case."""
+OPEN_QUERIES_AT_ONCE = 256
+"""Open queries that one page of announcements covers: if all were dealt to the phone, they fit such a reply."""
+LISTED_AT_ONCE = 100
+"""Queries in a page of an analyst's list."""
 MAX_WANTED = 1000
 """Decisions in one request."""
+
+_ABOVE_ALL = (1 << 63) - 1  # every query's number is smaller
 
 Item = TypeVar("Item", bound=Message)
 
@@ -45,9 +51,10 @@ class Replies:
     # To phones.
 
     def announcements(self, request: wire.AnnouncementsRequest) -> wire.AnnouncementsReply:
-        """The queries that collect from a phone, first those to which it has not contributed."""
+        """A page of the queries that collect from a phone."""
         refuse_odd_phone(request.phone)
         now = milliseconds(self._now())
+        dealt, following = self._store.dealt_to(request.phone, now, request.after, OPEN_QUERIES_AT_ONCE)
         found = (
             wire.Announcement(
                 query=each.digest,
@@ -56,11 +63,10 @@ class Replies:
                 cohort=each.cohort,
                 closes_in_ms=each.closes - now,
             )
-            for each in self._store.dealt_to(request.phone, now)
+            for each in dealt
         )
         return wire.AnnouncementsReply(
-            announcements=_fitting(found, ANONYMOUS_REPLY_BYTES),
-            again_in_ms=self._poll_interval // dt.timedelta(milliseconds=1),
+            announcements=found, again_in_ms=self._poll_interval // dt.timedelta(milliseconds=1), next=following or 0
         )
 
     def query(self, request: wire.QueryRequest) -> wire.QueryReply:
@@ -121,12 +127,16 @@ class Replies:
             raise query.refused
         return self._status(query)
 
-    def list_queries(self, analyst: str | None = None) -> wire.ListReply:
-        """An analyst's queries, the latest first, as many as fit a message; also those that were refused."""
-        found = (self._store.query_named(query_id) for query_id in self._store.query_ids_of(analyst))
-        return wire.ListReply(
-            queries=_fitting((self._status(query) for query in found if query is not None), REPLY_BYTES)
-        )
+    def list_queries(self, analyst: str | None = None, after: int = 0) -> wire.ListReply:
+        """A page of an analyst's queries, the latest first; also those that were refused."""
+        numbered = self._store.queries_of(analyst, after or _ABOVE_ALL, LISTED_AT_ONCE)
+        found = [(number, query) for number, name in numbered if (query := self._store.query_named(name)) is not None]
+        queries = list(_fitting((self._status(query) for _, query in found), REPLY_BYTES))
+        if len(queries) < len(found):
+            following = found[len(queries) - 1][0]
+        else:
+            following = numbered[-1][0] if len(numbered) == LISTED_AT_ONCE else 0
+        return wire.ListReply(queries=queries, next=following)
 
     def _status(self, query: StoredQuery) -> wire.QueryStatus:
         content = self._store.content(query.digest)

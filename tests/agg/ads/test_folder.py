@@ -15,7 +15,8 @@ import pytest
 
 from reticent.hierarchy import Hierarchy
 from reticent.rates import RateTable
-from reticent.storage.database import InUse, claimed
+from reticent.storage.database import claimed
+from reticent.storage.sql import InUse
 from reticent_agg import BadAdFolder
 from reticent_agg.ads.folder import AdFolder, AdSources
 from tests.agg.ads.worlds import EXAMPLE, HIERARCHY, OTHER_HIERARCHY

@@ -162,7 +162,7 @@ def _seen(store: AggregationStore, digest: bytes) -> dict[str, object]:
         "content": store.content(digest),
         "ids": store.query_ids(),
         "to countersign": store.to_countersign(),
-        "dealt to": store.dealt_to(phone(0), 0),
+        "dealt to": store.dealt_to(phone(0), 0, 0, 100),
         "dealt": store.dealt(digest, [phone(0), phone(4), phone(PHONES)]),
         "cohorts": store.cohorts(digest),
         "receipts": store.receipts(digest, 0, b"", 10),

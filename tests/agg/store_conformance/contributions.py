@@ -17,6 +17,7 @@ from tests.agg.store_conformance.values import (
     PHONES,
     ROUNDS,
     Opener,
+    batch,
     closed,
     collecting,
     head_of,
@@ -97,6 +98,20 @@ def _close(store: AggregationStore, digest: bytes, inside: threading.Event) -> l
 
     assert store.close_query(digest, make_request)
     return []
+
+
+def check_one_of_two_that_close_a_query_closes_it(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        for each in range(ROUNDS):
+            digest = collecting(store, f"q{each}", cohorts=2)
+            store.put_contributions([batch(digest, 0, 2), batch(digest, 1, cohort=1)], 0)
+            results = race(open_store, partial(_closes, digest=digest), partial(_closes, digest=digest))
+            assert sorted(results) == [False, True]
+            assert [phones_in(head_of(store, digest, cohort)) for cohort in (0, 1)] == [{0, 2}, {1}]
+
+
+def _closes(store: AggregationStore, digest: bytes) -> bool:
+    return store.close_query(digest, partial(request_of, digest))
 
 
 def check_time_is_over_at_the_end_whether_or_not_the_query_was_closed(open_store: Opener) -> None:

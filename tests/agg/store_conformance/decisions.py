@@ -14,9 +14,11 @@ from reticent_agg.store import (
     WorkItem,
 )
 from tests.agg.store_conformance.values import (
+    PHONES,
     ROUNDS,
     Opener,
     accept,
+    batch,
     closed,
     collecting,
     deal_of,
@@ -120,16 +122,41 @@ def check_pruning_deletes_phones_and_keeps_decisions(open_store: Opener) -> None
         store.decide(decision_of(decided), accept, 50)
         rejected = store.announce(new_query("rejected", announced=20))
         store.reject(rejected.digest, Refused(Refusal.BAD_QUERY))
-        assert store.prune(20) == []
-        assert store.prune(50) == ["rejected"]
-        assert store.prune(51) == ["decided"]
-        assert store.prune(1000) == []
+        assert store.prune(20, 100) is None
+        assert store.prune(50, 100) == ["rejected"]
+        assert store.prune(51, 100) == ["decided"]
+        assert store.prune(1000, 100) is None
         assert store.query_ids() == ["open", "decided"]
         assert known(store.query(decided)).pruned
         assert (store.dealt(decided, [phone(0)]), receipted(store, decided)) == ({}, [])
         assert store.decision_for_phones(decided, 0) == decision_of(decided)
         assert put(store, decided, 0) == [PutResult.LATE]
         assert (list(store.dealt(open_still, [phone(0)])), receipted(store, open_still)) == ([phone(0)], [0])
+
+
+def check_pruning_deletes_some_rows_at_a_time_and_continues_after_a_kill(open_store: Opener) -> None:
+    """Of 12 phones, 4 receipts in 2 cohorts and 2 requests; the server is killed after each step."""
+    with opened(open_store) as store:
+        digest = collecting(store, cohorts=2)
+        store.put_contributions([batch(digest, 0, 2), batch(digest, 1, 3, cohort=1)], 0)
+        closed(store, digest)
+        for cohort in (0, 1):
+            store.decide(decision_of(digest, cohort), accept, 50)
+        for number in range(3):
+            store.reject(store.announce(new_query(f"rejected {number}")).digest, Refused(Refusal.BAD_QUERY))
+    steps: list[list[str] | None] = []
+    left = []
+    for _ in range(7):
+        with opened(open_store) as store:
+            steps.append(store.prune(51, 5))
+            phones = store.dealt(digest, [phone(number) for number in range(PHONES)])
+            left.append((len(phones), len(receipted(store, digest)) + len(receipted(store, digest, 1))))
+            assert known(store.query(digest)).pruned
+            assert put(store, digest, 0, attempt=1)[0] is not PutResult.COUNTED
+    assert left[:5] == [(7, 4), (2, 4), (0, 1), (0, 0), (0, 0)]
+    assert steps == [[], [], [], ["q"], ["rejected 0", "rejected 1", "rejected 2"], None, None]
+    with opened(open_store) as store:
+        assert [each.decision for each in store.cohorts(digest)] == [decision_of(digest, cohort) for cohort in (0, 1)]
 
 
 def check_an_item_has_one_owner_while_its_lease_is_valid(open_store: Opener) -> None:
@@ -142,14 +169,46 @@ def check_an_item_has_one_owner_while_its_lease_is_valid(open_store: Opener) -> 
             message = store.claim(item, lease("one", now=0))
             assert message is not None
             assert store.claim(item, lease("two", now=99)) is None
-            assert store.claim(item, lease("one", now=50)) == message  # renewed, until 150
+            assert not store.renew(item, lease("two", now=50))
+            assert store.renew(item, lease("one", now=50))  # until 150
             assert store.claim(item, lease("two", now=149)) is None
             store.release(item, "two")  # which has none
             assert store.claim(item, lease("two", now=149)) is None
             assert store.claim(item, lease("two", now=150)) == message  # it has expired: the same bytes
             assert store.claim(item, lease("one", now=151)) is None
+            assert not store.renew(item, lease("one", now=151))
+            store.release(item, "one")  # which has lost it
+            assert store.claim(item, lease("one", now=151)) is None
             store.release(item, "two")
             assert store.claim(item, lease("one", now=151)) == message
+            assert store.claim(item, lease("one", now=151)) == message  # its owner was killed, and starts again
+
+
+def check_attempts_are_counted_until_an_item_is_done(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        query = store.announce(new_query())
+        assert store.attempts(query.digest) == 0
+        _attempt(store, WorkItem(query.digest), "one", "one", "two")
+        assert store.claim(WorkItem(query.digest), lease("three")) is not None
+        assert store.claim(WorkItem(query.digest), lease("one")) is None
+        assert store.renew(WorkItem(query.digest), lease("three"))
+    with opened(open_store) as store:
+        assert store.attempts(query.digest) == 4
+        store.countersign(query.digest, deal_of(2))
+        assert store.attempts(query.digest) == 0
+        closed(store, query.digest)
+        for cohort, owners in ((0, ["one"]), (1, ["one", "two"])):
+            _attempt(store, WorkItem(query.digest, cohort), *owners)
+        assert store.attempts(query.digest) == 2
+        store.decide(decision_of(query.digest, 1), accept, 5)
+        assert not store.renew(WorkItem(query.digest, 1), lease("two"))
+        assert store.attempts(query.digest) == 1
+
+
+def _attempt(store: AggregationStore, item: WorkItem, *owners: str) -> None:
+    for owner in owners:
+        assert store.claim(item, lease(owner)) is not None
+        store.release(item, owner)
 
 
 def check_one_of_two_that_claim_an_item_gets_it(open_store: Opener) -> None:

@@ -16,10 +16,12 @@ from tests.agg.store_conformance.values import (
     PHONES,
     ROUNDS,
     Opener,
+    accept,
     batch,
     closed,
     collecting,
     deal_of,
+    decision_of,
     known,
     lease,
     new_query,
@@ -44,6 +46,19 @@ def check_one_of_two_queries_of_a_name_stands(open_store: Opener) -> None:
 
 def _announce(store: AggregationStore, query: NewQuery) -> StoredQuery:
     return store.announce(query)
+
+
+def check_open_queries_are_listed_until_they_are_decided_or_rejected(open_store: Opener) -> None:
+    with opened(open_store) as store:
+        announced, rejected = (store.announce(new_query(name)) for name in "ab")
+        store.reject(rejected.digest, Refused(Refusal.BAD_QUERY))
+        first, second, third = (collecting(store, name) for name in "cde")
+        for each in (second, third):
+            closed(store, each)
+        store.decide(decision_of(third), accept, 0)
+        assert [query.digest for query in store.open_queries(9)] == [second, first, announced.digest]
+        assert [query.id for query in store.open_queries(2)] == ["d", "c"]
+        assert store.open_queries(1) == [store.query(second)]
 
 
 def check_a_rejected_query_gives_way_to_another_of_its_owner(open_store: Opener) -> None:
@@ -79,21 +94,32 @@ def check_lists_are_in_order(open_store: Opener) -> None:
         names = ["b", "a", "d", "c"]
         digests = [store.announce(new_query(name, owner=None if name == "d" else "ann")).digest for name in names]
         assert store.query_ids() == names[::-1]
-        assert (store.query_ids_of("ann"), store.query_ids_of(None)) == (["c", "a", "b"], ["d"])
+        assert store.queries_of("ann", 10, 10) == [(4, "c"), (2, "a"), (1, "b")]
+        assert (store.queries_of("ann", 10, 2), store.queries_of("ann", 2, 2)) == ([(4, "c"), (2, "a")], [(1, "b")])
+        assert (store.queries_of(None, 10, 10), store.queries_of("bob", 10, 10)) == ([(3, "d")], [])
         assert store.to_countersign() == [WorkItem(digest) for digest in digests]
         for digest, closes in zip(digests, (CLOSES, CLOSES + 2, CLOSES, CLOSES + 1), strict=True):
             store.countersign(digest, deal_of(2, closes=closes))
-        put(store, digests[0], 0)
-        order = [each.digest for each in store.dealt_to(phone(0), 0)]
-        assert order == [digests[2], digests[3], digests[1], digests[0]]
-        assert [each.digest for each in store.dealt_to(phone(0), CLOSES + 1)] == [digests[1]]
-        assert store.dealt_to(phone(PHONES), 0) == []
+        assert dealt_in_pages(store, phone(0), 0) == [[digests[0], digests[1], digests[2]], [digests[3]]]
+        assert dealt_in_pages(store, phone(0), CLOSES + 1) == [[digests[1]], []]
+        assert dealt_in_pages(store, phone(PHONES), 0) == [[], []]  # other phones' queries
         assert (store.due(CLOSES - 1), store.due(CLOSES + 1)) == ([], [digests[0], digests[2], digests[3]])
         assert store.next_due() == CLOSES
         for digest in reversed(digests):
             closed(store, digest)
         assert store.to_decide() == [WorkItem(digest, cohort) for digest in digests for cohort in (0, 1)]
         assert store.next_due() is None
+        assert dealt_in_pages(store, phone(0), 0) == [[]]
+
+
+def dealt_in_pages(store: AggregationStore, phone: bytes, now: int) -> list[list[bytes]]:
+    """The digests of a phone's queries, in pages that cover three open queries each."""
+    pages: list[list[bytes]] = []
+    after: int | None = 0
+    while after is not None:
+        dealt, after = store.dealt_to(phone, now, after, 3)
+        pages.append([each.digest for each in dealt])
+    return pages
 
 
 def check_a_query_is_due_when_each_cohort_has_enough(open_store: Opener) -> None:

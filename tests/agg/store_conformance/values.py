@@ -86,9 +86,8 @@ def put(store: AggregationStore, digest: bytes, *numbers: int, attempt: int = 0,
 
 
 def request_of(digest: bytes, cohort: EncryptedSum) -> wire.DecideHead:
-    return wire.DecideHead(
-        query=digest, cohort=cohort.cohort, contributors=cohort.contributors, ciphertexts=cohort.ciphertexts
-    )
+    total = sum(int.from_bytes(each, "big") for each in cohort.partial_sums).to_bytes(PHONES, "big")
+    return wire.DecideHead(query=digest, cohort=cohort.cohort, contributors=cohort.contributors, ciphertexts=total)
 
 
 def closed(store: AggregationStore, digest: bytes) -> None:

@@ -1,24 +1,28 @@
-"""The aggregation server's store in one SQLite file.
+"""The aggregation server's store in an SQL database: a SQLite file, or PostgreSQL.
 
-Of a contribution the file has a receipt, and its part in the sum of its cohort. No row holds its ciphertexts, but the
-quotients of successive sums in the write-ahead log do. They become worthless when the key server erases the query's
-key.
+Of a contribution the database has a receipt, and its part in a sum of its cohort. No row holds its ciphertexts, but
+the quotients of successive sums in the write-ahead log do. They become worthless when the key server erases the
+query's key.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from reticent.protocol import Refusal, Refused
-from reticent.storage.database import Database, Execute, Reader
+from reticent.storage.database import Database, Reader
+from reticent.storage.databases import open_database
 from reticent.storage.files import drafted
+from reticent.storage.sql import Execute, SqlDatabase, TransactionConflict, retried
 from reticent.v1 import counting_pb2 as wire
-from reticent_agg import sqlite_schema as sql
-from reticent_agg.sqlite_contributions import in_parts, put
+from reticent_agg import sql_schema as sql
+from reticent_agg.sql_closing import burn, close, request_of
+from reticent_agg.sql_contributions import in_parts, put
+from reticent_agg.sql_pruning import delete_rejected, prune
 from reticent_agg.store import (
     AggregationStore,
     CohortBatch,
@@ -36,35 +40,44 @@ from reticent_agg.store import (
     WorkItem,
 )
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqlStore"]
 
+MAX_PROCESSES = 256
+"""Processes that serve from one PostgreSQL database."""
 RESTORED = "the aggregation server was restored from a copy: announce the query again under another id"
 
 
-class SqliteStore(AggregationStore):
-    """A store in a file. Threads and processes may share the file; readers do not wait for a writer.
+class SqlStore(AggregationStore):
+    """A store in a database, that threads and processes share; readers do not wait for a writer.
 
     Args:
-        path: Where the file is, or will be; None for a store in memory.
+        place: The path of a SQLite file, which is made if there is none; the address of a PostgreSQL database; or None
+            for a store in memory.
 
     Raises:
-        BadStore: The file is damaged, foreign or of another version.
+        BadStore: The database is damaged, foreign or of another version.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self.database = Database(path, sql.FORMAT)
-        self._reader = self.database if path is None else Reader(path, sql.FORMAT)
+    def __init__(self, place: str | Path | None) -> None:
+        self.database: SqlDatabase = open_database(place, sql.FORMAT)
+        self._reader = Reader(place, sql.FORMAT) if isinstance(place, Path) else self.database
+        self._shard = 0
 
-    def serve_alone(self) -> AbstractContextManager[None]:
-        """Be the one process that serves from the file; other processes may read it, prune it, and abort queries.
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve from the database: of a file, only one process does; each one adds to sums of its own.
+
+        Other processes may read, prune and abort queries.
 
         Raises:
-            Occupied: Another process serves from it.
+            InUse: Another process serves from the file.
         """
-        return self.database.claim()
+        with self.database.claim(slots=MAX_PROCESSES) as claim:
+            self._shard = claim.slot
+            yield
 
     def close(self) -> None:
-        if self._reader is not self.database:
+        if isinstance(self._reader, Reader):
             self._reader.close()
         self.database.close()
 
@@ -76,17 +89,24 @@ class SqliteStore(AggregationStore):
 
         Raises:
             FileExistsError: The name is taken.
+            ValueError: The store is in PostgreSQL, which has backups of its own.
         """
+        if not isinstance(self.database, Database):
+            raise ValueError(
+                f"{self.database.place} is a PostgreSQL database: copy it with pg_dump, and run `reticent agg "
+                "restored` on a copy that you restore"
+            )
         with drafted(path) as draft:
             self.database.backup(draft)
-            with closing(SqliteStore(draft)) as copy:
+            with closing(SqlStore(draft)) as copy:
                 copy.abort_restored()
 
     # Public keys.
 
+    @retried
     def put_key(self, key_id: bytes, content: bytes) -> None:
         with self.database.transaction() as run:
-            run("INSERT OR IGNORE INTO keys VALUES (?, ?)", (key_id, content))
+            run("INSERT INTO keys VALUES (?, ?) ON CONFLICT DO NOTHING", (key_id, content))
 
     def key(self, key_id: bytes) -> bytes | None:
         content: bytes | None = self._value("SELECT content FROM keys WHERE id = ?", key_id)
@@ -94,12 +114,15 @@ class SqliteStore(AggregationStore):
 
     # Queries.
 
+    @retried
     def announce(self, query: NewQuery) -> StoredQuery:
         with self.database.transaction() as run:
-            known = _query(run, "id", query.id)
+            self.database.lock(query.id.encode())
+            known = self._named(run, query.id)
             if known is not None and not (known.may_be_replaced and known.owner == query.owner):
                 return known
-            run("DELETE FROM queries WHERE id = ?", (query.id,))
+            if known is not None and not delete_rejected(run, known.digest):
+                raise TransactionConflict(errno.EAGAIN, f"{query.id!r} has changed", self.database.place)
             run(
                 "INSERT INTO queries (digest, id, content, owner, announced, phase) VALUES (?, ?, ?, ?, ?, ?)",
                 (*query, wire.ANNOUNCED),
@@ -121,62 +144,79 @@ class SqliteStore(AggregationStore):
     def query_ids(self) -> list[str]:
         return [query_id for (query_id,) in self._rows("SELECT id FROM queries ORDER BY number DESC")]
 
-    def query_ids_of(self, owner: str | None) -> list[str]:
-        rows = self._rows("SELECT id FROM queries WHERE owner IS ? ORDER BY number DESC", owner)
-        return [query_id for (query_id,) in rows]
+    def queries_of(self, owner: str | None, below: int, limit: int) -> list[tuple[int, str]]:
+        owned = "IS NULL" if owner is None else "= ?"  # PostgreSQL uses no index for IS NOT DISTINCT FROM
+        return self._rows(sql.QUERIES_OF.format(owned), *([] if owner is None else [owner]), below, limit)
 
+    def open_queries(self, limit: int) -> list[StoredQuery]:
+        phases = wire.ANNOUNCED, wire.COLLECTING, wire.CLOSING
+        return [_stored(row) for row in self._rows(sql.LATEST_OPEN, *phases, wire.ANNOUNCED, limit)]
+
+    @retried
     def countersign(self, digest: bytes, deal: CountersignedDeal) -> bool:
-        with self.database.transaction() as run:
+        with self._locked(digest) as run:
             row = run("SELECT number, phase, aborted FROM queries WHERE digest = ?", (digest,)).fetchone()
             if row is None or row[1] != wire.ANNOUNCED:
                 return False
             number, _, aborted = row
-            run(sql.COUNTERSIGN, (deal.agreement_key, deal.countersignature, wire.COLLECTING, deal.closes, number))
-            for phone in sorted(deal.phones, key=lambda each: each.phone):
-                run("INSERT INTO dealt VALUES (?, ?, ?, ?)", (number, phone.phone, phone.verify_key, phone.cohort))
-            for cohort, enough in enumerate(deal.enough):
-                run("INSERT INTO sums VALUES (?, ?, ?, 0, ?)", (number, cohort, enough, deal.zero))
+            row = deal.agreement_key, deal.countersignature, deal.zero, wire.COLLECTING, deal.closes, number
+            if run(sql.COUNTERSIGN, row).rowcount != 1:  # it was pruned meanwhile
+                return False
+            phones = sorted(deal.phones, key=lambda each: each.phone)
+            self.database.run_many(
+                "INSERT INTO dealt VALUES (?, ?, ?, ?)",
+                ((number, phone.phone, phone.verify_key, phone.cohort) for phone in phones),
+            )
+            self.database.run_many(
+                "INSERT INTO cohorts VALUES (?, ?, ?)",
+                ((number, cohort, enough) for cohort, enough in enumerate(deal.enough)),
+            )
             run("DELETE FROM leases WHERE query = ?", (number,))
             if aborted:
-                _burn(run, digest)
+                burn(run, digest)
             return True
 
+    @retried
     def reject(self, digest: bytes, refused: Refused) -> None:
-        with self.database.transaction() as run:
-            run(sql.REFUSE, (refused.refusal.name, refused.detail, digest, wire.ANNOUNCED))
+        with self._locked(digest) as run:
+            run(sql.REFUSE, (refused.refusal.name, _text(refused.detail), digest, wire.ANNOUNCED))
             run(sql.END_LEASE, (digest, sql.NO_COHORT))
 
-    def prune(self, before: int) -> list[str]:
-        decided = self._rows(sql.DECIDED_BEFORE, wire.DECIDED, before)
-        for number, _ in decided:
-            with self.database.transaction() as run:
-                for table in ("dealt", "receipts", "requests"):
-                    run(f"DELETE FROM {table} WHERE query = ?", (number,))  # noqa: S608  # one of three names
-                run("UPDATE queries SET pruned = 1 WHERE number = ?", (number,))
-        rejected = self._rows(sql.REJECTED_BEFORE, wire.ANNOUNCED, before)
-        for number, _ in rejected:
-            with self.database.transaction() as run:
-                run("DELETE FROM queries WHERE number = ? AND refusal IS NOT NULL", (number,))
-        return [query_id for _, query_id in sorted(decided + rejected)]
+    @retried
+    def prune(self, before: int, rows: int) -> list[str] | None:
+        with self.database.transaction() as run:
+            self.database.lock(b"pruning")
+            return prune(run, before, rows)
 
     # Phones and their contributions.
 
-    def dealt_to(self, phone: bytes, now: int) -> list[DealtQuery]:
-        return [DealtQuery(*row) for row in self._rows(sql.DEALT_TO, phone, wire.COLLECTING, now)]
+    def dealt_to(self, phone: bytes, now: int, after: int, limit: int) -> tuple[list[DealtQuery], int | None]:
+        rows = self._rows(sql.ANNOUNCED_TO, wire.COLLECTING, after, limit, phone)
+        found = [DealtQuery(*row[1:]) for row in rows if row[4] is not None and row[5] > now]
+        return found, rows[-1][0] if len(rows) == limit else None
 
     def dealt(self, digest: bytes, phones: Sequence[bytes]) -> dict[bytes, DealtPhone]:
         found = {}
         for marks, some in in_parts(phones):
             for phone, verify_key, cohort, key, ciphertexts_hash, seeded in self._rows(
-                sql.DEALT.format(marks), digest, *some
+                sql.DEALT.format(marks), *some, digest
             ):
+                if phone is None:
+                    continue
                 contents = None if key is None else Contents(key, ciphertexts_hash, bool(seeded))
                 found[phone] = DealtPhone(verify_key, cohort, contents)
         return found
 
+    @retried
     def put_contributions(self, batches: Sequence[CohortBatch], now: int) -> list[list[PutResult]]:
+        results: dict[int, list[PutResult]] = {}
+        order = sorted(range(len(batches)), key=lambda place: (batches[place].query, batches[place].cohort))
         with self.database.transaction() as run:
-            return [put(run, batch, now) for batch in batches]
+            for query in sorted({batch.query for batch in batches}):
+                self.database.lock(query, shared=True)
+            for place in order:  # all transactions in the same order, so that none deadlock
+                results[place] = put(self.database, run, batches[place], self._shard, now)
+        return [results[place] for place in range(len(batches))]
 
     # Closing, and decisions.
 
@@ -187,22 +227,27 @@ class SqliteStore(AggregationStore):
         due: int | None = self._value("SELECT min(closes) FROM queries WHERE phase = ?", wire.COLLECTING)
         return due
 
+    @retried
     def close_query(self, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead]) -> bool:
-        with self.database.transaction() as run:
-            return _close(run, digest, make_request)
+        with self._locked(digest) as run:
+            return close(run, digest, make_request)
 
+    @retried
     def abort(self, query_id: str) -> StoredQuery | None:
         with self.database.transaction() as run:
-            query = _query(run, "id", query_id)
+            query = self._named(run, query_id)
             if query is None or query.is_rejected:
                 return query
-            run("UPDATE queries SET aborted = 1 WHERE id = ? AND phase = ?", (query_id, wire.ANNOUNCED))
-            _burn(run, query.digest)
+            run("UPDATE queries SET aborted = TRUE WHERE id = ? AND phase = ?", (query_id, wire.ANNOUNCED))
+            burn(run, query.digest)
             return _known(run, query.digest)
 
+    @retried
     def abort_restored(self) -> list[str]:
         with self.database.transaction() as run:
             rows = run(sql.OPEN_QUERIES, (wire.DECIDED, wire.ANNOUNCED)).fetchall()
+            for digest in sorted(digest for _, digest in rows):
+                self.database.lock(digest)
             for query_id, digest in rows:
                 run(sql.REFUSE, (Refusal.CONFLICT.name, RESTORED, digest, wire.ANNOUNCED))
                 self.abort(query_id)
@@ -229,16 +274,17 @@ class SqliteStore(AggregationStore):
             )
         ]
 
+    @retried
     def decide(self, decision: wire.Decision, check: Callable[[StoredRequest], None], now: int) -> wire.Decision | None:
-        with self.database.transaction() as run:
+        with self._locked(decision.query) as run:
             row = run(sql.REQUEST, (decision.query, decision.cohort)).fetchone()
             if row is None:
                 return None
             number, head, burn, sent = row
             check(StoredRequest(wire.DecideHead.FromString(head), bool(burn)))
-            withheld = decision.outcome == wire.BURNT and sent
+            withheld = decision.outcome == wire.BURNT and bool(sent)
             content = decision.SerializeToString(deterministic=True)
-            run("INSERT OR IGNORE INTO decisions VALUES (?, ?, ?, ?)", (number, decision.cohort, content, withheld))
+            run(sql.DECIDE, (number, decision.cohort, content, withheld))
             run(sql.DECIDED, (wire.DECIDED, now, number, wire.CLOSING))
             place = number, decision.cohort
             run("DELETE FROM leases WHERE query = ? AND cohort = ?", place)
@@ -249,13 +295,15 @@ class SqliteStore(AggregationStore):
         content = self._value(sql.DECISION_FOR_PHONES, digest, cohort)
         return None if content is None else wire.Decision.FromString(content)
 
+    @retried
     def withdraw_burn(self, digest: bytes, cohort: int) -> None:
-        with self.database.transaction() as run:
+        with self._locked(digest) as run:
             run(sql.WITHDRAW_BURN, (digest, cohort))
 
+    @retried
     def lose(self, digest: bytes, refused: Refused) -> None:
-        with self.database.transaction() as run:
-            run(sql.REFUSE, (refused.refusal.name, refused.detail, digest, wire.CLOSING))
+        with self._locked(digest) as run:
+            run(sql.REFUSE, (refused.refusal.name, _text(refused.detail), digest, wire.CLOSING))
 
     # Work for the link to the key server.
 
@@ -265,10 +313,11 @@ class SqliteStore(AggregationStore):
     def to_decide(self) -> list[WorkItem]:
         return [WorkItem(digest, cohort, bool(burn)) for digest, cohort, burn in self._rows(sql.TO_DECIDE)]
 
+    @retried
     def claim(self, item: WorkItem, lease: Lease) -> wire.CountersignRequest | wire.DecideHead | None:
         cohort = sql.NO_COHORT if item.cohort is None else item.cohort
-        with self.database.transaction() as run:
-            message = _to_send(run, item)
+        with self._locked(item.query) as run:
+            message = request_of(run, item)
             if message is None:
                 return None
             row = item.query, cohort, lease.owner, lease.expires, lease.now
@@ -278,10 +327,37 @@ class SqliteStore(AggregationStore):
                 run(sql.SENT, (item.query, cohort))
             return message
 
+    def renew(self, item: WorkItem, lease: Lease) -> bool:
+        return self._set_expiry(item, lease.owner, lease.expires)
+
     def release(self, item: WorkItem, owner: str) -> None:
+        self._set_expiry(item, owner, 0)
+
+    @retried
+    def _set_expiry(self, item: WorkItem, owner: str, expires: int) -> bool:
         cohort = sql.NO_COHORT if item.cohort is None else item.cohort
         with self.database.transaction() as run:
-            run(sql.RELEASE, (item.query, cohort, owner))
+            return run(sql.RENEW, (expires, item.query, cohort, owner)).rowcount == 1
+
+    def attempts(self, digest: bytes) -> int:
+        return self._value(sql.ATTEMPTS, digest) or 0
+
+    def _named(self, run: Execute, query_id: str) -> StoredQuery | None:
+        """The query of this id, which nobody else changes before the end of this transaction."""
+        locked = None
+        query = _query(run, "id", query_id)
+        while query is not None and query.digest != locked:  # it may be another one once the lock is ours
+            locked = query.digest
+            self.database.lock(locked)
+            query = _query(run, "id", query_id)
+        return query
+
+    @contextmanager
+    def _locked(self, digest: bytes) -> Iterator[Execute]:
+        """A transaction that is the only one to change a query."""
+        with self.database.transaction() as run:
+            self.database.lock(digest)
+            yield run
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._reader.reading() as run:
@@ -294,8 +370,10 @@ class SqliteStore(AggregationStore):
 
 def _query(run: Execute, column: str, value: bytes | str) -> StoredQuery | None:
     row = run(sql.QUERY.format(column), (value,)).fetchone()
-    if row is None:
-        return None
+    return None if row is None else _stored(row)
+
+
+def _stored(row: tuple[Any, ...]) -> StoredQuery:
     digest, query_id, owner, phase, announced, closes, refusal, detail, pruned = row
     refused = None if refusal is None else Refused(Refusal[refusal], detail)
     return StoredQuery(
@@ -310,40 +388,6 @@ def _known(run: Execute, digest: bytes) -> StoredQuery:
     return query
 
 
-def _close(
-    run: Execute, digest: bytes, make_request: Callable[[EncryptedSum], wire.DecideHead], *, burn: bool = False
-) -> bool:
-    (number, phase) = run("SELECT number, phase FROM queries WHERE digest = ?", (digest,)).fetchone()
-    if phase != wire.COLLECTING:
-        return False
-    run("UPDATE queries SET phase = ? WHERE number = ?", (wire.CLOSING, number))
-    sums = run("SELECT cohort, contributors, ciphertexts FROM sums WHERE query = ?", (number,)).fetchall()
-    for each in itertools.starmap(EncryptedSum, sums):
-        head = make_request(each).SerializeToString()
-        run("INSERT INTO requests (query, cohort, head, burn) VALUES (?, ?, ?, ?)", (number, each.cohort, head, burn))
-    run("UPDATE sums SET ciphertexts = x'' WHERE query = ?", (number,))
-    return True
-
-
-def _burn(run: Execute, digest: bytes) -> None:
-    """Close a query that collects, and have all its cohorts burnt."""
-
-    def without_ciphertexts(each: EncryptedSum) -> wire.DecideHead:
-        return wire.DecideHead(query=digest, cohort=each.cohort, contributors=each.contributors)
-
-    _close(run, digest, without_ciphertexts, burn=True)
-    run(sql.BURN, (digest,))
-
-
-def _to_send(run: Execute, item: WorkItem) -> wire.CountersignRequest | wire.DecideHead | None:
-    """The request to the key server about an item, as of now; None where none is due."""
-    if item.cohort is None:
-        row = run(sql.UNCOUNTERSIGNED, (item.query, wire.ANNOUNCED)).fetchone()
-        return None if row is None else wire.CountersignRequest(query=row[0])
-    row = run(sql.UNDECIDED, (item.query, item.cohort)).fetchone()
-    if row is None:
-        return None
-    head = wire.DecideHead.FromString(row[0])
-    if row[1]:
-        head.ClearField("ciphertexts")
-    return head
+def _text(detail: str) -> str:
+    """The detail of a refusal, as every database can keep it."""
+    return detail.replace("\0", "\N{REPLACEMENT CHARACTER}")

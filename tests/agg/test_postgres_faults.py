@@ -1,0 +1,259 @@
+"""Each transaction of the store on PostgreSQL, with a fault before each of its statements, and at its COMMIT."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from reticent.protocol import Refusal, Refused
+from reticent.storage import _postgres as module
+from reticent_agg import SqlStore
+from reticent_agg.store import PutResult, WorkItem
+from tests.agg.store_conformance.values import (
+    accept,
+    batch,
+    closed,
+    collecting,
+    deal_of,
+    decision_of,
+    head_of,
+    lease,
+    new_query,
+    phones_in,
+    request_of,
+)
+from tests.postgres import new_server, server
+
+pytestmark = pytest.mark.slow
+
+DIGEST = new_query().digest
+TABLES = ("keys", "queries", "dealt", "receipts", "cohorts", "sums", "requests", "decisions", "leases")
+
+
+def announced(store: SqlStore) -> None:
+    store.announce(new_query())
+
+
+def contributed(store: SqlStore) -> None:
+    collecting(store, cohorts=2)
+    store.put_contributions([batch(DIGEST, 0, 2), batch(DIGEST, 1, cohort=1)], 0)
+
+
+def requested(store: SqlStore) -> None:
+    contributed(store)
+    closed(store, DIGEST)
+
+
+def leased(store: SqlStore) -> None:
+    requested(store)
+    store.claim(WorkItem(DIGEST, 0), lease())
+
+
+def burnt(store: SqlStore) -> None:
+    requested(store)
+    store.abort("q")
+
+
+def decided(store: SqlStore) -> None:
+    requested(store)
+    for cohort in (0, 1):
+        store.decide(decision_of(DIGEST, cohort), accept, 5)
+
+
+def pruned(store: SqlStore) -> None:
+    while store.prune(10, 1000) is not None:
+        pass
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A method that writes, and what comes before."""
+
+    prepare: Callable[[SqlStore], None]
+    call: Callable[[SqlStore], object]
+
+
+TRANSACTIONS = {
+    "put_key": Transaction(lambda _: None, lambda store: store.put_key(b"id", b"key")),
+    "announce": Transaction(lambda _: None, lambda store: store.announce(new_query())),
+    "countersign": Transaction(announced, lambda store: store.countersign(DIGEST, deal_of(2))),
+    "reject": Transaction(announced, lambda store: store.reject(DIGEST, Refused(Refusal.BAD_QUERY, "dear"))),
+    "put_contributions": Transaction(
+        contributed,
+        lambda store: store.put_contributions([batch(DIGEST, 3, 1, cohort=1), batch(DIGEST, 4, 6, 4)], 0),
+    ),
+    "close_query": Transaction(
+        contributed, lambda store: store.close_query(DIGEST, lambda each: request_of(DIGEST, each))
+    ),
+    "abort": Transaction(contributed, lambda store: store.abort("q")),
+    "abort_restored": Transaction(contributed, lambda store: store.abort_restored()),
+    "claim": Transaction(requested, lambda store: store.claim(WorkItem(DIGEST, 0), lease())),
+    "renew": Transaction(leased, lambda store: store.renew(WorkItem(DIGEST, 0), lease(now=50))),
+    "release": Transaction(leased, lambda store: store.release(WorkItem(DIGEST, 0), "one")),
+    "decide": Transaction(leased, lambda store: store.decide(decision_of(DIGEST), accept, 5)),
+    "withdraw_burn": Transaction(burnt, lambda store: store.withdraw_burn(DIGEST, 0)),
+    "lose": Transaction(requested, lambda store: store.lose(DIGEST, Refused(Refusal.KEY_RETIRED))),
+    "prune": Transaction(decided, pruned),
+}
+
+
+class Faults:
+    """Runs statements, and has a fault happen before one of them, or after it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._honest = module._execute
+        self._before: int | None = None
+        self._fault: Callable[[Any], None] = lambda _: None
+        self._after_commit = False
+        self.count = 0
+        monkeypatch.setattr(module, "_execute", self._execute)
+
+    @contextlib.contextmanager
+    def planned(
+        self, before: int | None, fault: Callable[[Any], None], *, after_commit: bool = False
+    ) -> Iterator[None]:
+        self.count, self._before, self._fault, self._after_commit = 0, before, fault, after_commit
+        try:
+            yield
+        finally:
+            self._before, self._after_commit = None, False
+
+    def _execute(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> Any:
+        number, self.count = self.count, self.count + 1
+        if number == self._before:
+            self._fault(connection)
+        found = self._honest(connection, statement, values)
+        if statement == "COMMIT" and self._after_commit:
+            self._after_commit = False
+            connection.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return found
+
+
+def deadlock(_: object) -> None:
+    raise psycopg.errors.DeadlockDetected("deadlock detected")
+
+
+def serialisation_failure(_: object) -> None:
+    raise psycopg.errors.SerializationFailure("could not serialize access")
+
+
+def full_disk(_: object) -> None:
+    raise psycopg.errors.DiskFull("could not extend file: No space left on device")
+
+
+def lost(connection: Any) -> None:
+    _other().execute("SELECT pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
+
+
+@cache
+def _other() -> psycopg.Connection[Any]:
+    return psycopg.connect(server().url(), autocommit=True)
+
+
+def content(store: SqlStore) -> dict[str, list[Any]]:
+    """All rows. Numbers of queries may have gaps; attempts count calls that failed as well."""
+    found = {}
+    with store.database.reading() as run:
+        run("UPDATE leases SET attempts = 1")
+        for table in TABLES:
+            rows = run(f"SELECT * FROM {table}").fetchall()  # noqa: S608  # one of nine names
+            found[table] = sorted(repr(row if table == "keys" else row[1:]) for row in rows)
+    return found
+
+
+def emptied(store: SqlStore) -> None:
+    with store.database.transaction() as run:
+        for table in TABLES:
+            run(f"DELETE FROM {table}")  # noqa: S608  # one of nine names
+
+
+@pytest.mark.parametrize("name", TRANSACTIONS)
+def test_a_fault_in_a_transaction_leaves_all_or_nothing_and_another_call_completes_it(
+    name: str, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction = TRANSACTIONS[name]
+    with contextlib.closing(SqlStore(postgres)) as store:
+        faults = Faults(monkeypatch)
+        transaction.prepare(store)
+        before = content(store)
+        with faults.planned(None, deadlock):
+            transaction.call(store)
+            statements = faults.count
+        after = content(store)
+        assert statements >= 3  # with BEGIN and COMMIT
+        for number in range(statements):
+            for fault in (lost, (deadlock, serialisation_failure, full_disk)[number % 3]):
+                emptied(store)
+                transaction.prepare(store)
+                raised: OSError | None = None
+                with faults.planned(number, fault):
+                    try:
+                        transaction.call(store)
+                    except OSError as error:
+                        raised = error
+                if fault in {deadlock, serialisation_failure} and name != "prune":  # it begins with a read
+                    assert raised is None, (number, fault)  # the store has repeated it
+                elif raised is not None:
+                    # Only prune is more than one transaction.
+                    assert content(store) in ([before, after] if name == "prune" else [before]), (number, fault)
+                    assert fault is not full_disk or raised.errno == errno.ENOSPC
+                    transaction.call(store)
+                assert content(store) == after, (number, fault)
+        emptied(store)
+        transaction.prepare(store)
+        with faults.planned(None, lost, after_commit=True), pytest.raises(OSError, match="server closed"):
+            transaction.call(store)
+        transaction.call(store)  # nobody knows that it was committed
+        assert content(store) == after
+
+
+if os.geteuid() == 0:  # the faults above are of every user's
+
+    @pytest.fixture
+    def tiny_disk() -> Iterator[tuple[Path, str]]:
+        """A file system of a few megabytes, and the address of a database on it."""
+        own = new_server()
+        folder = Path(tempfile.mkdtemp(prefix="tiny-"))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m,mode=777", "tmpfs", folder], check=True)
+        try:
+            (folder / "space").mkdir()
+            shutil.chown(folder / "space", "postgres" if Path("/var/lib/postgresql").exists() else "nobody")
+            own.run(f"CREATE TABLESPACE tiny LOCATION '{folder / 'space'}'")
+            own.run("CREATE DATABASE tiny TABLESPACE tiny")
+            yield folder, own.url("tiny")
+        finally:
+            own.stop("immediate")
+            subprocess.run(["umount", folder], check=True)
+            folder.rmdir()
+
+    def fill(store: SqlStore) -> None:
+        for number in range(1000):
+            store.put_key(number.to_bytes(4, "big"), os.urandom(50_000))
+
+    def test_a_full_disk_is_an_error_of_the_system_and_nothing_that_was_kept_is_lost(
+        tiny_disk: tuple[Path, str],
+    ) -> None:
+        folder, url = tiny_disk
+        with contextlib.closing(SqlStore(url)) as store:
+            digest = collecting(store)
+            assert store.put_contributions([batch(digest, 0, 1, 2)], 0) == [[PutResult.COUNTED] * 3]
+            with pytest.raises(OSError, match="No space left") as caught:
+                fill(store)
+            assert caught.value.errno == errno.ENOSPC
+            subprocess.run(["mount", "-o", "remount,size=60m", folder], check=True)  # the operator makes room
+            assert store.put_contributions([batch(digest, 2, 3)], 0) == [[PutResult.REPEATED, PutResult.COUNTED]]
+            closed(store, digest)
+            assert phones_in(head_of(store, digest)) == {0, 1, 2, 3}
